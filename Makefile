@@ -1,0 +1,43 @@
+# Every command sets up what it needs: uv (found, or put into .tools), then the locked environment in .venv.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3
+UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
+RUN := $(UV) run --locked
+
+.PHONY: help demo test test-full check format lock build bench clean
+
+help:            ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
+
+.tools/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "toolgate needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 …"; exit 1; }
+	@rm -rf .tools
+	@$(PYTHON) -m venv .tools >/dev/null 2>&1 || { rm -rf .tools; echo "Python cannot create environments here; install it with: apt-get install python3-venv"; exit 1; }
+	@.tools/bin/python -m pip --disable-pip-version-check install --quiet 'uv>=0.9' || { rm -rf .tools; exit 1; }
+
+demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a minute
+	@$(UV) sync --quiet --locked --no-dev --extra demo --inexact
+	@.venv/bin/toolgate demo
+
+test: check      ## everything that protects users, with reduced counts
+	@$(RUN) pytest -n 2 -m "not slow" tests
+
+test-full: check ## the same with full counts
+	@$(RUN) pytest -n 2 tests
+
+check: $(UV)     ## formatting, lint, import rules, types
+	@$(RUN) ruff format --check --quiet .
+	@$(RUN) ruff check --quiet .
+	@$(RUN) lint-imports --no-cache >/dev/null || $(RUN) lint-imports --no-cache
+	@$(RUN) mypy
+
+format: $(UV)    ## write the formatting
+	@$(RUN) ruff format .
+	@$(RUN) ruff check --fix .
+
+build: $(UV)     ## wheel and sdist in dist/
+	@$(UV) build
+
+clean:           ## everything that was made here
+	rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Toolgate's SDK."""

@@ -1,0 +1,1 @@
+"""Plugins for agent frameworks."""

@@ -1,0 +1,1 @@
+"""The self-hosted permission gateway of Toolgate."""
