@@ -1,0 +1,1 @@
+"""Accounts: registration, login, sessions, and who is asking."""

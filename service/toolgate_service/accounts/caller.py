@@ -1,0 +1,122 @@
+"""Who asks on the management surface, and what their role lets them do (decisions §2, §9).
+
+The token only names a session; user, role, organization and version are read from the database at every request.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from sqlmodel import col, select
+
+from toolgate_service.accounts import tokens
+from toolgate_service.accounts.models import ADMIN, CLI, VIEWER, Session, User
+from toolgate_service.clock import utcnow
+from toolgate_service.errors import ApiError, bad_credentials
+from toolgate_service.gateway import GatewayDep
+from toolgate_service.organizations.models import Organization
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated user."""
+
+    user_id: str
+    organization_id: str
+    session_id: str
+    role: str
+    scope: str
+    plan: str
+    organization_is_active: bool
+    ip_address: str | None
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the user administers the organization."""
+        return self.role == ADMIN
+
+
+async def authenticated(request: Request, gateway: GatewayDep) -> Caller:
+    """Return the caller.
+
+    Raises:
+        ApiError: 401, the same for a missing, malformed, expired and revoked token.
+    """
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    claims = tokens.read(gateway.vault.token_key, token.strip()) if scheme.lower() == "bearer" else None
+    if claims is None:
+        raise bad_credentials()
+    query = (
+        select(User, Session, Organization)
+        .join(
+            Session,
+            (col(Session.user_id) == User.id) & (col(Session.organization_id) == User.organization_id),
+        )
+        .join(Organization, col(Organization.id) == User.organization_id)
+        .where(
+            User.id == claims.user_id,
+            Session.id == claims.session_id,
+            User.version == claims.version,
+            col(User.removed_at).is_(None),
+            col(Session.revoked_at).is_(None),
+            Session.expires_at > utcnow(),
+        )
+    )
+    async with gateway.database.reading() as session:
+        found = (await session.exec(query)).first()
+    if found is None:
+        raise bad_credentials()
+    user, login, organization = found
+    return Caller(
+        user_id=user.id,
+        organization_id=user.organization_id,
+        session_id=login.id,
+        role=user.role,
+        scope=login.scope,
+        plan=organization.plan,
+        organization_is_active=organization.is_active,
+        ip_address=request.client.host if request.client else None,
+    )
+
+
+AnyCaller = Annotated[Caller, Depends(authenticated)]
+
+
+def changing(caller: AnyCaller) -> Caller:
+    """Let through whoever may change anything: no viewer, and nobody in an inactive organization.
+
+    Raises:
+        ApiError: 403.
+    """
+    if not caller.organization_is_active:
+        raise ApiError(403, "Organization is not active")
+    if caller.role == VIEWER:
+        raise ApiError(403, "Your role is 'viewer', which may only read; ask an admin")
+    return caller
+
+
+def full_scope(caller: Annotated[Caller, Depends(changing)]) -> Caller:
+    """Let through whoever logged in fully: a ``cli`` token may not decide, show keys or change permissions.
+
+    Raises:
+        ApiError: 403.
+    """
+    if caller.scope == CLI:
+        raise ApiError(403, "This token's scope is 'cli', which may not do that; log in with scope 'full'")
+    return caller
+
+
+def admin(caller: Annotated[Caller, Depends(full_scope)]) -> Caller:
+    """Let through admins.
+
+    Raises:
+        ApiError: 403.
+    """
+    if not caller.is_admin:
+        raise ApiError(403, f"Your role is {caller.role!r}; only an admin may do that")
+    return caller
+
+
+ChangingCaller = Annotated[Caller, Depends(changing)]
+DecidingCaller = Annotated[Caller, Depends(full_scope)]
+AdminCaller = Annotated[Caller, Depends(admin)]

@@ -1,0 +1,47 @@
+"""What accounts look like on the wire (spec §2, §4)."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from toolgate_service.web.bodies import Body
+from toolgate_service.web.fields import Email, Name, Password
+
+
+class Registration(Body):
+    """POST /auth/register."""
+
+    email: Email
+    password: Password
+    organization_name: Name
+
+
+class Login(Body):
+    """POST /auth/login. The password's length is not judged here: it either fits or it does not."""
+
+    email: Annotated[str, Field(max_length=1000)]
+    password: Annotated[str, Field(max_length=1000)]
+    scope: Literal["full", "cli"] = "full"
+
+
+class UserView(BaseModel):
+    """A user, as login and registration show it."""
+
+    id: str
+    email: str
+    organization_id: str
+
+
+class CurrentUser(UserView):
+    """A user, as GET /auth/me shows it."""
+
+    created_at: datetime
+
+
+class TokenView(BaseModel):
+    """The answer to registration and login."""
+
+    access_token: str
+    token_type: Literal["bearer"] = "bearer"  # noqa: S105 - the scheme's name, not a secret
+    user: UserView

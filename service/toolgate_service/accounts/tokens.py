@@ -1,0 +1,54 @@
+"""The tokens of the management surface: JWT, HS256, seven days (spec §5, decisions §9)."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import jwt
+
+ALGORITHM = "HS256"
+ISSUER = "toolgate"
+AUDIENCE = "toolgate-management"
+LIFETIME = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a valid token says: who, in which session, at which version of the user."""
+
+    user_id: str
+    session_id: str
+    version: int
+
+
+def issue(key: bytes, claims: Claims, *, scope: str, issued_at: datetime) -> str:
+    """Write a token."""
+    payload = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": claims.user_id,
+        "iat": issued_at,
+        "exp": issued_at + LIFETIME,
+        "jti": claims.session_id,
+        "ver": claims.version,
+        "scope": scope,
+    }
+    return jwt.encode(payload, key, algorithm=ALGORITHM)
+
+
+def read(key: bytes, token: str) -> Claims | None:
+    """Read a token of ours; None when it is malformed, another's, or expired."""
+    try:
+        payload = jwt.decode(
+            token,
+            key,
+            algorithms=[ALGORITHM],
+            issuer=ISSUER,
+            audience=AUDIENCE,
+            options={"require": ["exp", "iat", "sub", "jti", "ver", "scope"]},
+        )
+    except jwt.InvalidTokenError:
+        return None
+    match payload:
+        case {"sub": str(user_id), "jti": str(session_id), "ver": int(version)}:
+            return Claims(user_id, session_id, version)
+    return None

@@ -1,0 +1,1 @@
+"""Agents: who acts."""

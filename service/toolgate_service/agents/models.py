@@ -1,0 +1,39 @@
+"""Agents."""
+
+from datetime import datetime
+
+from sqlalchemy import Index, UniqueConstraint
+from sqlmodel import Field
+
+from toolgate_service.storage.base import Table, in_environment, of_user, one_of
+from toolgate_service.storage.types import Id, Timestamp
+
+ACTIVE = "active"
+INACTIVE = "inactive"
+STATUSES = (ACTIVE, INACTIVE)
+
+
+class Agent(Table, table=True):
+    """A software agent. A deleted one stays, so that log entries keep its id and name."""
+
+    __tablename__ = "agents"
+    __table_args__ = (
+        in_environment(),
+        of_user("created_by"),
+        of_user("switched_off_by"),
+        UniqueConstraint("organization_id", "environment", "id"),
+        Index(None, "organization_id", "environment", "created_at", "id"),
+        one_of("status", STATUSES),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Id)
+    organization_id: str = Field(sa_type=Id)
+    environment: str = Field(max_length=10)
+    name: str = Field(max_length=100)
+    description: str | None = Field(default=None, max_length=1000)
+    status: str = Field(default=ACTIVE, max_length=10)
+    #: who made it inactive: what an admin switched off only an admin switches on
+    switched_off_by: str | None = Field(default=None, sa_type=Id)
+    created_by: str = Field(sa_type=Id)
+    created_at: datetime = Field(sa_type=Timestamp)
+    deleted_at: datetime | None = Field(default=None, sa_type=Timestamp)

@@ -1,0 +1,143 @@
+"""The rules of agents (spec §2-4, decisions §7)."""
+
+from collections.abc import Sequence
+
+from sqlmodel import col, delete, func, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.caller import Caller
+from toolgate_service.accounts.models import ADMIN, User
+from toolgate_service.agents.models import ACTIVE, INACTIVE, Agent
+from toolgate_service.agents.schemas import AgentChange, NewAgent
+from toolgate_service.approvals.service import cancel_open
+from toolgate_service.audit import service as audit
+from toolgate_service.clock import utcnow
+from toolgate_service.errors import ApiError, PlanLimitExceeded, not_found
+from toolgate_service.ids import new_id
+from toolgate_service.organizations.models import Organization
+from toolgate_service.permissions.models import Permission
+from toolgate_service.plans import PLANS, UNLIMITED
+from toolgate_service.storage.base import PRODUCTION
+
+
+async def list_agents(session: AsyncSession, caller: Caller, environment: str) -> Sequence[Agent]:
+    """Return all agents of an environment, newest first."""
+    query = (
+        select(Agent)
+        .where(
+            Agent.organization_id == caller.organization_id,
+            Agent.environment == environment,
+            col(Agent.deleted_at).is_(None),
+        )
+        .order_by(col(Agent.created_at).desc(), col(Agent.id).desc())
+    )
+    return (await session.exec(query)).all()
+
+
+async def get_agent(session: AsyncSession, caller: Caller, environment: str, agent_id: str) -> Agent:
+    """Return one agent.
+
+    Raises:
+        ApiError: 404, there is none of that id in the caller's organization and environment.
+    """
+    query = select(Agent).where(
+        Agent.id == agent_id,
+        Agent.organization_id == caller.organization_id,
+        Agent.environment == environment,
+        col(Agent.deleted_at).is_(None),
+    )
+    agent = (await session.exec(query)).first()
+    if agent is None:
+        raise not_found("Agent")
+    return agent
+
+
+async def create_agent(session: AsyncSession, caller: Caller, environment: str, new: NewAgent) -> Agent:
+    """Create an active agent.
+
+    Raises:
+        PlanLimitExceeded: the plan's production agents are used up; inactive ones count.
+    """
+    if environment == PRODUCTION:
+        await _refuse_beyond_plan(session, caller)
+    agent = Agent(
+        id=new_id(),
+        organization_id=caller.organization_id,
+        environment=environment,
+        name=new.name,
+        description=new.description,
+        created_by=caller.user_id,
+        created_at=utcnow(),
+    )
+    session.add(agent)
+    audit.record(
+        session, caller, "agent.created", agent.id, environment=environment, changes={"name": new.name}
+    )
+    return agent
+
+
+async def change_agent(
+    session: AsyncSession, caller: Caller, environment: str, agent_id: str, change: AgentChange
+) -> Agent:
+    """Change what was sent. Switching an agent off cancels what it was waiting for, for good.
+
+    Raises:
+        ApiError: 404 unknown; 403 a member re-activates an agent that an admin switched off.
+    """
+    agent = await get_agent(session, caller, environment, agent_id)
+    if change.status == ACTIVE and agent.status == INACTIVE:
+        await _may_switch_on(session, caller, agent)
+        agent.status, agent.switched_off_by = ACTIVE, None
+    elif change.status == INACTIVE and agent.status == ACTIVE:
+        agent.status, agent.switched_off_by = INACTIVE, caller.user_id
+        await cancel_open(session, agent, "the agent was switched off")
+    if "name" in change.model_fields_set and change.name is not None:
+        agent.name = change.name
+    if "description" in change.model_fields_set:
+        agent.description = change.description
+    changes = change.model_dump(exclude_unset=True)
+    audit.record(session, caller, "agent.updated", agent.id, environment=environment, changes=changes)
+    return agent
+
+
+async def delete_agent(session: AsyncSession, caller: Caller, environment: str, agent_id: str) -> None:
+    """Remove an agent with its permissions; its log entries stay.
+
+    Raises:
+        ApiError: 404 unknown.
+    """
+    agent = await get_agent(session, caller, environment, agent_id)
+    await cancel_open(session, agent, "the agent was deleted")
+    await session.exec(delete(Permission).where(col(Permission.agent_id) == agent.id))
+    agent.deleted_at = utcnow()
+    audit.record(
+        session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}
+    )
+
+
+async def _refuse_beyond_plan(session: AsyncSession, caller: Caller) -> None:
+    # The row is locked before counting, so that parallel creations count one after the other.
+    organization = (
+        await session.exec(
+            select(Organization).where(Organization.id == caller.organization_id).with_for_update()
+        )
+    ).one()
+    limit = PLANS[organization.plan].max_agents
+    if limit == UNLIMITED:
+        return
+    count = select(func.count()).where(
+        Agent.organization_id == organization.id,
+        Agent.environment == PRODUCTION,
+        col(Agent.deleted_at).is_(None),
+    )
+    used = (await session.exec(count)).one()
+    if used >= limit:
+        raise PlanLimitExceeded("agents", used, limit, organization.plan)
+
+
+async def _may_switch_on(session: AsyncSession, caller: Caller, agent: Agent) -> None:
+    if caller.is_admin or agent.switched_off_by is None:
+        return
+    switcher = (await session.exec(select(User).where(User.id == agent.switched_off_by))).first()
+    if switcher is not None and switcher.role == ADMIN:
+        raise ApiError(403, "An admin switched this agent off; ask an admin to switch it on")

@@ -1,0 +1,82 @@
+"""The gateway as an ASGI application: the edge, the raw road for check and log, FastAPI for everything else."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolgate_service.accounts.routes import router as accounts
+from toolgate_service.agents.routes import router as agents
+from toolgate_service.approvals.routes import router as approvals
+from toolgate_service.checks.endpoint import check_endpoint
+from toolgate_service.gateway import Gateway
+from toolgate_service.hotpath.http import endpoint
+from toolgate_service.logs.endpoint import log_endpoint
+from toolgate_service.logs.routes import router as logs
+from toolgate_service.organizations.routes import router as organizations
+from toolgate_service.permissions.routes import router as permissions
+from toolgate_service.settings import Settings
+from toolgate_service.web.edge import Edge
+from toolgate_service.web.faults import tell_faults
+from toolgate_service.web.health import router as health
+from toolgate_service.web.replies import Reply
+
+
+def create_app(settings: Settings | None = None) -> ASGIApp:
+    """Build the gateway.
+
+    Args:
+        settings: read from the environment when left out.
+
+    Raises:
+        StorageError: the database's URL or the secret cannot be used.
+    """
+    gateway = Gateway(settings or Settings())
+    return Edge(_Roads(gateway, _management(gateway)))
+
+
+class _Roads:
+    """Sends the busiest requests down the raw road, all others to FastAPI."""
+
+    def __init__(self, gateway: Gateway, management: FastAPI) -> None:
+        self._management = management
+        self._raw = {
+            "/sdk/check": endpoint(check_endpoint(gateway)),
+            "/sdk/log": endpoint(log_endpoint(gateway)),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        road = self._raw.get(scope["path"]) if scope["type"] == "http" else None
+        if road is None:
+            await self._management(scope, receive, send)
+        elif scope["method"] == "POST":
+            await road(scope, receive, send)
+        else:
+            await Reply({"detail": "Method Not Allowed"}, 405, {"Allow": "POST"})(scope, receive, send)
+
+
+def _management(gateway: Gateway) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.stop()
+
+    app = FastAPI(
+        title="Toolgate",
+        version=version("toolgate"),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.state.gateway = gateway
+    tell_faults(app)
+    for router in (accounts, organizations, agents, permissions, approvals, logs, health):
+        app.include_router(router)
+    return app

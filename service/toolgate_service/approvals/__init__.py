@@ -1,0 +1,1 @@
+"""Approvals: the moment a person decides."""

@@ -1,0 +1,118 @@
+"""Approvals: a held check waiting for a person, and what became of it (decisions §5)."""
+
+from datetime import datetime
+
+from sqlalchemy import ForeignKeyConstraint, Index, UniqueConstraint, text
+from sqlmodel import Field
+
+from toolgate_service.storage.base import Table, of_agent, of_user, one_of
+from toolgate_service.storage.types import Id, Timestamp
+
+PENDING = "pending"
+APPROVED = "approved"
+DENIED = "denied"
+EXPIRED = "expired"
+CANCELLED = "cancelled"
+REPLACED = "replaced"
+CONSUMED = "consumed"
+STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
+
+
+class Approval(Table, table=True):
+    """One held check: bound to agent, permission, action, run and the digest of its context."""
+
+    __tablename__ = "approvals"
+    __table_args__ = (
+        of_agent(),
+        of_user("decided_by"),
+        UniqueConstraint("organization_id", "environment", "id"),
+        one_of("status", STATUSES),
+        # The same held check, repeated while pending, is one request: also when two ask at once.
+        Index(
+            "uq_approvals_pending",
+            "organization_id",
+            "environment",
+            "agent_id",
+            "permission_id",
+            "digest",
+            "run_id",
+            "call_id",
+            unique=True,
+            sqlite_where=text("status = 'pending'"),
+            postgresql_where=text("status = 'pending'"),
+        ),
+        # What a held check looks for: requests of this agent and action with this digest.
+        Index(None, "organization_id", "environment", "agent_id", "action", "digest"),
+        Index(None, "organization_id", "environment", "created_at", "id"),
+        # What the expiry job looks for.
+        Index(None, "status", "expires_at"),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Id)
+    organization_id: str = Field(sa_type=Id)
+    environment: str = Field(max_length=10)
+    agent_id: str = Field(sa_type=Id)
+    #: no foreign key: the request outlives a deleted permission, as a record
+    permission_id: str = Field(sa_type=Id)
+    action: str = Field(max_length=255)
+    #: the context's canonical text; written once, never changed
+    context: str
+    #: SHA-256 of `context`
+    digest: str = Field(max_length=64)
+    #: empty when none was sent: a null would make two equal requests distinct in the unique index
+    run_id: str = Field(default="", max_length=255)
+    call_id: str = Field(default="", max_length=255)
+    status: str = Field(default=PENDING, max_length=10)
+    #: the API key that asked
+    key_id: str = Field(sa_type=Id)
+    required_approvals: int = 1
+    created_at: datetime = Field(sa_type=Timestamp)
+    #: while pending: until when it waits; once approved: until when it may be used
+    expires_at: datetime = Field(sa_type=Timestamp)
+    reminded_at: datetime | None = Field(default=None, sa_type=Timestamp)
+    decided_at: datetime | None = Field(default=None, sa_type=Timestamp)
+    decided_by: str | None = Field(default=None, sa_type=Id)
+    note: str | None = Field(default=None, max_length=1000)
+    consumed_at: datetime | None = Field(default=None, sa_type=Timestamp)
+    #: the decision that let the action through
+    decision_id: str | None = Field(default=None, sa_type=Id)
+    cancelled_at: datetime | None = Field(default=None, sa_type=Timestamp)
+    cancel_reason: str | None = Field(default=None, max_length=255)
+    #: the request with an edited context that took this one's place
+    replaced_by: str | None = Field(default=None, sa_type=Id)
+
+
+class ApprovalVote(Table, table=True):
+    """One user's decision about one request; a quorum counts distinct users."""
+
+    __tablename__ = "approval_votes"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["organization_id", "environment", "approval_id"],
+            ["approvals.organization_id", "approvals.environment", "approvals.id"],
+        ),
+        of_user("user_id"),
+        one_of("decision", (APPROVED, DENIED)),
+    )
+
+    approval_id: str = Field(primary_key=True, sa_type=Id)
+    user_id: str = Field(primary_key=True, sa_type=Id)
+    organization_id: str = Field(sa_type=Id)
+    environment: str = Field(max_length=10)
+    decision: str = Field(max_length=10)
+    note: str | None = Field(default=None, max_length=1000)
+    created_at: datetime = Field(sa_type=Timestamp)
+
+
+class DenialClearance(Table, table=True):
+    """An admin's word that earlier denials of an agent's action no longer block it."""
+
+    __tablename__ = "denial_clearances"
+    __table_args__ = (of_agent(), of_user("cleared_by"))
+
+    agent_id: str = Field(primary_key=True, sa_type=Id)
+    action: str = Field(primary_key=True, max_length=255)
+    organization_id: str = Field(sa_type=Id)
+    environment: str = Field(max_length=10)
+    cleared_by: str = Field(sa_type=Id)
+    cleared_at: datetime = Field(sa_type=Timestamp)

@@ -1,0 +1,178 @@
+"""The rules of deciding (decisions §5).
+
+pending → approved | denied | expired | cancelled | replaced
+approved → consumed | expired | cancelled
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlmodel import col, select, update
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service import exact_json
+from toolgate_service.accounts.caller import Caller
+from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.models import (
+    APPROVED,
+    CANCELLED,
+    DENIED,
+    EXPIRED,
+    PENDING,
+    Approval,
+    ApprovalVote,
+)
+from toolgate_service.approvals.schemas import ApprovalView, SdkApprovalView
+from toolgate_service.audit import service as audit
+from toolgate_service.clock import utcnow
+from toolgate_service.errors import ApiError, not_found
+from toolgate_service.permissions.models import Permission
+from toolgate_service.settings import Settings
+
+OPEN = (PENDING, APPROVED)
+
+
+def state_of(approval: Approval, now: datetime) -> str:
+    """Return an approval's state by the clock: an open one past its time has expired, whatever the row says."""
+    if approval.status in OPEN and approval.expires_at <= now:
+        return EXPIRED
+    return approval.status
+
+
+async def list_approvals(
+    session: AsyncSession,
+    caller: Caller,
+    environment: str,
+    *,
+    status: str | None,
+    agent_id: str | None,
+    action: str | None,
+    limit: int,
+    offset: int,
+) -> Sequence[tuple[Approval, Agent]]:
+    """Return approvals with their agents, newest first."""
+    now = utcnow()
+    query = (
+        select(Approval, Agent)
+        .join(Agent, col(Agent.id) == Approval.agent_id)
+        .where(Approval.organization_id == caller.organization_id, Approval.environment == environment)
+        .order_by(col(Approval.created_at).desc(), col(Approval.id).desc())
+        .limit(limit)
+        .offset(offset)
+    )
+    if status == EXPIRED:
+        past = col(Approval.status).in_(OPEN) & (col(Approval.expires_at) <= now)
+        query = query.where(past | (col(Approval.status) == EXPIRED))
+    elif status is not None:
+        query = query.where(Approval.status == status)
+        if status in OPEN:
+            query = query.where(Approval.expires_at > now)
+    if agent_id is not None:
+        query = query.where(Approval.agent_id == agent_id)
+    if action is not None:
+        query = query.where(Approval.action == action)
+    return (await session.exec(query)).all()
+
+
+async def find_approval(
+    session: AsyncSession, organization_id: str, environment: str, approval_id: str
+) -> tuple[Approval, Agent]:
+    """Return one approval with its agent, locked when the session writes.
+
+    Raises:
+        ApiError: 404, there is none of that id in the organization and environment.
+    """
+    query = (
+        select(Approval, Agent)
+        .join(Agent, col(Agent.id) == Approval.agent_id)
+        .where(
+            Approval.id == approval_id,
+            Approval.organization_id == organization_id,
+            Approval.environment == environment,
+        )
+    )
+    found = (await session.exec(query)).first()
+    if found is None:
+        raise not_found("Approval")
+    return found
+
+
+async def decide(
+    session: AsyncSession,
+    settings: Settings,
+    caller: Caller,
+    environment: str,
+    approval_id: str,
+    *,
+    approve: bool,
+    note: str | None,
+) -> tuple[Approval, Agent]:
+    """Approve or deny a pending request; who decided is the token's user.
+
+    Raises:
+        ApiError: 404 unknown, 409 no longer pending.
+    """
+    approval, agent = await find_approval(session, caller.organization_id, environment, approval_id)
+    now = utcnow()
+    state = state_of(approval, now)
+    if state != PENDING:
+        raise ApiError(409, f"Approval is no longer pending: it is {state}")
+    approval.status = APPROVED if approve else DENIED
+    approval.decided_at, approval.decided_by, approval.note = now, caller.user_id, note
+    if approve:
+        approval.expires_at = now + timedelta(seconds=settings.approved_ttl_seconds)
+    session.add(approval)
+    session.add(
+        ApprovalVote(
+            approval_id=approval.id,
+            user_id=caller.user_id,
+            organization_id=approval.organization_id,
+            environment=approval.environment,
+            decision=approval.status,
+            note=note,
+            created_at=now,
+        )
+    )
+    audit.record(
+        session,
+        caller,
+        f"approval.{approval.status}",
+        approval.id,
+        environment=environment,
+        changes={"digest": approval.digest, "note": note},
+    )
+    return approval, agent
+
+
+async def cancel_open(session: AsyncSession, of: Agent | Permission, reason: str) -> None:
+    """Cancel whatever waits, or waits to be used, for an agent or a permission; nothing revives it."""
+    owner = col(Approval.agent_id) if isinstance(of, Agent) else col(Approval.permission_id)
+    await session.exec(
+        update(Approval)
+        .where(
+            owner == of.id,
+            col(Approval.organization_id) == of.organization_id,
+            col(Approval.status).in_(OPEN),
+        )
+        .values(status=CANCELLED, cancelled_at=utcnow(), cancel_reason=reason)
+    )
+
+
+def sdk_view(approval: Approval) -> SdkApprovalView:
+    """Show an approval to the agent that asked."""
+    return SdkApprovalView.model_validate(_shown(approval))
+
+
+def view(approval: Approval, agent: Agent) -> ApprovalView:
+    """Show an approval to people."""
+    return ApprovalView.model_validate(_shown(approval) | {"agent_name": agent.name})
+
+
+def _shown(approval: Approval) -> dict[str, Any]:
+    return approval.model_dump() | {
+        "status": state_of(approval, utcnow()),
+        "context": exact_json.loads(approval.context.encode()),
+        "run_id": approval.run_id or None,
+        "call_id": approval.call_id or None,
+    }

@@ -1,0 +1,45 @@
+"""Recording a management change in the change's own transaction (decisions §3)."""
+
+from collections.abc import Mapping
+
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service import exact_json
+from toolgate_service.accounts.caller import Caller
+from toolgate_service.audit.models import AuditEntry
+from toolgate_service.clock import utcnow
+from toolgate_service.ids import new_id
+
+
+def record(
+    session: AsyncSession,
+    caller: Caller,
+    kind: str,
+    resource_id: str,
+    *,
+    environment: str | None = None,
+    changes: Mapping[str, object] | None = None,
+) -> None:
+    """Add an audit entry.
+
+    Args:
+        session: the change's write transaction.
+        caller: who changed it, and from where.
+        kind: for instance ``permission.created``.
+        resource_id: what was changed.
+        environment: where the change belongs to one.
+        changes: the new values; never a secret.
+    """
+    session.add(
+        AuditEntry(
+            id=new_id(),
+            organization_id=caller.organization_id,
+            environment=environment,
+            user_id=caller.user_id,
+            kind=kind,
+            resource_id=resource_id,
+            changes=exact_json.dumps(dict(changes)) if changes else None,
+            ip_address=caller.ip_address,
+            created_at=utcnow(),
+        )
+    )

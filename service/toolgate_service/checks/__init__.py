@@ -1,0 +1,1 @@
+"""Checks: may this agent do this now?"""

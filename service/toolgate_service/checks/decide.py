@@ -1,0 +1,83 @@
+"""The decision: agent, permission, amount, approval, in this order (decisions §4). No I/O, no clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from toolgate_service.agents.models import ACTIVE
+from toolgate_service.exact_json import plain_number
+from toolgate_service.hotpath.standing import Standing
+
+#: how much of an odd amount a reason repeats
+SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Permitted:
+    """The action may happen now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The action may not happen."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsApproval:
+    """The action may happen once a person has approved it."""
+
+    reason: str
+
+
+PERMITTED = Permitted()
+
+
+def decide(
+    standing: Standing, agent_id: str, action: str, context: Mapping[str, object]
+) -> Permitted | Blocked | NeedsApproval:
+    """Say whether an agent may do an action with a context.
+
+    An unknown and a foreign agent look the same: nobody learns which ids exist elsewhere.
+    """
+    if standing.key_agent_id is not None and standing.key_agent_id != agent_id:
+        return Blocked("This API key acts only as its own agent, and not as the one named by agent_id")
+    if standing.agent_id is None:
+        return Blocked("Agent not found: no agent of this organization has the agent_id given")
+    if standing.agent_status != ACTIVE:
+        return Blocked("Agent is inactive")
+    if standing.permission_id is None:
+        return Blocked(f"Agent has no permission for action {action!r}")
+    if standing.max_amount is not None:
+        excess = _excess(Decimal(standing.max_amount), bool(standing.amount_required), action, context)
+        if excess is not None:
+            return Blocked(excess)
+    if standing.requires_approval:
+        return NeedsApproval(f"Action {action!r} needs human approval")
+    return PERMITTED
+
+
+def _excess(maximum: Decimal, required: bool, action: str, context: Mapping[str, object]) -> str | None:  # noqa: FBT001 - private, two calls' worth of facts
+    limit = f"the maximum of {plain_number(maximum)} for action {action!r}"
+    if "amount" not in context:
+        return f"context.amount is required because of {limit}" if required else None
+    amount = context["amount"]
+    if isinstance(amount, bool) or not isinstance(amount, int | Decimal) or amount < 0:
+        return f"context.amount must be a non-negative number, not {_shown(amount)}, because of {limit}"
+    if amount > maximum:
+        return f"Amount {plain_number(Decimal(amount))} is above {limit}"
+    return None
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | Decimal():
+            return plain_number(Decimal(value))[:SHOWN]
+        case str():
+            return repr(value[:SHOWN])
+    return "a list" if isinstance(value, list) else "an object"

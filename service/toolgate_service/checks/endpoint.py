@@ -1,0 +1,64 @@
+"""POST /sdk/check: the question every tool call asks first (spec §4, decisions §4).
+
+Key → organization active → rate limit → body → agent → permission → amount → approval.
+"""
+
+from toolgate_service import exact_json
+from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, decide
+from toolgate_service.checks.held import Held, LetThrough, settle
+from toolgate_service.checks.question import read_question
+from toolgate_service.gateway import Gateway
+from toolgate_service.hotpath.admission import admit, given_key
+from toolgate_service.hotpath.http import Answer, Call, Handler
+from toolgate_service.ids import new_id
+from toolgate_service.organizations.keys import key_digest
+from toolgate_service.web.sdk_fields import idempotency_key
+
+ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
+
+
+def check_endpoint(gateway: Gateway) -> Handler:
+    """Return the handler of POST /sdk/check."""
+
+    async def check(call: Call) -> Answer:
+        digest = key_digest(given_key(call.header(b"x-api-key")))
+        body, problem = call.fields()
+        agent_id, action = body.get("agent_id"), body.get("action")
+        standing = gateway.reader.standing(
+            digest, agent_id if isinstance(agent_id, str) else "", action if isinstance(action, str) else ""
+        )
+        standing = admit(call.scope, standing, gateway.rates, "actions")
+        if problem is not None:
+            raise problem
+        question = read_question(body)
+        key = idempotency_key(call.header(b"idempotency-key"))
+        verdict: Permitted | Blocked | NeedsApproval | Held | LetThrough
+        verdict = decide(standing, question.agent_id, question.action, question.context)
+        needs_more = isinstance(verdict, NeedsApproval) or question.approval_id is not None
+        if needs_more and not isinstance(verdict, Blocked) and not question.dry_run:
+            async with gateway.database.writing() as session:
+                verdict = await settle(session, gateway.settings, digest, question, key, call.raw)
+        return _answer(verdict)
+
+    return check
+
+
+def _answer(verdict: Permitted | Blocked | NeedsApproval | Held | LetThrough) -> Answer:
+    decision = {"X-Decision-ID": new_id()}
+    match verdict:
+        case Permitted():
+            return Answer(ALLOWED, headers=decision)
+        case LetThrough(decision_id):
+            return Answer(ALLOWED, headers={"X-Decision-ID": decision_id})
+        case Blocked(reason):
+            return Answer(_result(reason, held=False, approval_id=None), headers=decision)
+        case NeedsApproval(reason):
+            # Only a dry run ends here: it makes no request, so there is no id to name.
+            return Answer(_result(reason, held=True, approval_id=None), headers=decision)
+        case Held(reason, approval_id):
+            return Answer(_result(reason, held=True, approval_id=approval_id), headers=decision)
+
+
+def _result(reason: str, *, held: bool, approval_id: str | None) -> bytes:
+    result = {"allowed": False, "requires_approval": held, "reason": reason, "approval_id": approval_id}
+    return exact_json.dumps(result).encode()

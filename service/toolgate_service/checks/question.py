@@ -1,0 +1,54 @@
+"""What a check asks, read from its body (spec §4, decisions §4). Unknown fields are ignored: old and new must mix."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from toolgate_service.canonical import digest
+from toolgate_service.exact_json import Json
+from toolgate_service.web.sdk_fields import SdkFields
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May this agent do this action with this context?
+
+    Attributes:
+        agent_id: the agent, as the caller names it.
+        action: the action identifier.
+        context: the call's facts; empty when none were sent.
+        canonical: the context's canonical text.
+        approval_id: narrows the answer to one approval.
+        call_id: the caller's own name of this one call.
+        run_id: the caller's own name of the run it belongs to.
+        dry_run: answer, change nothing.
+    """
+
+    agent_id: str
+    action: str
+    context: Mapping[str, Json]
+    canonical: str
+    approval_id: str | None
+    call_id: str | None
+    run_id: str | None
+    dry_run: bool
+
+    @property
+    def digest(self) -> str:
+        """The context's digest, to which an approval is bound."""
+        return digest(self.canonical)
+
+
+def read_question(body: Mapping[str, Json]) -> Question:
+    """Read a check's body.
+
+    Raises:
+        FieldErrors: a field is missing or is not what it should be; all of them are named.
+    """
+    fields = SdkFields(body)
+    agent_id, action = fields.text("agent_id"), fields.action("action")
+    context = fields.context("context")
+    approval_id, call_id, run_id = (fields.reference(name) for name in ("approval_id", "call_id", "run_id"))
+    dry_run = fields.flag("dry_run")
+    canonical_text = fields.canonical
+    fields.finish()
+    return Question(agent_id, action, context or {}, canonical_text, approval_id, call_id, run_id, dry_run)

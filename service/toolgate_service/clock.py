@@ -1,0 +1,21 @@
+"""The gateway's clock and its one way to write a moment: UTC, ISO 8601, microseconds, ``Z`` (decisions §2)."""
+
+from datetime import UTC, datetime
+
+
+def utcnow() -> datetime:
+    """Return the present moment, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+def wire(moment: datetime) -> str:
+    """Write a moment as the API shows it, for instance ``2026-11-20T22:36:29.123456Z``.
+
+    The text sorts as the moments do, so that SQLite may compare it.
+    """
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_wire(text: str) -> datetime:
+    """Read what `wire` wrote."""
+    return datetime.fromisoformat(text)

@@ -1,0 +1,192 @@
+"""JSON read strictly and written exactly (decisions §2).
+
+Python's own reader accepts duplicate members, ``NaN`` and lone surrogates, and rounds numbers to binary floats. A
+gateway that compares amounts and binds approvals to arguments may do none of that: two readers of one text must never
+see two different calls.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from json.encoder import encode_basestring
+from typing import NoReturn, TypeAlias
+
+from toolgate_service.clock import wire
+
+Json: TypeAlias = "bool | int | Decimal | str | list[Json] | dict[str, Json] | None"
+
+MAX_DIGITS = 400
+MAX_EXPONENT = 400
+
+
+class InvalidJson(ValueError):
+    """The text is not JSON as the gateway reads it; the message says why, for the caller."""
+
+
+def loads(raw: bytes) -> Json:
+    """Read a JSON text: integers as ``int``, every other number as an exact ``Decimal``.
+
+    Raises:
+        InvalidJson: not UTF-8, not JSON, duplicate members, ``NaN`` or ``Infinity``, NUL or lone surrogates in a
+            string, a number of more than 400 digits or an exponent beyond ±400, nesting beyond what can be read.
+    """
+    try:
+        value: Json = _DECODER.decode(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidJson("The body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"The body is not valid JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise InvalidJson("The body is nested too deeply") from None
+    # Only an escape can bring NUL or half a surrogate pair past the decoder: most bodies have none and skip the walk.
+    if b"\\u" in raw:
+        _refuse_bad_text(value)
+    return value
+
+
+def dumps(value: object, *, sort_keys: bool = False) -> str:
+    """Write a value as compact JSON, decimals as numbers with their exact value, moments as the API shows them.
+
+    Numbers are written without exponent and superfluous zeros: ``1``, ``1.0`` and ``1e0`` are one text.
+
+    Args:
+        value: made of None, bool, int, float, Decimal, str, datetime, lists, tuples and dicts with string keys.
+        sort_keys: order members by UTF-16 code units, as RFC 8785 does.
+
+    Raises:
+        TypeError: something in the value has no JSON form.
+    """
+    parts: list[str] = []
+    _write(value, parts, sort_keys=sort_keys)
+    return "".join(parts)
+
+
+def depth(value: object) -> int:
+    """Return the number of nested arrays and objects: 0 for a scalar, 1 for ``{}``."""
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(depth, value), default=0)
+    return 0
+
+
+def plain_number(number: Decimal) -> str:
+    """Write a finite decimal without exponent and superfluous zeros; minus zero is ``0``."""
+    text = format(number, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in {"-0", ""} else text
+
+
+def _write(value: object, parts: list[str], *, sort_keys: bool) -> None:
+    match value:
+        case dict():
+            _write_object(value, parts, sort_keys=sort_keys)
+        case list() | tuple():
+            _write_array(value, parts, sort_keys=sort_keys)
+        case _:
+            parts.append(_scalar(value))
+
+
+def _scalar(value: object) -> str:
+    match value:
+        case str():
+            return encode_basestring(value)
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case Decimal():
+            return plain_number(value)
+        case float():
+            return plain_number(Decimal(repr(value)))
+        case datetime():
+            return f'"{wire(value)}"'
+    raise TypeError(f"{type(value).__name__!r} has no JSON form")
+
+
+def _write_array(value: Sequence[object], parts: list[str], *, sort_keys: bool) -> None:
+    parts.append("[")
+    for index, item in enumerate(value):
+        if index:
+            parts.append(",")
+        _write(item, parts, sort_keys=sort_keys)
+    parts.append("]")
+
+
+def _write_object(value: dict[str, object], parts: list[str], *, sort_keys: bool) -> None:
+    names: Iterable[str] = sorted(value, key=_utf16) if sort_keys else value
+    parts.append("{")
+    separator = ""
+    for name in names:
+        parts.append(f"{separator}{encode_basestring(name)}:")
+        _write(value[name], parts, sort_keys=sort_keys)
+        separator = ","
+    parts.append("}")
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be")
+
+
+def _unique_members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise InvalidJson(f"The member {name[:100]!r} appears more than once")
+            seen.add(name)
+    return members
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise InvalidJson(f"A number has more than {MAX_DIGITS} digits")
+    return int(text)
+
+
+def _decimal(text: str) -> Decimal:
+    digits, _, exponent = text.lower().partition("e")
+    if len(digits) > MAX_DIGITS:
+        raise InvalidJson(f"A number has more than {MAX_DIGITS} digits")
+    if exponent and (len(exponent) > MAX_DIGITS or abs(int(exponent)) > MAX_EXPONENT):
+        raise InvalidJson(f"A number has an exponent beyond ±{MAX_EXPONENT}")
+    return Decimal(text)
+
+
+def _constant(name: str) -> NoReturn:
+    raise InvalidJson(f"{name} is not a JSON number")
+
+
+def _refuse_bad_text(value: Json) -> None:
+    match value:
+        case str():
+            _refuse_bad_string(value)
+        case list():
+            for item in value:
+                _refuse_bad_text(item)
+        case dict():
+            for name, item in value.items():
+                _refuse_bad_string(name)
+                _refuse_bad_text(item)
+
+
+def _refuse_bad_string(text: str) -> None:
+    if "\0" in text:
+        raise InvalidJson("A string contains the NUL character")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidJson("A string contains a lone surrogate") from None
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique_members,
+    parse_float=_decimal,
+    parse_int=_integer,
+    parse_constant=_constant,
+)

@@ -1,0 +1,1 @@
+"""What the three busiest routes share: a raw ASGI road, one statement, one writer."""

@@ -1,0 +1,38 @@
+"""Who may use the SDK surface: key, then organization, then rate (decisions §4)."""
+
+from starlette.types import Scope
+
+from toolgate_service.errors import ApiError
+from toolgate_service.hotpath.http import add_headers
+from toolgate_service.hotpath.rates import RateWindows, Surface
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.plans import PLANS
+
+
+def admit(scope: Scope, standing: Standing | None, rates: RateWindows, surface: Surface) -> Standing:
+    """Return the standing of a request that may go on; count it.
+
+    Raises:
+        ApiError: 401 for an unknown or revoked key and for an inactive organization, 429 beyond the rate.
+    """
+    if standing is None:
+        raise ApiError(401, "Invalid API key")
+    if not standing.organization_is_active:
+        raise ApiError(401, "Organization is not active")
+    limit = standing.requests_per_minute or PLANS[standing.plan].requests_per_minute
+    rate = rates.count(standing.organization_id, standing.environment, surface, limit)
+    add_headers(scope, rate.headers())
+    if rate.exceeded:
+        raise rate.refusal()
+    return standing
+
+
+def given_key(key: str | None) -> str:
+    """Return the key of the ``X-API-Key`` header.
+
+    Raises:
+        ApiError: 401, there is none.
+    """
+    if not key:
+        raise ApiError(401, "Missing API key")
+    return key

@@ -1,0 +1,1 @@
+"""Log entries: what was done."""

@@ -1,0 +1,115 @@
+"""A log entry on its way to disk, and what may become of it (decisions §6)."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from toolgate_service import exact_json
+from toolgate_service.clock import wire
+from toolgate_service.errors import plan_limit_detail
+from toolgate_service.ids import new_id
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """A validated entry. `context` is its canonical text."""
+
+    organization_id: str
+    environment: str
+    plan: str
+    key_id: str
+    agent_id: str
+    action: str
+    status: str
+    context: str | None
+    ip_address: str | None
+    address_seen: str | None
+    occurred_at: datetime | None
+    decision_id: str | None
+    approval_id: str | None
+    call_id: str | None
+    run_id: str | None
+    idempotency_key: str | None
+    fingerprint: str
+
+    def columns(self) -> dict[str, str | None]:
+        """Return the entry's columns by name, but for its id and the moment of writing."""
+        return {
+            "organization_id": self.organization_id,
+            "environment": self.environment,
+            "agent_id": self.agent_id,
+            "action": self.action,
+            "status": self.status,
+            "context": self.context,
+            "ip_address": self.ip_address,
+            "address_seen": self.address_seen,
+            "occurred_at": wire(self.occurred_at) if self.occurred_at else None,
+            "decision_id": self.decision_id,
+            "approval_id": self.approval_id,
+            "call_id": self.call_id,
+            "run_id": self.run_id,
+            "key_id": self.key_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The entry is on disk."""
+
+    id: str
+    created_at: datetime
+    body: bytes = b""
+
+    @classmethod
+    def at(cls, now: datetime) -> "Stored":
+        """Give an entry its id and its moment."""
+        return cls(new_id(), now)
+
+    def with_body(self, body: bytes) -> "Stored":
+        """Return the same with its answer."""
+        return Stored(self.id, self.created_at, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The key was used before: the original answer, byte for byte."""
+
+    body: bytes
+    mismatch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was stored."""
+
+    status: int
+    detail: str | dict[str, object]
+
+    @classmethod
+    def agent_not_found(cls) -> "Refused":
+        """The agent does not exist, or no longer."""
+        return cls(404, "Agent not found")
+
+    @classmethod
+    def plan_limit(cls, used: int, limit: int, plan: str) -> "Refused":
+        """The month is full."""
+        return cls(403, plan_limit_detail("logs", used, limit, plan))
+
+
+Outcome: TypeAlias = Stored | Replayed | Refused
+
+
+def entry_answer(entry: NewEntry, stored: Stored) -> bytes:
+    """Write the answer of spec §4: the seven fields of a log entry."""
+    fields = exact_json.dumps(
+        {
+            "id": stored.id,
+            "agent_id": entry.agent_id,
+            "organization_id": entry.organization_id,
+            "action": entry.action,
+            "status": entry.status,
+            "created_at": stored.created_at,
+        }
+    )
+    # The context is JSON already.
+    return f'{fields[:-1]},"context":{entry.context or "null"}}}'.encode()

@@ -1,0 +1,1 @@
+"""Organizations: the tenant, its environments and its API keys."""

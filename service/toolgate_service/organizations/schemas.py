@@ -1,0 +1,35 @@
+"""What an organization looks like on the wire (spec §2)."""
+
+from datetime import datetime
+
+from pydantic import BaseModel
+
+from toolgate_service.web.bodies import Body
+from toolgate_service.web.fields import Name
+
+
+class OrganizationView(BaseModel):
+    """An organization. `api_key` is whole for admins, masked for others."""
+
+    id: str
+    name: str
+    slug: str
+    plan: str
+    api_key: str
+    is_active: bool
+    created_at: datetime
+
+
+class OrganizationChange(Body):
+    """PUT /api/organization."""
+
+    name: Name
+
+
+class KeyView(BaseModel):
+    """The answer to a key's regeneration; `created_at` is the organization's."""
+
+    id: str
+    name: str
+    api_key: str
+    created_at: datetime

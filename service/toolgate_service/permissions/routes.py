@@ -1,0 +1,84 @@
+"""HTTP for permissions (spec §4)."""
+
+from fastapi import APIRouter
+
+from toolgate_service.accounts.caller import AdminCaller, AnyCaller, ChangingCaller
+from toolgate_service.agents.service import get_agent
+from toolgate_service.errors import ApiError, not_found
+from toolgate_service.gateway import GatewayDep
+from toolgate_service.permissions import service
+from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
+from toolgate_service.web.bodies import StrictRoute
+from toolgate_service.web.fields import EnvironmentName
+from toolgate_service.web.replies import NoContent, Reply
+
+router = APIRouter(prefix="/api", tags=["permissions"], route_class=StrictRoute)
+
+
+@router.get("/agents/{agent_id}/permissions", response_model=list[PermissionView])
+async def list_permissions(
+    agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Return what an agent may do."""
+    async with gateway.database.reading() as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        permissions = await service.list_permissions(session, agent)
+    return Reply([PermissionView.model_validate(one, from_attributes=True) for one in permissions])
+
+
+@router.post("/agents/{agent_id}/permissions", response_model=PermissionView, status_code=201)
+async def create_permission(
+    agent_id: str,
+    new: NewPermission,
+    caller: AdminCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
+) -> Reply:
+    """Let an agent do an action."""
+    async with gateway.database.writing() as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        permission = await service.create_permission(session, caller, agent, new)
+    return Reply(PermissionView.model_validate(permission, from_attributes=True), 201)
+
+
+@router.delete("/agents/{agent_id}/permissions/{permission_id}", status_code=204)
+async def delete_agent_permission(
+    agent_id: str,
+    permission_id: str,
+    caller: ChangingCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
+) -> NoContent:
+    """Take an action from an agent; the very next check is refused."""
+    async with gateway.database.writing() as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        permission = await service.find_permission(session, permission_id)
+        if permission.agent_id != agent.id:
+            raise not_found("Permission")
+        await service.delete_permission(session, caller, permission)
+    return NoContent()
+
+
+@router.put("/permissions/{permission_id}", response_model=PermissionView)
+async def change_permission(
+    permission_id: str, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
+) -> Reply:
+    """Change a permission; what is not sent stays as it is."""
+    async with gateway.database.writing() as session:
+        permission = await service.find_permission(session, permission_id)
+        if permission.organization_id != caller.organization_id:
+            raise not_found("Permission")
+        permission = await service.change_permission(session, caller, permission, change)
+    return Reply(PermissionView.model_validate(permission, from_attributes=True))
+
+
+@router.delete("/permissions/{permission_id}", status_code=204)
+async def delete_permission(permission_id: str, caller: ChangingCaller, gateway: GatewayDep) -> NoContent:
+    """Take an action from whichever agent has this permission; the very next check is refused."""
+    async with gateway.database.writing() as session:
+        permission = await service.find_permission(session, permission_id)
+        if permission.organization_id != caller.organization_id:
+            # 403 and not 404: the specification says so, for this path alone (spec §7).
+            raise ApiError(403, "Permission not found")
+        await service.delete_permission(session, caller, permission)
+    return NoContent()

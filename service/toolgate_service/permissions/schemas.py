@@ -1,0 +1,42 @@
+"""What a permission looks like on the wire (spec §2, decisions §3-5)."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from toolgate_service.web.bodies import Body
+from toolgate_service.web.fields import Action, Amount
+
+Count = Annotated[int, Field(ge=1, le=100)]
+Seconds = Annotated[int, Field(ge=1, le=30 * 24 * 3600)]
+
+
+class PermissionView(BaseModel):
+    """A permission."""
+
+    id: str
+    agent_id: str
+    action: str
+    requires_approval: bool
+    max_amount: Decimal | None
+    amount_required: bool
+    created_at: datetime
+
+
+class NewPermission(Body):
+    """POST /api/agents/{agent_id}/permissions."""
+
+    action: Action
+    requires_approval: bool = False
+    max_amount: Amount | None = None
+    amount_required: bool = False
+
+
+class PermissionChange(Body):
+    """PUT /api/permissions/{permission_id}: what is not sent stays as it is."""
+
+    requires_approval: bool | None = None
+    max_amount: Amount | None = None
+    amount_required: bool | None = None

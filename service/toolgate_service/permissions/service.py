@@ -1,0 +1,112 @@
+"""The rules of permissions (spec §2-4)."""
+
+from collections.abc import Sequence
+
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.caller import Caller
+from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.service import cancel_open
+from toolgate_service.audit import service as audit
+from toolgate_service.clock import utcnow
+from toolgate_service.errors import ApiError, FieldErrors, not_found
+from toolgate_service.ids import new_id
+from toolgate_service.permissions.models import Permission
+from toolgate_service.permissions.schemas import NewPermission, PermissionChange
+
+
+async def list_permissions(session: AsyncSession, agent: Agent) -> Sequence[Permission]:
+    """Return an agent's permissions, newest first."""
+    query = (
+        select(Permission)
+        .where(Permission.agent_id == agent.id, Permission.organization_id == agent.organization_id)
+        .order_by(col(Permission.created_at).desc(), col(Permission.id).desc())
+    )
+    return (await session.exec(query)).all()
+
+
+async def create_permission(
+    session: AsyncSession, caller: Caller, agent: Agent, new: NewPermission
+) -> Permission:
+    """Grant an action to an agent.
+
+    Raises:
+        ApiError: 400, the agent has a permission for that action already.
+    """
+    same = select(Permission.id).where(Permission.agent_id == agent.id, Permission.action == new.action)
+    if (await session.exec(same)).first() is not None:
+        raise ApiError(400, "Permission already exists for this action")
+    permission = Permission(
+        id=new_id(),
+        organization_id=agent.organization_id,
+        environment=agent.environment,
+        agent_id=agent.id,
+        created_by=caller.user_id,
+        created_at=utcnow(),
+        **new.model_dump(),
+    )
+    session.add(permission)
+    await session.flush()
+    audit.record(
+        session,
+        caller,
+        "permission.created",
+        permission.id,
+        environment=agent.environment,
+        changes=new.model_dump() | {"agent_id": agent.id},
+    )
+    return permission
+
+
+async def find_permission(session: AsyncSession, permission_id: str) -> Permission:
+    """Return a permission of any organization.
+
+    Raises:
+        ApiError: 404, there is none of that id.
+    """
+    permission = (await session.exec(select(Permission).where(Permission.id == permission_id))).first()
+    if permission is None:
+        raise not_found("Permission")
+    return permission
+
+
+async def change_permission(
+    session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
+) -> Permission:
+    """Change what was sent.
+
+    Raises:
+        FieldErrors: a null where only true or false fits.
+    """
+    changes = change.model_dump(exclude_unset=True)
+    nulls = [name for name, value in changes.items() if value is None and name != "max_amount"]
+    if nulls:
+        raise FieldErrors({name: ["must not be null; leave it out to keep it"] for name in nulls})
+    for name, value in changes.items():
+        setattr(permission, name, value)
+    permission.updated_at = utcnow()
+    session.add(permission)
+    audit.record(
+        session,
+        caller,
+        "permission.updated",
+        permission.id,
+        environment=permission.environment,
+        changes=changes,
+    )
+    return permission
+
+
+async def delete_permission(session: AsyncSession, caller: Caller, permission: Permission) -> None:
+    """Take the action from the agent: the very next check is refused, what waits for it is cancelled."""
+    await cancel_open(session, permission, "the permission was deleted")
+    await session.delete(permission)
+    audit.record(
+        session,
+        caller,
+        "permission.deleted",
+        permission.id,
+        environment=permission.environment,
+        changes={"agent_id": permission.agent_id, "action": permission.action},
+    )

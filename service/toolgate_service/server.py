@@ -1,0 +1,96 @@
+"""Running the gateway: a bound socket, a start-up line, uvicorn."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+
+import uvicorn
+from pydantic import ValidationError
+
+from toolgate_service.app import create_app
+from toolgate_service.errors import StorageError
+from toolgate_service.settings import Settings
+from toolgate_service.storage.database import Database
+
+#: seconds that requests under way, long polls above all, are given when the gateway stops
+GRACE = 5
+
+
+class StartError(Exception):
+    """The gateway cannot start; the message is one line, for the operator."""
+
+
+def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable[[str], None]) -> None:
+    """Serve until interrupted.
+
+    Args:
+        host: the address to listen on.
+        port: the port; 0 takes a free one.
+        overrides: settings that go before the environment's, for instance ``default_plan``.
+        announce: called with the start-up line once the port is bound and the database is ready.
+
+    Raises:
+        StartError: a setting is wrong, the port is taken, or the database cannot be used.
+    """
+    settings = _settings(overrides)
+    listening = _listen(host, port)
+    try:
+        app = create_app(settings)
+        asyncio.run(_prepare(settings))
+    except StorageError as error:
+        listening.close()
+        raise StartError(str(error)) from error
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE
+    )
+    announce(_start_up_line(listening, settings))
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _settings(overrides: Mapping[str, str]) -> Settings:
+    try:
+        return Settings(**overrides)  # type: ignore[arg-type]  # texts, validated by the model as the environment's are
+    except ValidationError as error:
+        problems = [
+            f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg'].removeprefix('Value error, ')}"
+            for problem in error.errors()
+        ]
+        raise StartError("; ".join(problems)) from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        raise StartError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --host or --port"
+        ) from error
+    return listening
+
+
+async def _prepare(settings: Settings) -> None:
+    # Before anything is announced: uvicorn would report a failed start with a traceback.
+    database = Database(settings.database_url)
+    try:
+        await database.start()
+    finally:
+        await database.close()
+
+
+def _start_up_line(listening: socket.socket, settings: Settings) -> str:
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    line = (
+        f"Toolgate gateway on http://{shown}:{port} · new organizations get the {settings.default_plan} plan"
+    )
+    if settings.default_plan != "enterprise":
+        line += " (--plan enterprise lifts its limits)"
+    if not ip_address(host).is_loopback:
+        line += " · anybody who reaches this address may register"
+    return line

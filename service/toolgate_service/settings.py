@@ -1,0 +1,97 @@
+"""The gateway's settings: arguments, then ``TOOLGATE_*`` in the environment, then the default."""
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+from platformdirs import user_config_path, user_data_path
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from toolgate_service.errors import StorageError
+from toolgate_service.plans import PLANS, PlanName
+
+#: shorter secrets could be guessed
+MIN_SECRET = 16
+
+
+def default_database_url() -> str:
+    """Return the URL of the embedded database: a file in the user's data folder."""
+    return f"sqlite:///{user_data_path('toolgate', appauthor=False) / 'toolgate.db'}"
+
+
+class Settings(BaseSettings):
+    """What an operator may set.
+
+    Attributes:
+        database_url: ``sqlite:///PATH``.
+        secret: signs tokens and seals stored keys; one is created for the embedded database.
+        default_plan: the plan of new organizations.
+        approval_ttl_seconds: how long a held check waits for a decision.
+        approved_ttl_seconds: how long an approval may be used after the decision.
+        denial_memory_seconds: how long a denial answers the equal check.
+        login_threads: passwords hashed at the same time.
+        login_queue: further passwords waiting; beyond that, 429.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="TOOLGATE_", extra="ignore", hide_input_in_errors=True)
+
+    database_url: str = Field(default_factory=default_database_url)
+    secret: SecretStr | None = None
+    default_plan: PlanName = "free"
+    approval_ttl_seconds: Annotated[int, Field(gt=0)] = 24 * 3600
+    approved_ttl_seconds: Annotated[int, Field(gt=0)] = 3600
+    denial_memory_seconds: Annotated[int, Field(ge=0)] = 300
+    login_threads: Annotated[int, Field(gt=0)] = 2
+    login_queue: Annotated[int, Field(ge=0)] = 32
+
+    @field_validator("default_plan", mode="before")
+    @classmethod
+    def _known_plan(cls, value: object) -> object:
+        if value not in PLANS:
+            raise ValueError(f"{value!r} is no plan; choose one of {', '.join(PLANS)}")
+        return value
+
+    @field_validator("secret")
+    @classmethod
+    def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < MIN_SECRET:
+            raise ValueError(f"too short; use at least {MIN_SECRET} random characters")
+        return value
+
+    def secret_bytes(self) -> bytes:
+        """Return the secret, created in the user's configuration folder if none is set (decisions §9).
+
+        Raises:
+            StorageError: the file can be neither read nor created.
+        """
+        if self.secret is not None:
+            return self.secret.get_secret_value().encode()
+        return _stored_secret(user_config_path("toolgate", appauthor=False) / "secret")
+
+
+def _stored_secret(path: Path) -> bytes:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            # Written beside and linked into place, so that two first starts agree on one secret.
+            draft = path.with_name(f"secret.{secrets.token_hex(8)}")
+            draft.touch(mode=0o600)
+            draft.write_text(secrets.token_urlsafe(48))
+            try:
+                path.hardlink_to(draft)
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink()
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise StorageError(
+            f"cannot keep the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
+            f"{MIN_SECRET} random characters"
+        ) from error
+    if len(secret) < MIN_SECRET:
+        raise StorageError(
+            f"the secret in {str(path)!r} is too short; remove the file to have a new one made"
+        )
+    return secret

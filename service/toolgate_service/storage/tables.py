@@ -1,0 +1,14 @@
+"""Every table in one place, for migrations and for whoever needs the whole schema."""
+
+from sqlalchemy import MetaData
+
+import toolgate_service.accounts.models
+import toolgate_service.agents.models
+import toolgate_service.approvals.models
+import toolgate_service.audit.models
+import toolgate_service.logs.models
+import toolgate_service.organizations.models
+import toolgate_service.permissions.models  # noqa: F401 - imported so that each declares its tables
+from toolgate_service.storage.base import Table
+
+METADATA: MetaData = Table.metadata

@@ -1,0 +1,60 @@
+"""Management bodies: JSON read strictly whatever the Content-Type, unknown fields refused (decisions §2)."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
+from starlette.datastructures import MutableHeaders
+
+from toolgate_service import exact_json
+from toolgate_service.errors import FieldErrors
+
+
+class Body(BaseModel):
+    """The base of every management request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StrictRequest(Request):
+    """A request whose JSON is read by `exact_json`."""
+
+    async def json(self) -> Any:
+        """Return the body's value.
+
+        Raises:
+            FieldErrors: the body is no JSON object.
+        """
+        return read_object(await self.body())
+
+
+class StrictRoute(APIRoute):
+    """A route that reads its body with `StrictRequest`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap FastAPI's handler."""
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            # FastAPI parses only what calls itself JSON; here everything is read as JSON or refused.
+            MutableHeaders(scope=request.scope)["content-type"] = "application/json"
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def read_object(raw: bytes) -> dict[str, exact_json.Json]:
+    """Read a body that must be a JSON object.
+
+    Raises:
+        FieldErrors: it is not; the message says why under ``body``.
+    """
+    try:
+        value = exact_json.loads(raw)
+    except exact_json.InvalidJson as error:
+        raise FieldErrors({"body": [str(error)]}) from None
+    if not isinstance(value, dict):
+        raise FieldErrors({"body": ["The body must be a JSON object"]})
+    return value

@@ -1,0 +1,77 @@
+"""The outermost room: request ids, the API version, the size limit, and the last word on a crash (decisions §2).
+
+Plain ASGI, so that the busiest routes pay for nothing they do not use.
+"""
+
+import logging
+import re
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolgate_service.errors import ApiError
+from toolgate_service.ids import new_id
+from toolgate_service.web.replies import Reply
+
+API_VERSION = "2026-11-20"
+MAX_BODY = 256 * 1024
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: where a request collects headers that belong on whatever answer it gets
+HEADER_BAG = "toolgate.headers"
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+class Edge:
+    """Wraps the whole gateway."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else new_id()
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                headers["X-API-Version"] = API_VERSION
+                headers["X-Content-Type-Options"] = "nosniff"
+                for name, value in scope.get(HEADER_BAG, {}).items():
+                    headers[name] = value
+            await send(message)
+
+        try:
+            await self._inner(scope, limited(receive), sending)
+        except Exception:
+            logger.exception("request %s failed", request_id)
+            if not started:
+                detail = f"The gateway failed; the operator finds it under request id {request_id}"
+                await Reply({"detail": detail}, 500)(scope, receive, sending)
+
+
+def limited(receive: Receive) -> Receive:
+    """Return a `receive` that counts the body and raises a 413 beyond `MAX_BODY` bytes."""
+    seen = 0
+
+    async def counting() -> Message:
+        nonlocal seen
+        message = await receive()
+        if message["type"] == "http.request":
+            seen += len(message.get("body", b""))
+            if seen > MAX_BODY:
+                # The rest is not read: the connection ends with the answer.
+                raise ApiError(413, f"The request is larger than {MAX_BODY} bytes", {"Connection": "close"})
+        return message
+
+    return counting

@@ -1,0 +1,42 @@
+"""Every error as ``{"detail": …}`` (spec §7)."""
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from toolgate_service.errors import REQUIRED, ApiError
+from toolgate_service.web.replies import Reply
+
+logger = logging.getLogger("toolgate.gateway")
+
+_MESSAGES = {"missing": REQUIRED, "extra_forbidden": "Unknown field; remove it"}
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    if isinstance(error, ApiError):
+        return Reply({"detail": error.reply_detail}, error.status_code, error.headers)
+    if isinstance(error, HTTPException):
+        return Reply({"detail": error.detail}, error.status_code, error.headers)
+    raise error
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    fields: dict[str, list[str]] = {}
+    for problem in error.errors():
+        where = [str(part) for part in problem["loc"]]
+        # The first part says body, query or path; what follows names the field.
+        name = ".".join(where[1:]) or where[0]
+        message = _MESSAGES.get(problem["type"]) or str(problem["msg"]).removeprefix("Value error, ")
+        fields.setdefault(name, []).append(message)
+    return Reply({"detail": fields}, 400)
+
+
+def tell_faults(app: FastAPI) -> None:
+    """Install the handlers."""
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)

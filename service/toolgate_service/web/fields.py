@@ -1,0 +1,80 @@
+"""Kinds of text and numbers that several requests share (decisions §2)."""
+
+import re
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from fastapi import Query
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+MAX_NAME = 100
+MAX_DESCRIPTION = 1_000
+MAX_ACTION = 255
+MAX_EMAIL = 254
+
+# The syntax that browsers check (WHATWG HTML, "valid email address"). Libraries refuse domains such as example.test,
+# which are welcome here.
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_EMAIL = re.compile(rf"[a-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL})*")
+
+
+def is_action(text: str) -> bool:
+    """Say whether a text is an action identifier: 1-255 visible ASCII characters."""
+    return 1 <= len(text) <= MAX_ACTION and text.isascii() and text.isprintable() and " " not in text
+
+
+def is_reference(text: str) -> bool:
+    """Say whether a text may be a caller's own reference: 1-255 printable characters."""
+    return 1 <= len(text) <= MAX_ACTION and text.isprintable()
+
+
+ACTION_RULE = f"must be 1-{MAX_ACTION} visible ASCII characters"
+REFERENCE_RULE = f"must be 1-{MAX_ACTION} printable characters"
+
+
+def _name(text: str) -> str:
+    text = text.strip()
+    if not 1 <= len(text) <= MAX_NAME or not text.isprintable():
+        raise ValueError(f"must be 1-{MAX_NAME} printable characters")
+    return text
+
+
+def _description(text: str) -> str:
+    if len(text) > MAX_DESCRIPTION or not all(char.isprintable() or char in "\n\t" for char in text):
+        raise ValueError(f"must be at most {MAX_DESCRIPTION} printable characters")
+    return text
+
+
+def _action(text: str) -> str:
+    if not is_action(text):
+        raise ValueError(ACTION_RULE)
+    return text
+
+
+def _email(text: str) -> str:
+    text = text.strip().lower()
+    if len(text) > MAX_EMAIL or not _EMAIL.fullmatch(text):
+        raise ValueError("is not an e-mail address")
+    return text
+
+
+def _amount(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into the field's message
+    number = Decimal(value)
+    if number < 0:
+        raise ValueError("must not be negative")
+    return number
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Description = Annotated[str, AfterValidator(_description)]
+Action = Annotated[str, AfterValidator(_action)]
+Email = Annotated[str, AfterValidator(_email)]
+Password = Annotated[str, Field(min_length=8, max_length=128)]
+Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema({"type": "number", "minimum": 0})]
+
+#: which of the organization's two worlds a management request means (decisions §8)
+EnvironmentName = Annotated[Literal["production", "test"], Query()]
+PageSize = Annotated[int, Query(ge=1, le=100)]
+Offset = Annotated[int, Query(ge=0, le=2**63 - 1)]

@@ -1,0 +1,132 @@
+"""Reading the fields of `/sdk/*` bodies, all complaints together (spec §7, decisions §2).
+
+Written by hand rather than with pydantic: the values are exact already, and the answer must name every field at once.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from ipaddress import ip_address
+
+from toolgate_service.canonical import canonical
+from toolgate_service.errors import REQUIRED, FieldErrors
+from toolgate_service.exact_json import Json, depth
+from toolgate_service.web.fields import ACTION_RULE, REFERENCE_RULE, is_action, is_reference
+
+MAX_CONTEXT_BYTES = 64 * 1024
+MAX_CONTEXT_DEPTH = 32
+
+
+class SdkFields:
+    """Reads one body; `finish` raises whatever was wrong."""
+
+    def __init__(self, body: Mapping[str, Json]) -> None:
+        self._body = body
+        self._errors: dict[str, list[str]] = {}
+        #: the canonical text of the context that was read last
+        self.canonical = "{}"
+
+    def finish(self) -> None:
+        """End the reading.
+
+        Raises:
+            FieldErrors: something was wrong.
+        """
+        if self._errors:
+            raise FieldErrors(self._errors)
+
+    def text(self, name: str) -> str:
+        """Read a required text."""
+        value = self._body.get(name)
+        if isinstance(value, str) and value:
+            return value
+        return self._complain(name, REQUIRED if value is None or value == "" else "must be a string")
+
+    def action(self, name: str) -> str:
+        """Read the required action identifier."""
+        value = self.text(name)
+        if value and not is_action(value):
+            return self._complain(name, ACTION_RULE)
+        return value
+
+    def choice(self, name: str, values: tuple[str, ...]) -> str:
+        """Read a required word of a few."""
+        value = self._body.get(name)
+        if isinstance(value, str) and value in values:
+            return value
+        missing = name not in self._body or value is None
+        return self._complain(name, REQUIRED if missing else f"must be one of {', '.join(values)}")
+
+    def reference(self, name: str) -> str | None:
+        """Read an optional reference of the caller's."""
+        value = self._body.get(name)
+        if value is None or (isinstance(value, str) and is_reference(value)):
+            return value
+        self._complain(name, REFERENCE_RULE)
+        return None
+
+    def flag(self, name: str) -> bool:
+        """Read an optional boolean, false when absent."""
+        value = self._body.get(name, False)
+        if not isinstance(value, bool):
+            self._complain(name, "must be true or false")
+            return False
+        return value
+
+    def moment(self, name: str) -> datetime | None:
+        """Read an optional ISO 8601 moment; without an offset it is UTC."""
+        value = self._body.get(name)
+        if value is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+            if moment is not None:
+                return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass
+        self._complain(name, "must be an ISO 8601 timestamp, such as 2026-01-31T12:00:00Z")
+        return None
+
+    def address(self, name: str) -> str | None:
+        """Read an optional IP address."""
+        value = self._body.get(name)
+        if value is None:
+            return None
+        try:
+            return (
+                str(ip_address(value))
+                if isinstance(value, str)
+                else self._complain(name, "must be an IP address")
+            )
+        except ValueError:
+            return self._complain(name, "must be an IP address")
+
+    def context(self, name: str) -> dict[str, Json] | None:
+        """Read the optional context and keep its canonical text."""
+        value = self._body.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self._complain(name, "must be an object")
+            return None
+        if depth(value) > MAX_CONTEXT_DEPTH:
+            self._complain(name, f"must not be nested deeper than {MAX_CONTEXT_DEPTH} levels")
+            return None
+        self.canonical = canonical(value)
+        if len(self.canonical.encode()) > MAX_CONTEXT_BYTES:
+            self._complain(name, f"must not be larger than {MAX_CONTEXT_BYTES} bytes")
+        return value
+
+    def _complain(self, name: str, message: str) -> str:
+        self._errors.setdefault(name, []).append(message)
+        return ""
+
+
+def idempotency_key(given: str | None) -> str | None:
+    """Read the optional ``Idempotency-Key`` header.
+
+    Raises:
+        FieldErrors: it is not 1-255 printable characters.
+    """
+    if given is not None and not is_reference(given):
+        raise FieldErrors({"Idempotency-Key": [REFERENCE_RULE]})
+    return given
