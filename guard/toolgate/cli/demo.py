@@ -1,0 +1,5 @@
+"""demo (placeholder while building)."""
+
+
+def demo() -> None:
+    """Demo."""

@@ -1,0 +1,33 @@
+"""``toolgate serve``: the gateway on this machine."""
+
+from typing import Annotated
+
+import typer
+
+from toolgate.cli.gateway import load_gateway
+from toolgate.cli.output import fail
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            help="The plan of new organizations: free, pro, business or enterprise (TOOLGATE_DEFAULT_PLAN)."
+        ),
+    ] = None,
+) -> None:
+    """Serve the gateway until interrupted.
+
+    Settings come from the environment: TOOLGATE_DATABASE_URL (sqlite:///PATH; default: a file in your data folder),
+    TOOLGATE_SECRET (default: made once, in your configuration folder), TOOLGATE_DEFAULT_PLAN.
+    """
+    run, start_error = load_gateway("serve"), load_gateway("StartError")
+    overrides = {} if plan is None else {"default_plan": plan}
+    try:
+        run(host, port, overrides, typer.echo)
+    except start_error as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None

@@ -1,0 +1,144 @@
+"""A live gateway in a process of its own, and an owner who talks to it over HTTP."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+SECRET = "a secret for tests, long enough"
+PASSWORD = "correct horse battery"
+
+
+class LiveGateway:
+    """`toolgate serve` on an SQLite file; the port is the operating system's choice, or fixed to restart on it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        plan: str = "enterprise",
+        env: Mapping[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> None:
+        self.database = folder / "gateway.db"
+        self.plan = plan
+        self._env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")},
+            "TOOLGATE_DATABASE_URL": f"sqlite:///{self.database}",
+            "TOOLGATE_SECRET": SECRET,
+            **(env or {}),
+        }
+        self._prefix = prefix
+        self._port = 0
+        self.process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def start(self) -> "LiveGateway":
+        """Start, or start again on the same port and file; return once it listens."""
+        command = [*self._prefix, sys.executable, "-m", "toolgate", "serve"]
+        command += ["--port", str(self._port), "--plan", self.plan]
+        self.process = subprocess.Popen(command, env=self._env, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        match = re.search(r"http://\S+:(\d+)", line)
+        assert match, f"the gateway did not start: {line!r}"
+        self.url, self._port = match.group(0), int(match.group(1))
+        return self
+
+    def kill(self) -> None:
+        """End it without a word: SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it properly: SIGTERM."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        self.process.wait(timeout=30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+
+    def __enter__(self) -> "LiveGateway":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Owner:
+    """The admin of a new organization."""
+
+    def __init__(self, url: str, *, email: str | None = None, organization: str = "Acme") -> None:
+        self.url = url
+        self.email = email or f"owner-{time.time_ns()}@example.test"
+        self.http = httpx.Client(base_url=url, timeout=30)
+        answer = self.http.post(
+            "/auth/register",
+            json={"email": self.email, "password": PASSWORD, "organization_name": organization},
+        )
+        assert answer.status_code == 200, answer.text
+        self.user: dict[str, Any] = answer.json()["user"]
+        self.token: str = answer.json()["access_token"]
+        self.http.headers["Authorization"] = f"Bearer {self.token}"
+        self.key: str = self.http.get("/api/organization").json()["api_key"]
+
+    def login(self) -> httpx.Client:
+        """Return a client with a fresh token."""
+        answer = httpx.post(
+            f"{self.url}/auth/login", json={"email": self.email, "password": PASSWORD}, timeout=30
+        )
+        assert answer.status_code == 200, answer.text
+        token = answer.json()["access_token"]
+        return httpx.Client(base_url=self.url, timeout=30, headers={"Authorization": f"Bearer {token}"})
+
+    def agent(self, name: str = "bot") -> str:
+        """Create an agent and return its id."""
+        answer = self.http.post("/api/agents", json={"name": name})
+        assert answer.status_code == 201, answer.text
+        agent_id: str = answer.json()["id"]
+        return agent_id
+
+    def permit(self, agent_id: str, action: str, **fields: object) -> str:
+        """Grant an action and return the permission's id."""
+        answer = self.http.post(f"/api/agents/{agent_id}/permissions", json={"action": action, **fields})
+        assert answer.status_code == 201, answer.text
+        permission_id: str = answer.json()["id"]
+        return permission_id
+
+    def check(self, agent_id: str, action: str, context: object = None, **fields: object) -> httpx.Response:
+        """Ask the gateway as the SDK does."""
+        body = {"agent_id": agent_id, "action": action, "context": context, **fields}
+        return self.http.post("/sdk/check", json=body, headers={"X-API-Key": self.key})
+
+    def log(self, agent_id: str, action: str, status: str = "success", **fields: object) -> httpx.Response:
+        """Record an outcome as the SDK does."""
+        body = {"agent_id": agent_id, "action": action, "status": status, **fields}
+        return self.http.post("/sdk/log", json=body, headers={"X-API-Key": self.key})
+
+    def entries(self, **filters: str | int) -> list[dict[str, Any]]:
+        """Read the log, newest first."""
+        answer = self.http.get("/api/logs", params=filters)
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()
+        return found
+
+    def close(self) -> None:
+        """Hang up."""
+        self.http.close()
+
+    def __enter__(self) -> "Owner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
