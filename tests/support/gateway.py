@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -40,7 +40,7 @@ class LiveGateway:
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
 
-    def start(self) -> "LiveGateway":
+    def start(self) -> Self:
         """Start, or start again on the same port and file; return once it listens."""
         command = [*self._prefix, sys.executable, "-m", "toolgate", "serve"]
         command += ["--port", str(self._port), "--plan", self.plan]
@@ -69,7 +69,7 @@ class LiveGateway:
         self.process.stdout.close()
         self.process = None
 
-    def __enter__(self) -> "LiveGateway":
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
@@ -137,7 +137,7 @@ class Owner:
         """Hang up."""
         self.http.close()
 
-    def __enter__(self) -> "Owner":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
