@@ -1,1 +1,68 @@
-"""Toolgate's SDK."""
+"""Toolgate's SDK: ask the gateway before an agent's tool runs, record what it did.
+
+    from toolgate import guarded
+
+    @guarded("stripe.refund")
+    def refund(charge_id: str, amount: float) -> str: ...
+
+Everything is loaded when first used; decorating loads no HTTP library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolgate.decision import Decision
+    from toolgate.default import action, configure, guarded
+    from toolgate.errors import (
+        ActionDenied,
+        ApprovalDenied,
+        ApprovalExpired,
+        ApprovalPending,
+        ConfigurationError,
+        GatewayProtocolError,
+        GatewayUnavailable,
+        GuardError,
+    )
+    from toolgate.guard import Guard
+    from toolgate.identity import acting_as
+
+__all__ = [
+    "ActionDenied",
+    "ApprovalDenied",
+    "ApprovalExpired",
+    "ApprovalPending",
+    "ConfigurationError",
+    "Decision",
+    "GatewayProtocolError",
+    "GatewayUnavailable",
+    "Guard",
+    "GuardError",
+    "acting_as",
+    "action",
+    "configure",
+    "guarded",
+]
+
+_HOMES = {
+    "Decision": "decision",
+    "Guard": "guard",
+    "acting_as": "identity",
+    "action": "default",
+    "configure": "default",
+    "guarded": "default",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'toolgate' has no attribute {name!r}")
+    value = getattr(import_module(f"toolgate.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,61 @@
+"""The wire shapes the SDK reads, strictly: what is not exactly as promised decides nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+__all__ = ["ApprovalAnswer", "CheckAnswer", "LogAnswer"]
+
+_STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class CheckAnswer(BaseModel):
+    """Answer of `POST /sdk/check` (spec §2, Check result)."""
+
+    model_config = _STRICT
+
+    allowed: bool
+    requires_approval: bool
+    reason: str | None
+    approval_id: str | None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.allowed and (
+            self.requires_approval or self.reason is not None or self.approval_id is not None
+        ):
+            raise ValueError("'allowed' is true beside a reason, an approval or requires_approval")
+        if self.requires_approval and not self.approval_id:
+            raise ValueError("'requires_approval' is true without an approval_id")
+        if not self.requires_approval and self.approval_id is not None:
+            raise ValueError("'approval_id' is set although nothing requires approval")
+        if not self.allowed and not self.requires_approval and self.reason is None:
+            raise ValueError("the action is blocked without a reason")
+        return self
+
+
+class ApprovalAnswer(BaseModel):
+    """Answer of `GET /sdk/approvals/{id}` (decisions §3), as far as a waiting call needs it."""
+
+    model_config = _STRICT
+
+    id: str
+    status: Literal["pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed"]
+    note: str | None = None
+
+
+class LogAnswer(BaseModel):
+    """Answer of `POST /sdk/log` (spec §4): a log entry, handed on whole."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
+
+    id: str
+    agent_id: str
+    action: str
+    status: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry as the gateway sent it."""
+        return self.model_dump()

@@ -1,0 +1,97 @@
+"""Log entries that are not acknowledged yet, in memory and bounded."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from toolgate.entries import Entry
+from toolgate.errors import GatewayProtocolError
+from toolgate.events import logger, tell
+
+__all__ = ["Backlog"]
+
+_BOUND: Final = 1_000
+# The gateway says about the entry itself that it can never succeed (spec §7, decisions §2).
+_HOPELESS: Final = frozenset({400, 404, 413})
+
+
+class Backlog:
+    """Holds entries from before their first attempt until the gateway acknowledges them.
+
+    No lock: every change is one operation of a dict or set, and a lock held while the process forks
+    would stop the child for good. Where two threads still send the same entry, its Idempotency-Key
+    makes one log entry of it.
+
+    Args:
+        bound: How many entries are kept; the oldest gives way to the newest.
+    """
+
+    def __init__(self, bound: int = _BOUND) -> None:
+        self._bound = bound
+        self._entries: dict[str, Entry] = {}
+        self._sending: set[str] = set()
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: Entry) -> None:
+        """Keep `entry`; when full, the oldest is dropped with a warning that counts."""
+        while len(self._entries) >= self._bound:
+            oldest = next(iter(list(self._entries)), None)
+            if oldest is None or self._entries.pop(oldest, None) is None:
+                continue
+            self._dropped += 1
+            logger.warning(
+                "%d log entries lost: the gateway takes none and %d wait", self._dropped, self._bound
+            )
+        self._entries[entry.key] = entry
+
+    def waiting(self, *, last: Entry | None = None, catch_up: int | None = None) -> list[Entry]:
+        """What to send now, the oldest first.
+
+        Args:
+            last: The entry that has just been added; comes last, and always.
+            catch_up: How many of the others at most.
+        """
+        older = [
+            entry
+            for entry in list(self._entries.values())
+            if entry is not last and (catch_up is None or entry.key not in self._sending)
+        ]
+        return older[:catch_up] + ([last] if last is not None else [])
+
+    def begin(self, entry: Entry) -> None:
+        """`entry` is being sent."""
+        self._sending.add(entry.key)
+
+    def end(self, entry: Entry) -> None:
+        """`entry` is no longer being sent, whatever came of it."""
+        self._sending.discard(entry.key)
+
+    def settle(self, entry: Entry) -> None:
+        """The gateway acknowledged `entry`."""
+        self._entries.pop(entry.key, None)
+
+    def failed(self, entry: Entry, error: Exception) -> bool:
+        """Say that `entry` was not taken, and drop it if it never will be.
+
+        Returns:
+            Whether it is worth while to send the next one now.
+        """
+        hopeless = isinstance(error, GatewayProtocolError) and error.status in _HOPELESS
+        self.settle(entry)
+        if not hopeless:
+            # To the end of the line: one entry the gateway stumbles over must not stop all others.
+            self._entries[entry.key] = entry
+        tell(
+            "record_failed",
+            entry.body["action"],
+            entry.body["agent_id"],
+            entry.body["status"],
+            reason=f"{'dropped' if hopeless else 'kept for later'}: {error}",
+            approval_id=entry.body.get("approval_id"),
+            level=logging.ERROR if hopeless else logging.WARNING,
+        )
+        return hopeless

@@ -1,0 +1,111 @@
+"""Guard a block of code: `with guard.action("db.drop", context={…}) as act:`, also `async with`.
+
+Not called `action.py`: a module of that name would stand in the package where the function `action` is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from toolgate.capture import Captured, capture
+from toolgate.drivers import adrive, drive, since
+from toolgate.errors import ConfigurationError
+from toolgate.fitting import fit
+from toolgate.flow import Flow
+from toolgate.hiding import Hider
+from toolgate.jsontext import Json
+from toolgate.options import Options
+from toolgate.performers import AsyncPerformer, Performer
+from toolgate.runtime import Runtime
+from toolgate.steps import Outcome, Raised, Returned
+
+__all__ = ["Action"]
+
+
+class Action:
+    """One guarded block; entered once.
+
+    Attributes:
+        context: What the gateway is asked about, as given; what the block adds reaches the log entry.
+            A value the block changes is added under its name with a trailing underscore: what was
+            asked about stays as it was.
+    """
+
+    def __init__(
+        self, runtime: Callable[[], Runtime], options: Options, context: Mapping[str, object] | None
+    ) -> None:
+        self.context: dict[str, Any] = dict(context or {})
+        self._find_runtime = runtime
+        self._runtime: Runtime | None = None
+        self._options = options
+        self._asked: dict[str, Json] = {}
+        self._flow: Flow | None = None
+        self._performer: Performer | None = None
+        self._async_performer: AsyncPerformer | None = None
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        runtime, flow = self._begin()
+        self._performer = Performer(
+            runtime.client(), runtime.recorder, self._recapture, hold_timeout=self._options.hold_timeout
+        )
+        drive(flow, self._performer)
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._flow is not None and self._performer is not None:
+            drive(self._flow, self._performer, self._outcome(error))
+
+    async def __aenter__(self) -> Self:
+        runtime, flow = self._begin()
+        self._async_performer = AsyncPerformer(
+            runtime.async_client(), runtime.recorder, self._recapture, hold_timeout=self._options.hold_timeout
+        )
+        await adrive(flow, self._async_performer)
+        self._began = time.perf_counter()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._flow is not None and self._async_performer is not None:
+            await adrive(self._flow, self._async_performer, self._outcome(error))
+
+    def _begin(self) -> tuple[Runtime, Flow]:
+        if self._flow is not None:
+            raise ConfigurationError(
+                f"this block of action {self._options.action!r} has been entered; call action(…) for each block"
+            )
+        self._runtime = runtime = self._find_runtime().ensure_open()
+        self._flow = self._options.flow(runtime, self._recapture())
+        return runtime, self._flow
+
+    def _recapture(self) -> Captured:
+        captured = capture(self.context, self._options.rules, self._hider())
+        self._asked = captured.context
+        return captured
+
+    def _hider(self) -> Hider:
+        return (self._runtime or self._find_runtime()).hider
+
+    def _outcome(self, error: BaseException | None) -> Outcome:
+        duration = since(self._began)
+        now = capture(self.context, self._options.rules, self._hider()).context
+        added = {name: value for name, value in now.items() if self._asked.get(name, _ABSENT) != value}
+        added = fit(added, self._hider(), beside=self._asked)
+        return Returned(duration, added) if error is None else Raised(error, duration, added)
+
+
+_ABSENT = object()

@@ -1,0 +1,222 @@
+"""The gateway's three operations for a guard, synchronous and asynchronous over one base."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+from tenacity import AsyncRetrying, Retrying
+
+from toolgate._http import Answer, AsyncWire, Request, TransportFault, Wire
+from toolgate.answers import ApprovalAnswer, CheckAnswer, LogAnswer
+from toolgate.decision import Decision
+from toolgate.entries import Entry
+from toolgate.errors import GatewayUnavailable
+from toolgate.jsontext import Json, dumps
+from toolgate.reading import Reader
+from toolgate.retries import Deadline, Transient, policy
+from toolgate.settings import Settings
+from toolgate.steps import Approval, Check
+
+__all__ = ["AsyncGatewayClient", "GatewayClient"]
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_KEY_BYTES: Final = 16
+
+
+class _Gateway:
+    """Builds requests, reads answers and says what is sent again; sends nothing itself."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._reader = Reader(settings)
+        self._clock = clock
+        self._headers = {
+            "Accept": "application/json",
+            "User-Agent": f"toolgate-python/{_version()}",
+            "X-API-Key": settings.api_key,
+        }
+
+    def _check(self, check: Check) -> Request:
+        body: dict[str, Json] = {
+            "agent_id": check.who.agent_id,
+            "action": check.action,
+            "context": check.context,
+        }
+        if check.who.run_id is not None:
+            body["run_id"] = check.who.run_id
+        if check.approval_id is not None:
+            body["approval_id"] = check.approval_id
+        # One key per attempt, reused by its retries: a lost answer must not cost a second approval.
+        return self._post("/sdk/check", body, secrets.token_hex(_KEY_BYTES))
+
+    def _log(self, entry: Entry) -> Request:
+        return self._post("/sdk/log", entry.body, entry.key)
+
+    def _approval(self, approval_id: str, wait: int) -> Request:
+        url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}?wait={wait}"
+        return Request("GET", url, self._headers)
+
+    def _post(self, path: str, body: Mapping[str, Json], key: str) -> Request:
+        headers = {**self._headers, "Content-Type": "application/json", "Idempotency-Key": key}
+        return Request("POST", self._settings.url + path, headers, dumps(dict(body)).encode())
+
+    def _deadline(self, seconds: float | None = None) -> Deadline:
+        return Deadline(self._settings.timeout if seconds is None else seconds, self._clock)
+
+    def _no_answer(self, error: TransportFault) -> Transient:
+        return Transient(GatewayUnavailable(f"no gateway answers at {self._settings.url!r}: {error}"))
+
+    def _decision(self, read: tuple[CheckAnswer, Answer]) -> Decision:
+        said, answer = read
+        return Decision(
+            allowed=said.allowed,
+            requires_approval=said.requires_approval,
+            reason=said.reason,
+            approval_id=said.approval_id,
+            decision_id=answer.headers.get("x-decision-id") or None,
+        )
+
+
+class GatewayClient(_Gateway):
+    """Speaks with the gateway from any thread.
+
+    Args:
+        settings: Where it is and how long to try.
+        transport: A transport of the HTTP library in place of the network.
+        clock: Monotonic seconds.
+        sleep: Pauses between attempts, in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        transport: object | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(settings, clock)
+        self._wire = Wire(settings.http, transport, clock)
+        self._sleep = sleep
+
+    def check(self, check: Check) -> Decision:
+        """Ask whether an action is allowed (`POST /sdk/check`).
+
+        Raises:
+            GatewayUnavailable: No gateway answered within the deadline.
+            GatewayProtocolError: Something answered that decides nothing.
+            ConfigurationError: The gateway refuses the API key.
+        """
+        return self._decision(self._ask(self._check(check), CheckAnswer, self._deadline()))
+
+    def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
+        """Record what happened (`POST /sdk/log`) and return the log entry.
+
+        Args:
+            entry: What happened; sending it twice makes one log entry.
+            seconds: Deadline in place of the settings'.
+
+        Raises:
+            GatewayUnavailable: No gateway answered within the deadline.
+            GatewayProtocolError: The gateway refuses the entry; `status` says how.
+            ConfigurationError: The gateway refuses the API key.
+        """
+        return self._ask(self._log(entry), LogAnswer, self._deadline(seconds))[0].as_dict()
+
+    def approval(self, approval_id: str, wait: int) -> Approval:
+        """What became of an approval request, asked for up to `wait` seconds (`GET /sdk/approvals/{id}`).
+
+        Raises:
+            GatewayUnavailable: No gateway answered within the deadline beyond `wait`.
+            GatewayProtocolError: The gateway does not know the request, or what answered is no gateway.
+            ConfigurationError: The gateway refuses the API key.
+        """
+        deadline = self._deadline(wait + self._settings.timeout)
+        said, _ = self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline)
+        return Approval(said.status, said.note)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._wire.close()
+
+    def _ask(self, request: Request, model: type[_Model], deadline: Deadline) -> tuple[_Model, Answer]:
+        def attempt() -> tuple[_Model, Answer]:
+            try:
+                answer = self._wire.send(request, deadline.left())
+            except TransportFault as error:
+                raise self._no_answer(error) from error
+            return self._reader.read(answer, model), answer
+
+        try:
+            return Retrying(sleep=self._sleep, **policy(deadline))(attempt)
+        except Transient as error:
+            raise error.fault from error.__cause__
+
+
+class AsyncGatewayClient(_Gateway):
+    """Speaks with the gateway from any task of any event loop.
+
+    Args:
+        settings: Where it is and how long to try.
+        transport: A transport of the HTTP library in place of the network.
+        clock: Monotonic seconds.
+        sleep: Pauses between attempts, in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        transport: object | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(settings, clock)
+        self._wire = AsyncWire(settings.http, transport)
+        self._sleep = sleep
+
+    async def check(self, check: Check) -> Decision:
+        """As `GatewayClient.check`."""
+        return self._decision(await self._ask(self._check(check), CheckAnswer, self._deadline()))
+
+    async def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
+        """As `GatewayClient.log`."""
+        read = await self._ask(self._log(entry), LogAnswer, self._deadline(seconds))
+        return read[0].as_dict()
+
+    async def approval(self, approval_id: str, wait: int) -> Approval:
+        """As `GatewayClient.approval`."""
+        deadline = self._deadline(wait + self._settings.timeout)
+        said, _ = await self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline)
+        return Approval(said.status, said.note)
+
+    async def aclose(self) -> None:
+        """Close the running loop's connections; those of other loops close with their loop."""
+        await self._wire.aclose()
+
+    async def _ask(self, request: Request, model: type[_Model], deadline: Deadline) -> tuple[_Model, Answer]:
+        async def attempt() -> tuple[_Model, Answer]:
+            try:
+                answer = await self._wire.send(request, deadline.left())
+            except TransportFault as error:
+                raise self._no_answer(error) from error
+            return self._reader.read(answer, model), answer
+
+        try:
+            return await AsyncRetrying(sleep=self._sleep, **policy(deadline))(attempt)
+        except Transient as error:
+            raise error.fault from error.__cause__
+
+
+def _version() -> str:
+    try:
+        return version("toolgate")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,173 @@
+"""The decorator: asks before the tool runs and records what it did."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import wrapt
+
+from toolgate.binding import Binder
+from toolgate.capture import Captured, Rules, capture
+from toolgate.drivers import acall, call
+from toolgate.errors import ConfigurationError
+from toolgate.flow import OnHold
+from toolgate.options import Options, make_options
+from toolgate.performers import AsyncPerformer, Performer
+from toolgate.runtime import Runtime
+from toolgate.tools import inner_function, is_async, is_class_method_of, refuse_unguardable
+
+__all__ = ["Guardable", "decorate"]
+
+# Unbound by Callable alone: pyright sees the class- or static method object below the decorator.
+Guardable = TypeVar(
+    "Guardable", bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any]"
+)
+
+if TYPE_CHECKING:
+    _Wrapper = wrapt.FunctionWrapper[..., Any]
+    _BoundWrapper = wrapt.BoundFunctionWrapper[..., Any]
+else:
+    _Wrapper = wrapt.FunctionWrapper
+    _BoundWrapper = wrapt.BoundFunctionWrapper
+
+
+def decorate(
+    runtime: Callable[[], Runtime],
+    action: str,
+    *,
+    on_hold: OnHold,
+    hold_timeout: float | None,
+    exclude: Iterable[str],
+    redact: Iterable[str],
+    unbound: Iterable[str],
+    amount: str | None,
+    agent_id: str | None,
+) -> Callable[[Guardable], Guardable]:
+    """Check the options and return the decorator; `runtime` is asked for at every call.
+
+    Raises:
+        ConfigurationError: Here or when decorating, naming what is wrong and the cure.
+    """
+    rules = Rules(exclude=exclude, redact=redact, unbound=unbound, amount=amount)
+    options = make_options(action, rules, on_hold=on_hold, hold_timeout=hold_timeout, agent_id=agent_id)
+
+    def guard(function: Guardable) -> Guardable:
+        refuse_unguardable(function)
+        _refuse_guarded(function, options.action)
+        inner = inner_function(function)
+        binder = Binder(inner)
+        rules.fits(binder, inner)
+        tool = _Tool(runtime, options, binder)
+        wrapper = tool.run_async if is_async(inner) else tool.run
+        guarded = GuardedFunction(cast("Callable[..., Any]", function), wrapper)
+        tool.itself = guarded
+        return cast("Guardable", guarded)
+
+    return guard
+
+
+class GuardedBoundFunction(_BoundWrapper):
+    """A guarded method taken from its instance or class; survives copy and pickle."""
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return getattr, (self._owner(), self.__name__)
+
+    def __copy__(self) -> GuardedBoundFunction:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return getattr(copy.deepcopy(self._owner(), memo), self.__name__)
+
+    def _owner(self) -> Any:
+        owner = getattr(self.__wrapped__, "__self__", None)
+        return self._self_owner if owner is None else owner
+
+
+class GuardedFunction(_Wrapper):
+    """A guarded function: looks like the function, and is copied and pickled like one, by its name."""
+
+    __bound_function_wrapper__ = GuardedBoundFunction
+
+    def __reduce_ex__(self, protocol: object) -> str:
+        return str(self.__qualname__)
+
+    def __copy__(self) -> GuardedFunction:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GuardedFunction:
+        return self
+
+
+class _Tool:
+    """What one decoration knows, and the two ways to run the tool."""
+
+    def __init__(self, runtime: Callable[[], Runtime], options: Options, binder: Binder) -> None:
+        self._runtime = runtime
+        self._options = options
+        self._binder = binder
+        self.itself: Any = None
+
+    def run(
+        self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        runtime, capture_again = self._prepare(instance, args, kwargs)
+        performer = Performer(
+            runtime.client(), runtime.recorder, capture_again, hold_timeout=self._options.hold_timeout
+        )
+        flow = self._options.flow(runtime, capture_again())
+        return call(flow, performer, lambda: _no_coroutine(function, function(*args, **kwargs)))
+
+    def run_async(
+        self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
+        # Bound here, so that a wrong call fails where it is written and not where it is awaited.
+        runtime, capture_again = self._prepare(instance, args, kwargs)
+
+        async def guarded_call() -> Any:
+            performer = AsyncPerformer(
+                runtime.async_client(),
+                runtime.recorder,
+                capture_again,
+                hold_timeout=self._options.hold_timeout,
+            )
+            flow = self._options.flow(runtime, capture_again())
+            return await acall(flow, performer, lambda: function(*args, **kwargs))
+
+        return guarded_call()
+
+    def _prepare(
+        self, instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Runtime, Callable[[], Captured]]:
+        drop_first = instance is not None
+        seen = args
+        if not drop_first and args and is_class_method_of(self.itself, args[0]):
+            drop_first, seen = True, args[1:]
+        rules = self._options.rules
+        reserved = None if rules.amount is None else "amount"
+        arguments = self._binder.bind(seen, kwargs, drop_first=drop_first, reserved=reserved)
+        runtime = self._runtime().ensure_open()
+        return runtime, lambda: capture(arguments, rules, runtime.hider)
+
+
+def _no_coroutine(function: Callable[..., Any], value: Any) -> Any:
+    # Recording success now would be wrong: nothing of it has run yet.
+    if inspect.iscoroutine(value):
+        value.close()
+        raise ConfigurationError(
+            f"{function!r} returned a coroutine without being a coroutine function; "
+            "guard the coroutine function itself, below the other decorators"
+        )
+    return value
+
+
+def _refuse_guarded(function: Any, action: str) -> None:
+    seen: Any = function
+    while seen is not None:
+        if type(inner_function(seen)) in (GuardedFunction, GuardedBoundFunction):
+            raise ConfigurationError(
+                f"{getattr(seen, '__qualname__', seen)!r} is already guarded; remove @guarded({action!r}) or the other"
+            )
+        seen = getattr(inner_function(seen), "__wrapped__", None)

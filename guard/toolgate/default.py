@@ -1,0 +1,114 @@
+"""The guard behind the module's own `guarded` and `action`: made at the first call, from the environment."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from toolgate.block import Action
+from toolgate.capture import Rules
+from toolgate.decorator import Guardable, decorate
+from toolgate.flow import OnHold
+from toolgate.guard import Guard
+from toolgate.options import make_options
+from toolgate.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["action", "configure", "guarded"]
+
+_lock = threading.Lock()
+_default: Guard | None = None
+
+
+def configure(
+    url: str | None = None,
+    api_key: str | None = None,
+    agent_id: str | None = None,
+    *,
+    timeout: float | None = None,
+    allow_insecure: bool = False,
+    transport: object | None = None,
+) -> None:
+    """Set or replace the guard behind `guarded` and `action`, before or after functions are decorated.
+
+    Calls under way finish with the guard they began with. The arguments are those of `Guard`.
+
+    Raises:
+        ConfigurationError: If a setting is missing or wrong; the guard in place stays.
+    """
+    global _default
+    guard = Guard(url, api_key, agent_id, timeout=timeout, allow_insecure=allow_insecure, transport=transport)
+    with _lock:
+        replaced, _default = _default, guard
+    if replaced is not None:
+        # Not closed: other threads may be using it. Its connections close when the last call lets go.
+        replaced.flush(replaced._runtime.settings.timeout)  # noqa: SLF001 - the same object, one floor down
+
+
+def guarded(
+    action: str,
+    *,
+    on_hold: OnHold = "raise",
+    hold_timeout: float | None = None,
+    exclude: Iterable[str] = (),
+    redact: Iterable[str] = (),
+    unbound: Iterable[str] = (),
+    amount: str | None = None,
+    agent_id: str | None = None,
+) -> Callable[[Guardable], Guardable]:
+    """As `Guard.guarded`, with the default guard: `configure`'s, or one made from `TOOLGATE_*` at the first call.
+
+    Raises:
+        ConfigurationError: If an option is wrong or the function cannot be guarded.
+    """
+    return decorate(
+        _runtime,
+        action,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        exclude=exclude,
+        redact=redact,
+        unbound=unbound,
+        amount=amount,
+        agent_id=agent_id,
+    )
+
+
+def action(
+    action: str,
+    context: Mapping[str, object] | None = None,
+    *,
+    on_hold: OnHold = "raise",
+    hold_timeout: float | None = None,
+    exclude: Iterable[str] = (),
+    redact: Iterable[str] = (),
+    agent_id: str | None = None,
+) -> Action:
+    """As `Guard.action`, with the default guard.
+
+    Raises:
+        ConfigurationError: If an option is wrong.
+    """
+    rules = Rules(exclude=exclude, redact=redact)
+    options = make_options(
+        action, rules, on_hold=on_hold, hold_timeout=hold_timeout, agent_id=agent_id, at_call=True
+    )
+    return Action(_runtime, options, context)
+
+
+def _runtime() -> Runtime:
+    global _default  # noqa: PLW0603 - the one default guard of the process
+    with _lock:
+        if _default is None:
+            _default = Guard()
+        return _default._runtime  # noqa: SLF001 - the same object, one floor down
+
+
+@atexit.register
+def _close() -> None:
+    if _default is not None:
+        _default.close()

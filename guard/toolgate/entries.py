@@ -1,0 +1,57 @@
+"""One log entry on its way to the gateway."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from toolgate.jsontext import Json
+
+__all__ = ["Entry", "new_entry"]
+
+_KEY_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A log entry and the key that makes sending it twice harmless (spec §4).
+
+    Attributes:
+        body: What is sent to `POST /sdk/log`.
+        key: Its Idempotency-Key, minted once: 128 random bits in hexadecimal.
+    """
+
+    body: dict[str, Json]
+    key: str = field(default_factory=lambda: secrets.token_hex(_KEY_BYTES))
+
+
+def new_entry(
+    *,
+    action: str,
+    agent_id: str,
+    status: str,
+    context: dict[str, Json],
+    key: str | None = None,
+    **details: str | None,
+) -> Entry:
+    """An entry of something that happened now.
+
+    Args:
+        action: What was done.
+        agent_id: Who did it.
+        status: `success`, `failed`, `pending` or `denied`.
+        context: JSON-safe details.
+        key: An Idempotency-Key in place of a new one.
+        **details: Further members, such as `approval_id`, `run_id` or `ip_address`; None leaves one out.
+    """
+    body: dict[str, Json] = {
+        "agent_id": agent_id,
+        "action": action,
+        "status": status,
+        "context": context,
+        "occurred_at": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+    }
+    body.update({name: value for name, value in details.items() if value is not None})
+    return Entry(body, key) if key is not None else Entry(body)

@@ -1,0 +1,53 @@
+"""What the SDK tells the standard logging: logger `toolgate`, extra fields with stable names.
+
+toolgate_event        decision | waiting | approved | record | record_failed
+toolgate_action       the action
+toolgate_agent_id     the agent
+toolgate_outcome      allowed | blocked | held, or the log entry's status
+toolgate_reason       the explanation, or None
+toolgate_approval_id  the approval request, or None
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["logger", "tell"]
+
+logger: Final = logging.getLogger("toolgate")
+
+Event: TypeAlias = Literal["decision", "waiting", "approved", "record", "record_failed"]
+
+
+def tell(
+    event: Event,
+    action: object,
+    agent_id: object,
+    outcome: object,
+    *,
+    reason: object = None,
+    approval_id: object = None,
+    level: int = logging.INFO,
+) -> None:
+    """Write one log record; never any argument of a call."""
+    if not logger.isEnabledFor(level):
+        return
+    logger.log(
+        level,
+        # %r, so that no reason can begin a line of its own.
+        "%s: action %r of agent %r: %s%s",
+        event,
+        action,
+        agent_id,
+        outcome,
+        f" ({reason!r})" if reason else "",
+        extra={
+            "toolgate_event": event,
+            "toolgate_action": action,
+            "toolgate_agent_id": agent_id,
+            "toolgate_outcome": outcome,
+            "toolgate_reason": reason,
+            "toolgate_approval_id": approval_id,
+        },
+    )

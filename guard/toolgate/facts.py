@@ -1,0 +1,48 @@
+"""What a log entry says beside the arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from toolgate.binding import free_name
+from toolgate.jsontext import Json, size
+from toolgate.redaction import scrub
+
+__all__ = ["clip", "describe_error", "with_facts"]
+
+_MAX_MESSAGE: Final = 1000
+_MAX_BYTES: Final = 3000
+_UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[str, Json]:
+    """The context with facts beside the arguments.
+
+    Arguments are evidence: where one already has a fact's name, the fact gets a trailing underscore.
+    """
+    entry = dict(context)
+    for name, value in facts.items():
+        entry[free_name(name, entry)] = value
+    return entry
+
+
+def describe_error(error: BaseException, hidden: Iterable[str]) -> dict[str, Json]:
+    """An exception's type and message, at most 1,000 characters of it, without hidden values."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - other people's __str__ may do anything
+        message = "<the message cannot be read>"
+    return {"type": type(error).__name__, "message": clip(scrub(message, hidden))}
+
+
+def clip(text: str) -> str:
+    """`text` as it can be sent: at most 1,000 characters and 3,000 bytes of JSON.
+
+    A context leaves 4 KiB of the gateway's 64 for what is said beside it.
+    """
+    text = _UNSENDABLE.sub("�", text[:_MAX_MESSAGE])
+    while size(text) > _MAX_BYTES:
+        text = text[: len(text) * 3 // 4]
+    return text

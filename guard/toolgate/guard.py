@@ -1,0 +1,309 @@
+"""A guard: one gateway, one API key, any number of guarded actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, get_args
+
+from toolgate.action_name import valid_action
+from toolgate.block import Action
+from toolgate.capture import Captured, Rules, capture
+from toolgate.entries import Entry, new_entry
+from toolgate.errors import ConfigurationError
+from toolgate.flow import OnHold
+from toolgate.identity import identify, valid_id
+from toolgate.options import make_options
+from toolgate.performers import tell_decision
+from toolgate.runtime import Runtime
+from toolgate.settings import load_settings, masked
+from toolgate.steps import Check, LogStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from toolgate.decision import Decision
+    from toolgate.decorator import Guardable
+
+__all__ = ["Guard"]
+
+
+class Guard:
+    """Asks one gateway before tools run and records what they did.
+
+    Usable from any thread, task and event loop, and after a fork. Also a context manager, with
+    `with` and `async with`, which closes it.
+
+    Args:
+        url: Address of the gateway; default `TOOLGATE_URL`.
+        api_key: API key (spec §5); default `TOOLGATE_API_KEY`.
+        agent_id: The agent that acts unless `acting_as` or a decoration names another; default
+            `TOOLGATE_AGENT_ID`.
+        timeout: Total deadline of one request with its retries, in seconds; default
+            `TOOLGATE_TIMEOUT`, else 5.
+        allow_insecure: Permit plain http to hosts other than this machine.
+        transport: A transport of the HTTP library in place of the network, for tests and special networks.
+
+    Raises:
+        ConfigurationError: If a setting is missing or wrong; the message names it and the cure.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        agent_id: str | None = None,
+        *,
+        timeout: float | None = None,
+        allow_insecure: bool = False,
+        transport: object | None = None,
+    ) -> None:
+        settings = load_settings(url, api_key, agent_id, timeout, allow_insecure=allow_insecure)
+        self._runtime = Runtime(settings, transport)
+
+    def __repr__(self) -> str:
+        settings = self._runtime.settings
+        key = masked(settings.api_key)
+        return f"Guard(url={settings.url!r}, api_key={key!r}, agent_id={settings.agent_id!r})"
+
+    def guarded(
+        self,
+        action: str,
+        *,
+        on_hold: OnHold = "raise",
+        hold_timeout: float | None = None,
+        exclude: Iterable[str] = (),
+        redact: Iterable[str] = (),
+        unbound: Iterable[str] = (),
+        amount: str | None = None,
+        agent_id: str | None = None,
+    ) -> Callable[[Guardable], Guardable]:
+        """Guard a function, coroutine function, method, class- or static method.
+
+        A synchronous function waits for the gateway on its own thread: called on an event loop's
+        thread it holds the loop up, as any blocking call does.
+
+        Args:
+            action: The action identifier, like `service.operation`.
+            on_hold: `raise` raises `ApprovalPending` when held; `wait` waits for the person.
+            hold_timeout: Seconds to wait for the person; None waits as long as it takes.
+            exclude: Arguments nobody is shown; they are bound by a keyed digest.
+            redact: More names to hide wherever they occur, also inside arguments.
+            unbound: Arguments that are not sent at all: they may differ after an approval.
+            amount: The argument that is also sent as `amount`, to be compared with `max_amount`.
+            agent_id: The agent that acts, unless `acting_as` names another.
+
+        Returns:
+            A decorator; the decorated function raises, beside what it raises itself, `ActionDenied`,
+            `ApprovalPending`, `ApprovalDenied`, `ApprovalExpired`, `GatewayUnavailable`,
+            `GatewayProtocolError` or `ConfigurationError`, and has not run then.
+
+        Raises:
+            ConfigurationError: If an option is wrong or the function cannot be guarded.
+        """
+        from toolgate.decorator import decorate
+
+        return decorate(
+            lambda: self._runtime,
+            action,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            exclude=exclude,
+            redact=redact,
+            unbound=unbound,
+            amount=amount,
+            agent_id=agent_id,
+        )
+
+    def action(
+        self,
+        action: str,
+        context: Mapping[str, object] | None = None,
+        *,
+        on_hold: OnHold = "raise",
+        hold_timeout: float | None = None,
+        exclude: Iterable[str] = (),
+        redact: Iterable[str] = (),
+        agent_id: str | None = None,
+    ) -> Action:
+        """Guard a block: `with guard.action("db.drop", context={…}) as act:`, also `async with`.
+
+        Args:
+            action: The action identifier.
+            context: What the gateway compares and an approver reads; `amount` is compared with `max_amount`.
+            on_hold: As for `guarded`.
+            hold_timeout: As for `guarded`, in seconds.
+            exclude: Names in the context whose values nobody is shown.
+            redact: More names to hide wherever they occur.
+            agent_id: The agent that acts; wins over `acting_as`.
+
+        Raises:
+            ConfigurationError: If an option is wrong.
+        """
+        rules = Rules(exclude=exclude, redact=redact)
+        options = make_options(
+            action, rules, on_hold=on_hold, hold_timeout=hold_timeout, agent_id=agent_id, at_call=True
+        )
+        return Action(lambda: self._runtime, options, context)
+
+    def check(
+        self,
+        action: str,
+        context: Mapping[str, object] | None = None,
+        *,
+        agent_id: str | None = None,
+        approval_id: str | None = None,
+    ) -> Decision:
+        """Ask whether an action is allowed, and run nothing.
+
+        An approved request is used up by the check that passes (decisions §5).
+
+        Args:
+            action: The action identifier.
+            context: What the gateway compares and an approver reads.
+            agent_id: The agent that acts; wins over `acting_as`.
+            approval_id: Pass only by this approval.
+
+        Raises:
+            GatewayUnavailable: No gateway answered within the deadline.
+            GatewayProtocolError: Something answered that decides nothing.
+            ConfigurationError: If an argument or setting is wrong, or the gateway refuses the API key.
+        """
+        check = self._check(action, context, agent_id, approval_id)
+        return tell_decision(check, self._runtime.client().check(check))
+
+    async def acheck(
+        self,
+        action: str,
+        context: Mapping[str, object] | None = None,
+        *,
+        agent_id: str | None = None,
+        approval_id: str | None = None,
+    ) -> Decision:
+        """As `check`."""
+        check = self._check(action, context, agent_id, approval_id)
+        return tell_decision(check, await self._runtime.async_client().check(check))
+
+    def log(
+        self,
+        action: str,
+        status: LogStatus,
+        context: Mapping[str, object] | None = None,
+        *,
+        agent_id: str | None = None,
+        approval_id: str | None = None,
+        decision_id: str | None = None,
+        ip_address: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """Record what happened, now, and return the log entry; unlike a guarded call this reports failure.
+
+        Args:
+            action: The action identifier.
+            status: `success`, `failed`, `pending` or `denied` (spec §2).
+            context: Details to keep.
+            agent_id: The agent that acted; wins over `acting_as`.
+            approval_id: The approval request it belongs to.
+            decision_id: The decision it belongs to.
+            ip_address: Where it came from; default the address the gateway sees.
+            idempotency_key: The same key makes one log entry within 24 hours; default a new one.
+
+        Raises:
+            GatewayUnavailable: No gateway answered within the deadline.
+            GatewayProtocolError: The gateway refuses the entry; `status` says how.
+            ConfigurationError: If an argument or setting is wrong, or the gateway refuses the API key.
+        """
+        details = {"approval_id": approval_id, "decision_id": decision_id, "ip_address": ip_address}
+        entry = self._entry(action, status, context, agent_id, idempotency_key, details)
+        return self._runtime.client().log(entry)
+
+    async def alog(
+        self,
+        action: str,
+        status: LogStatus,
+        context: Mapping[str, object] | None = None,
+        *,
+        agent_id: str | None = None,
+        approval_id: str | None = None,
+        decision_id: str | None = None,
+        ip_address: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """As `log`."""
+        details = {"approval_id": approval_id, "decision_id": decision_id, "ip_address": ip_address}
+        entry = self._entry(action, status, context, agent_id, idempotency_key, details)
+        return await self._runtime.async_client().log(entry)
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Deliver log entries that wait, within `timeout` seconds; returns whether none waits any more."""
+        return self._runtime.recorder.flush(timeout)
+
+    async def aflush(self, timeout: float = 5.0) -> bool:  # noqa: ASYNC109 - the contract's argument
+        """As `flush`."""
+        return await self._runtime.recorder.aflush(timeout)
+
+    def close(self) -> None:
+        """Deliver what waits and refuse further calls; may be called again."""
+        self._runtime.close()
+
+    async def aclose(self) -> None:
+        """As `close`, and close the running event loop's connections too."""
+        await self._runtime.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _check(
+        self,
+        action: str,
+        context: Mapping[str, object] | None,
+        agent_id: str | None,
+        approval_id: str | None,
+    ) -> Check:
+        explicit = None if agent_id is None else valid_id(agent_id, "agent_id")
+        who = identify(explicit, self._runtime.ensure_open().settings.agent_id)
+        return Check(valid_action(action), who, self._capture(context).context, approval_id)
+
+    def _entry(
+        self,
+        action: str,
+        status: str,
+        context: Mapping[str, object] | None,
+        agent_id: str | None,
+        key: str | None,
+        details: Mapping[str, str | None],
+    ) -> Entry:
+        if status not in get_args(LogStatus):
+            raise ConfigurationError(f"status is {status!r}; use one of {', '.join(get_args(LogStatus))}")
+        check = self._check(action, context, agent_id, None)
+        return new_entry(
+            action=check.action,
+            agent_id=check.who.agent_id,
+            status=status,
+            context=check.context,
+            key=None if key is None else valid_id(key, "idempotency_key"),
+            **details,
+            run_id=check.who.run_id,
+        )
+
+    def _capture(self, context: Mapping[str, object] | None) -> Captured:
+        return capture(context or {}, Rules(), self._runtime.hider)

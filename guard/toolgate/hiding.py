@@ -1,0 +1,50 @@
+"""Digests that stand in for what is not shown: they bind the value without telling it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+from toolgate.jsontext import Json, dumps
+
+__all__ = ["Hider"]
+
+_INFO: Final = b"toolgate capture v1"
+
+
+class Hider:
+    """Makes keyed digests: equal values give equal digests in every process with the same API key.
+
+    Args:
+        api_key: The key is derived from it by HKDF-SHA256 (RFC 5869, no salt), so that guessing short
+            secrets from a log needs the API key (decisions §13).
+    """
+
+    def __init__(self, api_key: str) -> None:
+        extracted = hmac.digest(bytes(32), api_key.encode(), hashlib.sha256)
+        self._key = hmac.digest(extracted, _INFO + b"\x01", hashlib.sha256)
+
+    def text(self, value: str) -> dict[str, Json]:
+        """The digest of a string."""
+        # Lone surrogates are legal in a Python string and must not stop a call.
+        return self._digest(b"text", value.encode("utf-8", "surrogatepass"))
+
+    def binary(self, value: bytes) -> dict[str, Json]:
+        """The digest of bytes."""
+        return self._digest(b"bytes", value)
+
+    def json(self, value: Json) -> dict[str, Json]:
+        """The digest of a JSON-safe value; a string's is that of `text`."""
+        if isinstance(value, str):
+            return self.text(value)
+        return self._digest(b"json", dumps(value, canonical=True).encode("utf-8", "surrogatepass"))
+
+    def label(self, value: str) -> str:
+        """The digest of a string in the form of a string."""
+        return str(self.text(value)["$digest"])
+
+    def _digest(self, kind: bytes, value: bytes) -> dict[str, Json]:
+        # The kind keeps b"1", "1" and 1 apart.
+        digest = hmac.new(self._key, kind + b"\x00" + value, hashlib.sha256).hexdigest()
+        return {"$digest": f"hmac-sha256:{digest}", "bytes": len(value)}

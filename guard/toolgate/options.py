@@ -1,0 +1,88 @@
+"""What a decoration or an action block may say, checked where it is said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from toolgate.action_name import valid_action
+from toolgate.capture import Captured, Rules
+from toolgate.errors import ConfigurationError
+from toolgate.flow import Call, Flow, OnHold, guarded_call
+from toolgate.identity import identify, valid_id
+from toolgate.runtime import Runtime
+
+__all__ = ["Options", "make_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The checked options of one guarded action.
+
+    Attributes:
+        action: The action identifier.
+        rules: What of the arguments is shown.
+        on_hold: Raise or wait when the action is held.
+        hold_timeout: Seconds to wait, or None for as long as it takes.
+        agent_id: The agent named here.
+        at_call: Whether it is named at the very call, where it wins over `acting_as`.
+    """
+
+    action: str
+    rules: Rules
+    on_hold: OnHold
+    hold_timeout: float | None
+    agent_id: str | None
+    at_call: bool = False
+
+    def flow(self, runtime: Runtime, captured: Captured) -> Flow:
+        """The road of one call with the captured arguments.
+
+        Raises:
+            ConfigurationError: If nothing names an agent.
+        """
+        explicit, named = (self.agent_id, None) if self.at_call else (None, self.agent_id)
+        who = identify(explicit, named, runtime.settings.agent_id)
+        return guarded_call(Call(self.action, who, captured, self.on_hold))
+
+
+def make_options(
+    action: str,
+    rules: Rules,
+    *,
+    on_hold: OnHold = "raise",
+    hold_timeout: float | None = None,
+    agent_id: str | None = None,
+    at_call: bool = False,
+) -> Options:
+    """Check the options.
+
+    Raises:
+        ConfigurationError: Naming what is wrong and the cure.
+    """
+    return Options(
+        action=valid_action(action),
+        rules=rules,
+        on_hold=_on_hold(on_hold),
+        hold_timeout=_hold_timeout(hold_timeout, on_hold),
+        agent_id=None if agent_id is None else valid_id(agent_id, "agent_id"),
+        at_call=at_call,
+    )
+
+
+def _on_hold(on_hold: OnHold) -> OnHold:
+    if on_hold not in ("raise", "wait"):
+        raise ConfigurationError(f"on_hold is {on_hold!r}; use 'raise' or 'wait'")
+    return on_hold
+
+
+def _hold_timeout(seconds: object, on_hold: OnHold) -> float | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+        raise ConfigurationError(
+            f"hold_timeout is {seconds!r}; use seconds above 0, or None to wait without limit"
+        )
+    if on_hold != "wait":
+        raise ConfigurationError(f"hold_timeout is {seconds!r} but nothing waits; add on_hold='wait'")
+    return float(seconds)

@@ -1,0 +1,93 @@
+"""What the calls of one guard share: settings, clients, recorder. Heavy parts load at the first call."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from toolgate.errors import ConfigurationError
+from toolgate.hiding import Hider
+from toolgate.recorder import Recorder
+from toolgate.settings import Settings
+
+if TYPE_CHECKING:
+    from toolgate.client import AsyncGatewayClient, GatewayClient
+
+__all__ = ["Runtime"]
+
+
+class Runtime:
+    """The shared parts of one guard.
+
+    Args:
+        settings: Where the gateway is, and as whom.
+        transport: A transport of the HTTP library in place of the network.
+    """
+
+    def __init__(self, settings: Settings, transport: object | None) -> None:
+        self.settings = settings
+        self.hider = Hider(settings.api_key)
+        self.recorder = Recorder(self.client, self.async_client)
+        self._transport = transport
+        self._closed = False
+        self._client: GatewayClient | None = None
+        self._async_client: AsyncGatewayClient | None = None
+
+    def client(self) -> GatewayClient:
+        """The synchronous client, made when first asked for."""
+        client = self._client
+        if client is None:
+            from toolgate.client import GatewayClient
+
+            with _making:
+                client = self._client = self._client or GatewayClient(
+                    self.settings, transport=self._transport
+                )
+        return client
+
+    def async_client(self) -> AsyncGatewayClient:
+        """The asynchronous client, made when first asked for."""
+        client = self._async_client
+        if client is None:
+            from toolgate.client import AsyncGatewayClient
+
+            with _making:
+                client = self._async_client = self._async_client or AsyncGatewayClient(
+                    self.settings, transport=self._transport
+                )
+        return client
+
+    def ensure_open(self) -> Runtime:
+        """This runtime, for a call that begins.
+
+        Raises:
+            ConfigurationError: If the guard is closed.
+        """
+        if self._closed:
+            raise ConfigurationError("this Guard is closed; make a new one, or close it after its last call")
+        return self
+
+    def close(self) -> None:
+        """Deliver what waits, within the settings' timeout, and close; calls under way still finish."""
+        if self._closed:
+            return
+        self._closed = True
+        self.recorder.flush(self.settings.timeout)
+        self.recorder.give_up()
+        if self._client is not None:
+            self._client.close()
+
+    async def aclose(self) -> None:
+        """As `close`, and close the running loop's connections too."""
+        if not self._closed:
+            self._closed = True
+            await self.recorder.aflush(self.settings.timeout)
+            self.recorder.give_up()
+        if self._client is not None:
+            self._client.close()
+        if self._async_client is not None:
+            await self._async_client.aclose()
+
+
+# Held for the making of an object only, never while a request is under way.
+_making = threading.Lock()

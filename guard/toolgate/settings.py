@@ -1,0 +1,161 @@
+"""Settings: arguments before environment before default. Nothing is read at import."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from toolgate.errors import ConfigurationError
+from toolgate.identity import valid_id
+
+__all__ = ["DEFAULT_TIMEOUT", "Settings", "load_settings", "masked"]
+
+DEFAULT_TIMEOUT: Final = 5.0
+_HTTP_LIBRARIES: Final = ("httpx", "httpx2")
+# Showing four characters of something shorter would show too much of it.
+_SHORTEST_MASKED: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the gateway is and how it is talked to.
+
+    Attributes:
+        url: Address of the gateway without a trailing slash.
+        api_key: The organization's or the agent's API key (spec §5).
+        agent_id: The agent that acts unless something nearer says otherwise.
+        timeout: Total deadline of one request with all its retries, in seconds.
+        http: The HTTP library, `httpx` or `httpx2`.
+    """
+
+    url: str
+    api_key: str
+    agent_id: str | None
+    timeout: float
+    http: str
+
+    def __repr__(self) -> str:
+        return f"Settings(url={self.url!r}, api_key={masked(self.api_key)!r}, agent_id={self.agent_id!r})"
+
+
+def load_settings(
+    url: str | None = None,
+    api_key: str | None = None,
+    agent_id: str | None = None,
+    timeout: float | None = None,
+    *,
+    allow_insecure: bool = False,
+) -> Settings:
+    """Read and validate the settings; what is not given comes from `TOOLGATE_*` or the default.
+
+    Raises:
+        ConfigurationError: Naming the argument or variable that is missing or wrong, and the cure.
+    """
+    return Settings(
+        url=_url(_required(url, "url", "TOOLGATE_URL"), allow_insecure=allow_insecure),
+        api_key=_api_key(_required(api_key, "api_key", "TOOLGATE_API_KEY")),
+        agent_id=_optional(agent_id, "agent_id", "TOOLGATE_AGENT_ID", valid_id),
+        timeout=_timeout(timeout),
+        http=_http_library(),
+    )
+
+
+def masked(api_key: str) -> str:
+    """The form of a key that may be shown: its prefix and last four characters."""
+    prefix, separator, rest = api_key.partition("_")
+    if not separator or len(rest) < _SHORTEST_MASKED or prefix not in ("ak", "test"):
+        return "…"
+    return f"{prefix}_…{api_key[-4:]}"
+
+
+def _required(value: str | None, name: str, variable: str) -> str:
+    found = value if value is not None else os.environ.get(variable)
+    if found is None or found == "":
+        raise ConfigurationError(f"{name} is not set; set {variable} or pass Guard({name}=…)")
+    return found
+
+
+def _optional(value: str | None, name: str, variable: str, check: Callable[[object, str], str]) -> str | None:
+    if value is not None:
+        return check(value, name)
+    found = os.environ.get(variable)
+    return check(found, variable) if found else None
+
+
+def _api_key(key: object) -> str:
+    if not isinstance(key, str) or not all("!" <= char <= "~" for char in key):
+        raise ConfigurationError(
+            "api_key contains white space, a line end or other characters no key has; "
+            "copy TOOLGATE_API_KEY again, without anything around it"
+        )
+    return key
+
+
+def _url(url: object, *, allow_insecure: bool) -> str:
+    if not isinstance(url, str) or not all("!" <= char <= "~" and char != "\\" for char in url):
+        raise ConfigurationError(
+            "url contains white space or characters no address has; set TOOLGATE_URL again"
+        )
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigurationError(
+            "url cannot be read; use a form like 'https://gateway.example.com'"
+        ) from None
+    if "@" in parts.netloc:
+        # Not echoed: what stands before the @ is usually a password.
+        raise ConfigurationError("url contains a user or password; put the credential into TOOLGATE_API_KEY")
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigurationError(
+            f"url {url!r} is no web address; use a form like 'https://gateway.example.com'"
+        )
+    if "?" in url or "#" in url:
+        raise ConfigurationError(
+            f"url of {host!r} has a query or fragment; leave off everything from '?' or '#'"
+        )
+    _refuse_plain_text(parts, host, allow_insecure=allow_insecure)
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _refuse_plain_text(parts: SplitResult, host: str, *, allow_insecure: bool) -> None:
+    if parts.scheme == "https" or allow_insecure or _is_loopback(host):
+        return
+    raise ConfigurationError(
+        f"url of {host!r} is plain http, so the API key would travel readable; "
+        "use https, or pass Guard(allow_insecure=True) inside a network you trust"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _timeout(value: float | None) -> float:
+    text: object = value if value is not None else os.environ.get("TOOLGATE_TIMEOUT") or DEFAULT_TIMEOUT
+    try:
+        seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # refused below
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not (0 < seconds < math.inf):
+        raise ConfigurationError(
+            f"timeout is {text!r}; pass Guard(timeout=…) or set TOOLGATE_TIMEOUT to seconds above 0, like 5"
+        )
+    return seconds
+
+
+def _http_library() -> str:
+    name = os.environ.get("TOOLGATE_HTTP") or "httpx"
+    if name not in _HTTP_LIBRARIES:
+        raise ConfigurationError(f"TOOLGATE_HTTP is {name!r}; use one of {', '.join(_HTTP_LIBRARIES)}")
+    return name

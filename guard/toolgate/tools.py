@@ -1,0 +1,58 @@
+"""What may be guarded: one look at a function, at decoration."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from toolgate.errors import ConfigurationError
+
+__all__ = ["inner_function", "is_async", "is_class_method_of", "refuse_unguardable"]
+
+
+def inner_function(function: Any) -> Any:
+    """The function inside a class- or static method, or `function` itself."""
+    return function.__func__ if isinstance(function, (classmethod, staticmethod)) else function
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling `function` gives a coroutine: also for an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None)  # noqa: B004 - the method is wanted, not whether it exists
+    )
+
+
+def refuse_unguardable(function: Any) -> None:
+    """Refuse what would be recorded wrongly.
+
+    Raises:
+        ConfigurationError: For classes, generators and whatever cannot be called, with the cure.
+    """
+    inner = inner_function(function)
+    if isinstance(inner, type):
+        raise ConfigurationError(
+            f"class {inner.__qualname__!r} cannot be guarded; guard the method that acts"
+        )
+    if not callable(inner):
+        raise ConfigurationError(f"{inner!r} cannot be called; guard a function or method")
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise ConfigurationError(
+            f"generator {_name(inner)!r} is not supported yet: guard the function that starts it"
+        )
+
+
+def is_class_method_of(function: Any, owner: object) -> bool:
+    """Whether `owner` is a class that holds `function` inside a `classmethod`.
+
+    From Python 3.13 on a class method calls what it wraps with the class as first argument and without
+    binding it, so nothing else tells `cls` from an argument.
+    """
+    if not isinstance(owner, type) or "." not in getattr(function, "__qualname__", ""):
+        return False
+    found = inspect.getattr_static(owner, function.__name__, None)
+    return isinstance(found, classmethod) and found.__func__ is function
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))
