@@ -14,8 +14,10 @@ def load_gateway(name: str) -> Any:
     Raises:
         typer.Exit: the gateway's extra is not installed; one line says what to install.
     """
-    found = entry_points(group=GROUP, name=name)
+    (entry,) = entry_points(group=GROUP, name=name)
     try:
-        return next(iter(found)).load()
-    except (StopIteration, ModuleNotFoundError):
-        fail("the gateway needs its extra; install it with: pip install 'toolgate[service]'")
+        return entry.load()
+    except ModuleNotFoundError as error:
+        fail(
+            f"the gateway needs its extra ({error.name!r} is missing); install it with: pip install 'toolgate[service]'"
+        )

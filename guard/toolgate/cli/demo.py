@@ -1,5 +1,0 @@
-"""demo (placeholder while building)."""
-
-
-def demo() -> None:
-    """Demo."""

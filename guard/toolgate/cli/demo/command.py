@@ -1,0 +1,72 @@
+"""The demo from beginning to end."""
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolgate.cli.demo.facts import check_facts
+from toolgate.cli.demo.models import ModelChoice, choose_model
+from toolgate.cli.demo.owner import Owner
+from toolgate.cli.demo.screen import Screen
+from toolgate.cli.demo.server import DemoGateway
+from toolgate.cli.demo.shop import Shop, example_folder
+from toolgate.cli.management import ManagementError
+from toolgate.cli.output import fail
+
+
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Leave the shop, its folder and the gateway's file in this new or empty folder."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="'scripted', or a chat model such as anthropic:claude-sonnet-4-5. Default: a real model when "
+            "ANTHROPIC_API_KEY or OPENAI_API_KEY is set, otherwise the scripted one."
+        ),
+    ] = None,
+) -> None:
+    """Watch an agent work in a small shop: one refund allowed, one blocked, a deletion held and approved."""
+    choice = choose_model(model)
+    with ExitStack() as stack:
+        folder = _folder(keep, stack)
+        try:
+            wrong = _play(folder, choice, keep=keep is not None)
+        except ManagementError as error:
+            fail(str(error))
+    if wrong:
+        fail("the demo did not go as told: " + "; ".join(wrong))
+
+
+def _folder(keep: Path | None, stack: ExitStack) -> Path:
+    if keep is None:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolgate-demo-")))
+    folder = keep.expanduser().absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            fail(f"the folder {str(folder)!r} is not empty; name a new one with --keep")
+    except OSError as error:
+        fail(f"cannot use the folder {str(folder)!r}: {error.strerror}; name another with --keep")
+    return folder
+
+
+def _play(folder: Path, choice: ModelChoice, *, keep: bool) -> list[str]:
+    screen = Screen()
+    shop = Shop.lay_out(example_folder(), folder)
+    with DemoGateway(folder / "gateway.db", keep=keep) as gateway:
+        owner = Owner.register(gateway.url)
+        agent_id = owner.set_up_agent()
+        screen.opening(gateway.url, choice.name)
+        with screen.watching(), owner.approving(screen):
+            shop.run_agent(gateway.url, owner.api_key, agent_id, choice, screen)
+        entries, approvals = owner.read_log(), owner.read_approvals()
+        screen.closing(entries, shop)
+        if keep:
+            owner.leave_note(folder, agent_id)
+            screen.kept(folder)
+        return check_facts(shop, entries, approvals)

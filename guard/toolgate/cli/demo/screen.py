@@ -1,0 +1,121 @@
+"""What the demo shows: each decision as it happens, then the record."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+STYLES = {"allowed": "green", "blocked": "red", "held": "yellow"}
+OUTCOMES = {"success": "green", "denied": "red", "failed": "red", "pending": "yellow"}
+
+
+class ShopFacts(Protocol):
+    """What the screen tells of the shop."""
+
+    def refunded(self, order_id: str) -> str:
+        """Return how much of an order was refunded."""
+
+    def has_file(self, name: str) -> bool:
+        """Say whether a file is in the folder."""
+
+    def mails(self) -> int:
+        """Return how many mails were sent."""
+
+
+class Screen(logging.Handler):
+    """Prints; as a handler of the SDK's log it hears of every decision the moment it is made."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._console = Console(highlight=False)
+        self.decisions = 0
+
+    def opening(self, url: str, model: str) -> None:
+        """Introduce the players."""
+        self._say(
+            "\n[bold]Toolgate demo[/] · an agent works in a small shop, and asks before every tool call\n"
+        )
+        self._say(f"  gateway      {escape(url)}")
+        self._say(f"  agent        shop-assistant, LangChain's create_agent, model {escape(model)}")
+        self._say(
+            "  may          stripe.refund up to 100 · file.delete once a person approves · nothing else\n"
+        )
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Listen to the SDK's log."""
+        logger = logging.getLogger("toolgate")
+        level = logger.level
+        logger.setLevel(logging.INFO)
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one decision."""
+        facts = record.__dict__
+        if facts.get("toolgate_event") != "decision":
+            return
+        self.decisions += 1
+        outcome, why = str(facts["toolgate_outcome"]), str(facts.get("toolgate_reason") or "")
+        style = STYLES.get(outcome, "bold")
+        self._say(f"  [{style}]{outcome:<8}[/] {escape(str(facts['toolgate_action'])):<14} {escape(why)}")
+
+    def approved(self, email: str, approval: dict[str, Any]) -> None:
+        """Show a person's decision."""
+        context = ", ".join(f"{name}={value!r}" for name, value in approval["context"].items())
+        who = f"{email}, after a fresh login"
+        self._say(f"  [cyan]approved[/] {escape(approval['action']):<14} {escape(f'{context} · by {who}')}")
+
+    def trouble(self, message: str) -> None:
+        """Show that something is not as it should be."""
+        self._say(f"  [red]{escape(message)}[/]")
+
+    def last_words(self, words: str) -> None:
+        """Show what the model said in the end."""
+        self._say("\n[bold]What the model was told[/]\n")
+        for line in words.splitlines():
+            self._say(f"  {escape(line)}")
+
+    def closing(self, entries: Sequence[dict[str, Any]], shop: ShopFacts) -> None:
+        """Show the audit trail and what changed in the world."""
+        table = Table(
+            title="The audit trail, read back from the gateway", title_justify="left", title_style="bold"
+        )
+        for heading in ("when (UTC)", "action", "status", "arguments", "why"):
+            table.add_column(heading, overflow="fold")
+        for entry in entries:
+            context = dict(entry["context"] or {})
+            why = str(context.pop("reason", ""))
+            context.pop("duration_ms", None)
+            arguments = ", ".join(f"{name}={value}" for name, value in context.items())
+            status = f"[{OUTCOMES.get(entry['status'], 'bold')}]{entry['status']}[/]"
+            moment = entry["created_at"][11:23]
+            table.add_row(moment, escape(entry["action"]), status, escape(arguments), escape(why))
+        self._say("")
+        self._console.print(table)
+        self._say("\n[bold]In the shop[/]\n")
+        self._say(
+            f"  order 1001 refunded {shop.refunded('1001')} · order 1002 refunded {shop.refunded('1002')}"
+        )
+        gone = "still there" if shop.has_file("customers-2019.csv") else "deleted"
+        self._say(f"  customers-2019.csv {gone} · mails sent: {shop.mails()}\n")
+
+    def kept(self, folder: Path) -> None:
+        """Say where everything was left, and how to look at it."""
+        self._say(
+            f"Kept in {escape(str(folder))}: shop.db, files/, gateway.db, and demo.json with the login."
+        )
+        self._say("Serve it again with:")
+        self._say(f"  TOOLGATE_DATABASE_URL=sqlite:///{escape(str(folder / 'gateway.db'))} toolgate serve\n")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
