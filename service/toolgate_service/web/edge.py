@@ -5,7 +5,10 @@ Plain ASGI, so that the busiest routes pay for nothing they do not use.
 
 import logging
 import re
+import sqlite3
 
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,7 +24,23 @@ logger = logging.getLogger("toolgate.gateway")
 #: where a request collects headers that belong on whatever answer it gets
 HEADER_BAG = "toolgate.headers"
 
+#: where the edge leaves the request's id for whoever answers a failure
+REQUEST_ID = "toolgate.request_id"
+
+#: the disk refused, is full, or another process held the database for too long: nothing is wrong with the request
+STORAGE_FAULTS = (sqlite3.OperationalError, OperationalError, PoolTimeout)
+RETRY_AFTER = 1
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def failure(scope: Scope, error: Exception) -> Reply:
+    """Return the answer to a request that failed without its fault: no internals, but the way to find them."""
+    request_id = scope[REQUEST_ID]
+    if isinstance(error, STORAGE_FAULTS):
+        detail = f"The gateway's database cannot be used; retry after {RETRY_AFTER} second (request id {request_id})"
+        return Reply({"detail": detail}, 503, {"Retry-After": str(RETRY_AFTER)})
+    return Reply({"detail": f"The gateway failed; the operator finds it under request id {request_id}"}, 500)
 
 
 class Edge:
@@ -37,6 +56,7 @@ class Edge:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else new_id()
+        scope[REQUEST_ID] = request_id
         started = False
 
         async def sending(message: Message) -> None:
@@ -53,11 +73,10 @@ class Edge:
 
         try:
             await self._inner(scope, limited(receive), sending)
-        except Exception:
+        except Exception as error:
             logger.exception("request %s failed", request_id)
             if not started:
-                detail = f"The gateway failed; the operator finds it under request id {request_id}"
-                await Reply({"detail": detail}, 500)(scope, receive, sending)
+                await failure(scope, error)(scope, receive, sending)
 
 
 def limited(receive: Receive) -> Receive:

@@ -1,16 +1,13 @@
 """Every error as ``{"detail": …}`` (spec §7)."""
 
-import logging
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from toolgate_service.errors import REQUIRED, ApiError
+from toolgate_service.web.edge import failure
 from toolgate_service.web.replies import Reply
-
-logger = logging.getLogger("toolgate.gateway")
 
 _MESSAGES = {"missing": REQUIRED, "extra_forbidden": "Unknown field; remove it"}
 
@@ -36,7 +33,13 @@ async def _invalid(_request: Request, error: Exception) -> Response:
     return Reply({"detail": fields}, 400)
 
 
+async def _failed(request: Request, error: Exception) -> Response:
+    # Starlette sends this and raises the error again; the edge logs it.
+    return failure(request.scope, error)
+
+
 def tell_faults(app: FastAPI) -> None:
     """Install the handlers."""
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _failed)
