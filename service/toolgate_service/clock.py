@@ -13,7 +13,8 @@ def wire(moment: datetime) -> str:
 
     The text sorts as the moments do, so that SQLite may compare it.
     """
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not strftime: it writes the year 999 with three digits.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_wire(text: str) -> datetime:

@@ -62,13 +62,21 @@ def dumps(value: object, *, sort_keys: bool = False) -> str:
     return "".join(parts)
 
 
-def depth(value: object) -> int:
-    """Return the number of nested arrays and objects: 0 for a scalar, 1 for ``{}``."""
-    if isinstance(value, dict):
-        return 1 + max(map(depth, value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(depth, value), default=0)
-    return 0
+def loads_own(text: str) -> Json:
+    """Read a text that `dumps` wrote: written out, a number may have more digits than `loads` accepts from others."""
+    value: Json = _OWN_DECODER.decode(text)
+    return value
+
+
+def deeper_than(levels: int, value: Json) -> bool:
+    """Say whether arrays and objects nest deeper than so many levels: a scalar has none, ``{}`` has one."""
+    # Level by level and not by recursion: the decoder reads deeper than Python's stack lets a function go.
+    containers = [value] if isinstance(value, dict | list) else []
+    for _ in range(levels):
+        containers = [
+            item for container in containers for item in _items(container) if isinstance(item, dict | list)
+        ]
+    return bool(containers)
 
 
 def plain_number(number: Decimal) -> str:
@@ -143,16 +151,23 @@ def _unique_members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     return members
 
 
+def _items(container: dict[str, Json] | list[Json]) -> Iterable[Json]:
+    return container.values() if isinstance(container, dict) else container
+
+
 def _integer(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise InvalidJson(f"A number has more than {MAX_DIGITS} digits")
+    _count_digits(text)
     return int(text)
+
+
+def _count_digits(text: str) -> None:
+    if len(text) - text.count("-") - text.count(".") > MAX_DIGITS:
+        raise InvalidJson(f"A number has more than {MAX_DIGITS} digits")
 
 
 def _decimal(text: str) -> Decimal:
     digits, _, exponent = text.lower().partition("e")
-    if len(digits) > MAX_DIGITS:
-        raise InvalidJson(f"A number has more than {MAX_DIGITS} digits")
+    _count_digits(digits)
     if exponent and (len(exponent) > MAX_DIGITS or abs(int(exponent)) > MAX_EXPONENT):
         raise InvalidJson(f"A number has an exponent beyond ±{MAX_EXPONENT}")
     return Decimal(text)
@@ -163,16 +178,16 @@ def _constant(name: str) -> NoReturn:
 
 
 def _refuse_bad_text(value: Json) -> None:
-    match value:
-        case str():
-            _refuse_bad_string(value)
-        case list():
-            for item in value:
-                _refuse_bad_text(item)
-        case dict():
-            for name, item in value.items():
-                _refuse_bad_string(name)
-                _refuse_bad_text(item)
+    left = [value]
+    while left:
+        match left.pop():
+            case str() as text:
+                _refuse_bad_string(text)
+            case list() as items:
+                left.extend(items)
+            case dict() as members:
+                left.extend(members)
+                left.extend(members.values())
 
 
 def _refuse_bad_string(text: str) -> None:
@@ -190,3 +205,4 @@ _DECODER = json.JSONDecoder(
     parse_int=_integer,
     parse_constant=_constant,
 )
+_OWN_DECODER = json.JSONDecoder(parse_float=Decimal)

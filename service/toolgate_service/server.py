@@ -42,7 +42,13 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         listening.close()
         raise StartError(str(error)) from error
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        # uvicorn believes X-Forwarded-For from the loopback address, and any local process could forge it.
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE,
     )
     announce(_start_up_line(listening, settings))
     uvicorn.Server(config).run(sockets=[listening])

@@ -118,5 +118,5 @@ def admin(caller: Annotated[Caller, Depends(full_scope)]) -> Caller:
 
 
 ChangingCaller = Annotated[Caller, Depends(changing)]
-DecidingCaller = Annotated[Caller, Depends(full_scope)]
+FullCaller = Annotated[Caller, Depends(full_scope)]
 AdminCaller = Annotated[Caller, Depends(admin)]

@@ -17,6 +17,7 @@ from toolgate_service.organizations.keys import mint_key
 from toolgate_service.organizations.models import Environment, Organization
 from toolgate_service.storage.base import ENVIRONMENTS
 from toolgate_service.vault import Vault
+from toolgate_service.web.fields import MAX_NAME
 
 
 async def find_user(session: AsyncSession, email: str) -> User | None:
@@ -83,6 +84,7 @@ async def open_session(session: AsyncSession, vault: Vault, user: User, scope: s
 
 async def _free_slug(session: AsyncSession, name: str) -> str:
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-") or "organization"
+    # Cut: some single characters decompose into many.
+    slug = re.sub(r"[^a-z0-9]+", "-", plain)[:MAX_NAME].strip("-") or "organization"
     taken = (await session.exec(select(Organization.id).where(Organization.slug == slug))).first()
     return slug if taken is None else f"{slug}-{secrets.token_hex(4)}"

@@ -46,7 +46,8 @@ def read(key: bytes, token: str) -> Claims | None:
             audience=AUDIENCE,
             options={"require": ["exp", "iat", "sub", "jti", "ver", "scope"]},
         )
-    except jwt.InvalidTokenError:
+    except (jwt.InvalidTokenError, RecursionError):
+        # RecursionError: a header of nothing but brackets.
         return None
     match payload:
         case {"sub": str(user_id), "jti": str(session_id), "ver": int(version)}:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, field_validator
 
 from toolgate_service.web.bodies import Body
 from toolgate_service.web.fields import Description, Name
@@ -34,11 +34,10 @@ class AgentChange(Body):
     description: Description | None = None
     status: Literal["active", "inactive"] | None = None
 
-    @model_validator(mode="before")
+    @field_validator("name", "status", mode="before")
     @classmethod
-    def _no_nulls(cls, value: object) -> object:
-        if isinstance(value, dict):
-            for name in ("name", "status"):
-                if name in value and value[name] is None:
-                    raise ValueError(f"{name} must not be null; leave it out to keep it")
+    def _no_null(cls, value: object) -> object:
+        # A default is not validated: this sees only a null that was sent.
+        if value is None:
+            raise ValueError("must not be null; leave it out to keep it")
         return value

@@ -3,15 +3,16 @@
 import asyncio
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 
-from toolgate_service.accounts.caller import AnyCaller, DecidingCaller
+from toolgate_service.accounts.caller import AnyCaller, FullCaller
 from toolgate_service.approvals import service
 from toolgate_service.approvals.models import PENDING
 from toolgate_service.approvals.schemas import ApprovalView, DecisionNote, SdkApprovalView
 from toolgate_service.errors import not_found
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.hotpath.admission import admit, given_key
+from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import EnvironmentName, Offset, PageSize
@@ -65,7 +66,7 @@ async def get_approval(
 @router.post("/api/approvals/{approval_id}/approve", response_model=ApprovalView)
 async def approve(
     approval_id: str,
-    caller: DecidingCaller,
+    caller: FullCaller,
     gateway: GatewayDep,
     decision: DecisionNote | None = None,
     environment: EnvironmentName = "production",
@@ -77,7 +78,7 @@ async def approve(
 @router.post("/api/approvals/{approval_id}/deny", response_model=ApprovalView)
 async def deny(
     approval_id: str,
-    caller: DecidingCaller,
+    caller: FullCaller,
     gateway: GatewayDep,
     decision: DecisionNote | None = None,
     environment: EnvironmentName = "production",
@@ -88,7 +89,7 @@ async def deny(
 
 async def _decide(
     approval_id: str,
-    caller: DecidingCaller,
+    caller: FullCaller,
     gateway: GatewayDep,
     decision: DecisionNote | None,
     environment: str,
@@ -104,17 +105,22 @@ async def _decide(
     return Reply(service.view(*found))
 
 
+async def _asking(
+    request: Request, gateway: GatewayDep, x_api_key: Annotated[str | None, Header()] = None
+) -> Standing:
+    # A dependency, so that the key is judged and the request counted before the parameters are read.
+    found = gateway.reader.standing(key_digest(given_key(x_api_key)), "", "")
+    return admit(request.scope, found, gateway.rates, "reads")
+
+
 @router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView)
 async def wait_for_approval(
     approval_id: str,
-    request: Request,
     gateway: GatewayDep,
-    x_api_key: Annotated[str | None, Header()] = None,
+    standing: Annotated[Standing, Depends(_asking)],
     wait: Annotated[int, Query(ge=0, le=MAX_WAIT)] = 0,
 ) -> Reply:
     """Return an approval; with `wait`, once it is no longer pending or after that many seconds."""
-    found = gateway.reader.standing(key_digest(given_key(x_api_key)), "", "")
-    standing = admit(request.scope, found, gateway.rates, "reads")
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
     with gateway.hub.watching(approval_id) as changed:

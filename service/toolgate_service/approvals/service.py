@@ -148,14 +148,17 @@ async def decide(
 async def cancel_open(session: AsyncSession, of: Agent | Permission, reason: str) -> None:
     """Cancel whatever waits, or waits to be used, for an agent or a permission; nothing revives it."""
     owner = col(Approval.agent_id) if isinstance(of, Agent) else col(Approval.permission_id)
+    now = utcnow()
     await session.exec(
         update(Approval)
         .where(
             owner == of.id,
             col(Approval.organization_id) == of.organization_id,
             col(Approval.status).in_(OPEN),
+            # What has run out stays expired.
+            col(Approval.expires_at) > now,
         )
-        .values(status=CANCELLED, cancelled_at=utcnow(), cancel_reason=reason)
+        .values(status=CANCELLED, cancelled_at=now, cancel_reason=reason)
     )
 
 
@@ -172,7 +175,7 @@ def view(approval: Approval, agent: Agent) -> ApprovalView:
 def _shown(approval: Approval) -> dict[str, Any]:
     return approval.model_dump() | {
         "status": state_of(approval, utcnow()),
-        "context": exact_json.loads(approval.context.encode()),
+        "context": exact_json.loads_own(approval.context),
         "run_id": approval.run_id or None,
         "call_id": approval.call_id or None,
     }

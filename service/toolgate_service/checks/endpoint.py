@@ -4,7 +4,7 @@ Key → organization active → rate limit → body → agent → permission →
 """
 
 from toolgate_service import exact_json
-from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, decide
+from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.held import Held, LetThrough, settle
 from toolgate_service.checks.question import read_question
 from toolgate_service.gateway import Gateway
@@ -32,18 +32,17 @@ def check_endpoint(gateway: Gateway) -> Handler:
             raise problem
         question = read_question(body)
         key = idempotency_key(call.header(b"idempotency-key"))
-        verdict: Permitted | Blocked | NeedsApproval | Held | LetThrough
         verdict = decide(standing, question.agent_id, question.action, question.context)
-        needs_more = isinstance(verdict, NeedsApproval) or question.approval_id is not None
-        if needs_more and not isinstance(verdict, Blocked) and not question.dry_run:
-            async with gateway.database.writing() as session:
-                verdict = await settle(session, gateway.settings, digest, question, key, call.raw)
-        return _answer(verdict)
+        if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
+            return _answer(verdict)
+        transaction = gateway.database.reading if question.dry_run else gateway.database.writing
+        async with transaction() as session:
+            return _answer(await settle(session, gateway.settings, digest, question, key, call.raw))
 
     return check
 
 
-def _answer(verdict: Permitted | Blocked | NeedsApproval | Held | LetThrough) -> Answer:
+def _answer(verdict: Permitted | Blocked | Held | LetThrough) -> Answer:
     decision = {"X-Decision-ID": new_id()}
     match verdict:
         case Permitted():
@@ -52,9 +51,6 @@ def _answer(verdict: Permitted | Blocked | NeedsApproval | Held | LetThrough) ->
             return Answer(ALLOWED, headers={"X-Decision-ID": decision_id})
         case Blocked(reason):
             return Answer(_result(reason, held=False, approval_id=None), headers=decision)
-        case NeedsApproval(reason):
-            # Only a dry run ends here: it makes no request, so there is no id to name.
-            return Answer(_result(reason, held=True, approval_id=None), headers=decision)
         case Held(reason, approval_id):
             return Answer(_result(reason, held=True, approval_id=approval_id), headers=decision)
 

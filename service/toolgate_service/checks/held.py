@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import text
-from sqlmodel import col, or_, select
+from sqlmodel import col, or_, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.models import VIEWER, User
@@ -18,6 +18,7 @@ from toolgate_service.approvals.models import (
     APPROVED,
     CONSUMED,
     DENIED,
+    EXPIRED,
     PENDING,
     Approval,
 )
@@ -43,10 +44,10 @@ class LetThrough:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The action waits for a person."""
+    """The action waits for a person. Only a dry run makes no request, and has no id to name."""
 
     reason: str
-    approval_id: str
+    approval_id: str | None
 
 
 async def settle(
@@ -60,7 +61,7 @@ async def settle(
     """Decide again, then use up an approval, or find or make a request for one.
 
     Args:
-        session: a write transaction.
+        session: a write transaction; a dry run needs no more than a read.
         settings: how long requests wait and approvals last.
         key_digest: the API key that asks.
         question: the check.
@@ -113,12 +114,12 @@ async def _settle_by(
     now: datetime,
 ) -> Blocked | LetThrough | Held:
     states = [(approval, state_of(approval, now)) for approval in equal]
-    if question.call_id and any(
-        state == CONSUMED and approval.call_id == question.call_id for approval, state in states
-    ):
+    if question.call_id and await _already_let_through(session, standing, question):
         return Blocked(f"Call {question.call_id!r} was already let through once")
     for approval, state in states:
         if state == APPROVED and await _approver_still_may(session, approval):
+            if question.dry_run:
+                return LetThrough(new_id())
             return await _consume(session, approval, attempt, now)
     for approval, state in states:
         if state == PENDING:
@@ -129,13 +130,27 @@ async def _settle_by(
     if question.approval_id is not None:
         approval, state = states[0]
         return Blocked(f"Approval {approval.id!r} is {state}; check again without approval_id")
-    return Held(reason, await _ask(session, settings, standing, question, now))
+    return Held(reason, None if question.dry_run else await _ask(session, settings, standing, question, now))
+
+
+async def _already_let_through(session: AsyncSession, standing: Standing, question: Question) -> bool:
+    # Whatever its context was: one call happens once.
+    query = select(Approval.id).where(
+        Approval.organization_id == standing.organization_id,
+        Approval.environment == standing.environment,
+        Approval.agent_id == standing.agent_id,
+        Approval.action == question.action,
+        Approval.run_id == (question.run_id or ""),
+        Approval.call_id == question.call_id,
+        Approval.status == CONSUMED,
+    )
+    return (await session.exec(query)).first() is not None
 
 
 async def _equal_requests(
     session: AsyncSession, standing: Standing, question: Question
 ) -> Sequence[Approval]:
-    """Return the requests that this check may speak of, newest first.
+    """Return the requests that this check may speak of: the one it names, then the newest.
 
     A request made with a `call_id` answers only to that `call_id` or to its own id.
     """
@@ -154,7 +169,11 @@ async def _equal_requests(
                 Approval.id == (question.approval_id or ""),
             ),
         )
-        .order_by(col(Approval.created_at).desc(), col(Approval.id).desc())
+        .order_by(
+            (col(Approval.id) == (question.approval_id or "")).desc(),
+            col(Approval.created_at).desc(),
+            col(Approval.id).desc(),
+        )
         .limit(RECENT)
         .with_for_update()
     )
@@ -235,6 +254,18 @@ async def _ask(
         created_at=now,
         expires_at=now + timedelta(seconds=settings.approval_ttl_seconds),
     )
+    await _let_expire(session, approval)
     session.add(approval)
     await session.flush()
     return approval.id
+
+
+async def _let_expire(session: AsyncSession, successor: Approval) -> None:
+    # Whatever still says "pending" here has run out by the clock, and stands in the unique index's way.
+    bound = ("organization_id", "environment", "agent_id", "permission_id", "digest", "run_id", "call_id")
+    await session.exec(
+        update(Approval)
+        .where(*(col(getattr(Approval, name)) == getattr(successor, name) for name in bound))
+        .where(col(Approval.status) == PENDING)
+        .values(status=EXPIRED)
+    )

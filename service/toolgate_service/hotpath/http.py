@@ -22,11 +22,13 @@ class Call:
 
     Attributes:
         scope: its ASGI scope.
-        raw: the body as it came.
+        raw: the body as it came; empty when it could not be read.
+        unreadable: why it could not, to be said once the key is known.
     """
 
     scope: Scope
     raw: bytes
+    unreadable: ApiError | None = None
 
     def header(self, name: bytes) -> str | None:
         """Return a header by its lower-case name."""
@@ -36,8 +38,10 @@ class Call:
                 return text
         return None
 
-    def fields(self) -> tuple[dict[str, Json], FieldErrors | None]:
+    def fields(self) -> tuple[dict[str, Json], ApiError | None]:
         """Return the body's members, and what is wrong with it: the key is judged before the body is."""
+        if self.unreadable is not None:
+            return {}, self.unreadable
         try:
             return read_object(self.raw), None
         except FieldErrors as error:
@@ -67,7 +71,7 @@ def endpoint(handler: Handler) -> ASGIApp:
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await handler(Call(scope, await _read(receive)))
+            answer = await handler(await _read(scope, receive))
         except ApiError as error:
             await Reply({"detail": error.reply_detail}, error.status_code, error.headers)(
                 scope, receive, send
@@ -90,13 +94,14 @@ def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
     scope.setdefault(HEADER_BAG, {}).update(headers)
 
 
-async def _read(receive: Receive) -> bytes:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return body
-    parts = [body]
-    while message.get("more_body"):
-        message = await receive()
-        parts.append(message.get("body", b""))
-    return b"".join(parts)
+async def _read(scope: Scope, receive: Receive) -> Call:
+    parts: list[bytes] = []
+    more = True
+    try:
+        while more:
+            message = await receive()
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+    except ApiError as error:
+        return Call(scope, b"", error)
+    return Call(scope, b"".join(parts))

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 
-from toolgate_service.errors import ApiError
+from toolgate_service.errors import ApiError, not_found
 from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit, given_key
@@ -27,8 +27,11 @@ def log_endpoint(gateway: Gateway) -> Handler:
         if problem is not None:
             raise problem
         entry = _read_entry(call, body, standing)
-        if standing.agent_id is None or standing.key_agent_id not in {None, entry.agent_id}:
-            raise ApiError(404, "Agent not found")
+        if standing.key_agent_id not in {None, entry.agent_id}:
+            raise not_found("Agent")
+        # With a key the answer may be an earlier one, given while the agent still was: the writer finds out.
+        if standing.agent_id is None and entry.idempotency_key is None:
+            raise not_found("Agent")
         outcome = await gateway.log_writer.append(entry)
         match outcome:
             case Stored(body=answer):

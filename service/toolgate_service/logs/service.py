@@ -43,5 +43,5 @@ async def list_entries(
 
 
 def _view(entry: LogEntry, agent_name: str) -> LogEntryView:
-    context = None if entry.context is None else exact_json.loads(entry.context.encode())
+    context = None if entry.context is None else exact_json.loads_own(entry.context)
     return LogEntryView.model_validate(entry.model_dump() | {"context": context, "agent_name": agent_name})

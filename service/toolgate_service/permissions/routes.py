@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller, ChangingCaller
+from toolgate_service.accounts.caller import AdminCaller, AnyCaller, FullCaller
 from toolgate_service.agents.service import get_agent
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.gateway import GatewayDep
@@ -45,7 +45,7 @@ async def create_permission(
 async def delete_agent_permission(
     agent_id: str,
     permission_id: str,
-    caller: ChangingCaller,
+    caller: FullCaller,
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
@@ -73,7 +73,7 @@ async def change_permission(
 
 
 @router.delete("/permissions/{permission_id}", status_code=204)
-async def delete_permission(permission_id: str, caller: ChangingCaller, gateway: GatewayDep) -> NoContent:
+async def delete_permission(permission_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
     """Take an action from whichever agent has this permission; the very next check is refused."""
     async with gateway.database.writing() as session:
         permission = await service.find_permission(session, permission_id)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from starlette.datastructures import MutableHeaders
@@ -21,13 +22,16 @@ class Body(BaseModel):
 class StrictRequest(Request):
     """A request whose JSON is read by `exact_json`."""
 
-    async def json(self) -> Any:
-        """Return the body's value.
+    #: why the body is no JSON object
+    problem: FieldErrors | None = None
 
-        Raises:
-            FieldErrors: the body is no JSON object.
-        """
-        return read_object(await self.body())
+    async def json(self) -> Any:
+        """Return the body's value, or what is wrong with it: FastAPI reads before it knows who asks."""
+        try:
+            return read_object(await self.body())
+        except FieldErrors as problem:
+            self.problem = problem
+            return problem
 
 
 class StrictRoute(APIRoute):
@@ -40,7 +44,14 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             # FastAPI parses only what calls itself JSON; here everything is read as JSON or refused.
             MutableHeaders(scope=request.scope)["content-type"] = "application/json"
-            return await handler(StrictRequest(request.scope, request.receive))
+            strictly = StrictRequest(request.scope, request.receive)
+            try:
+                return await handler(strictly)
+            except RequestValidationError:
+                # What stands for an unreadable body fits no model; by now the caller is known.
+                if strictly.problem is not None:
+                    raise strictly.problem from None
+                raise
 
         return strict
 

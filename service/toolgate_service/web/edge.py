@@ -12,12 +12,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolgate_service.errors import ApiError
 from toolgate_service.ids import new_id
 from toolgate_service.web.replies import Reply
+from toolgate_service.web.sizes import decompressed, limited
 
 API_VERSION = "2026-11-20"
-MAX_BODY = 256 * 1024
 
 logger = logging.getLogger("toolgate.gateway")
 
@@ -72,25 +71,8 @@ class Edge:
             await send(message)
 
         try:
-            await self._inner(scope, limited(receive), sending)
+            await self._inner(scope, limited(decompressed(scope, limited(receive))), sending)
         except Exception as error:
             logger.exception("request %s failed", request_id)
             if not started:
                 await failure(scope, error)(scope, receive, sending)
-
-
-def limited(receive: Receive) -> Receive:
-    """Return a `receive` that counts the body and raises a 413 beyond `MAX_BODY` bytes."""
-    seen = 0
-
-    async def counting() -> Message:
-        nonlocal seen
-        message = await receive()
-        if message["type"] == "http.request":
-            seen += len(message.get("body", b""))
-            if seen > MAX_BODY:
-                # The rest is not read: the connection ends with the answer.
-                raise ApiError(413, f"The request is larger than {MAX_BODY} bytes", {"Connection": "close"})
-        return message
-
-    return counting

@@ -4,20 +4,34 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
 
 from toolgate_service.errors import REQUIRED, ApiError
 from toolgate_service.web.edge import failure
 from toolgate_service.web.replies import Reply
 
+METHOD_NOT_ALLOWED = 405
+
 _MESSAGES = {"missing": REQUIRED, "extra_forbidden": "Unknown field; remove it"}
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, ApiError):
         return Reply({"detail": error.reply_detail}, error.status_code, error.headers)
     if isinstance(error, HTTPException):
-        return Reply({"detail": error.detail}, error.status_code, error.headers)
+        # Starlette names the methods of one route, and a path may have several.
+        headers = {"Allow": _allowed(request)} if error.status_code == METHOD_NOT_ALLOWED else error.headers
+        return Reply({"detail": error.detail}, error.status_code, headers)
     raise error
+
+
+def _allowed(request: Request) -> str:
+    routes: list[BaseRoute] = request.app.routes
+    return ", ".join(
+        method
+        for method in ("DELETE", "GET", "POST", "PUT")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    )
 
 
 async def _invalid(_request: Request, error: Exception) -> Response:

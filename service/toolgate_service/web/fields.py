@@ -1,6 +1,7 @@
 """Kinds of text and numbers that several requests share (decisions §2)."""
 
 import re
+import unicodedata
 from decimal import Decimal
 from typing import Annotated, Literal
 
@@ -32,15 +33,23 @@ ACTION_RULE = f"must be 1-{MAX_ACTION} visible ASCII characters"
 REFERENCE_RULE = f"must be 1-{MAX_ACTION} printable characters"
 
 
+def _shows(char: str) -> bool:
+    # Python calls every space but the ASCII one, and the joiners of emoji and Indic scripts, not printable.
+    return char.isprintable() or char in _JOINERS or unicodedata.category(char) == "Zs"
+
+
+_JOINERS = "\u200c\u200d"
+
+
 def _name(text: str) -> str:
-    text = text.strip()
-    if not 1 <= len(text) <= MAX_NAME or not text.isprintable():
+    text = text.strip().strip(_JOINERS)
+    if not 1 <= len(text) <= MAX_NAME or not all(map(_shows, text)):
         raise ValueError(f"must be 1-{MAX_NAME} printable characters")
     return text
 
 
 def _description(text: str) -> str:
-    if len(text) > MAX_DESCRIPTION or not all(char.isprintable() or char in "\n\t" for char in text):
+    if len(text) > MAX_DESCRIPTION or not all(_shows(char) or char in "\n\r\t" for char in text):
         raise ValueError(f"must be at most {MAX_DESCRIPTION} printable characters")
     return text
 

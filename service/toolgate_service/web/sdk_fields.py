@@ -4,12 +4,13 @@ Written by hand rather than with pydantic: the values are exact already, and the
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from ipaddress import ip_address
 
 from toolgate_service.canonical import canonical
 from toolgate_service.errors import REQUIRED, FieldErrors
-from toolgate_service.exact_json import Json, depth
+from toolgate_service.exact_json import Json, deeper_than
 from toolgate_service.web.fields import ACTION_RULE, REFERENCE_RULE, is_action, is_reference
 
 MAX_CONTEXT_BYTES = 64 * 1024
@@ -66,23 +67,20 @@ class SdkFields:
 
     def flag(self, name: str) -> bool:
         """Read an optional boolean, false when absent."""
-        value = self._body.get(name, False)
-        if not isinstance(value, bool):
+        value = self._body.get(name)
+        if value is not None and not isinstance(value, bool):
             self._complain(name, "must be true or false")
-            return False
-        return value
+        return value is True
 
     def moment(self, name: str) -> datetime | None:
         """Read an optional ISO 8601 moment; without an offset it is UTC."""
         value = self._body.get(name)
         if value is None:
             return None
-        try:
-            moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-            if moment is not None:
+        if isinstance(value, str):
+            with suppress(ValueError, OverflowError):
+                moment = datetime.fromisoformat(value)
                 return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-        except (ValueError, OverflowError):
-            pass
         self._complain(name, "must be an ISO 8601 timestamp, such as 2026-01-31T12:00:00Z")
         return None
 
@@ -91,14 +89,11 @@ class SdkFields:
         value = self._body.get(name)
         if value is None:
             return None
-        try:
-            return (
-                str(ip_address(value))
-                if isinstance(value, str)
-                else self._complain(name, "must be an IP address")
-            )
-        except ValueError:
-            return self._complain(name, "must be an IP address")
+        # A zone ("fe80::1%eth0") may be any text, and means nothing on another machine.
+        if isinstance(value, str) and "%" not in value:
+            with suppress(ValueError):
+                return str(ip_address(value))
+        return self._complain(name, "must be an IP address")
 
     def context(self, name: str) -> dict[str, Json] | None:
         """Read the optional context and keep its canonical text."""
@@ -108,7 +103,7 @@ class SdkFields:
         if not isinstance(value, dict):
             self._complain(name, "must be an object")
             return None
-        if depth(value) > MAX_CONTEXT_DEPTH:
+        if deeper_than(MAX_CONTEXT_DEPTH, value):
             self._complain(name, f"must not be nested deeper than {MAX_CONTEXT_DEPTH} levels")
             return None
         self.canonical = canonical(value)
