@@ -29,13 +29,16 @@ def demo(
             "ANTHROPIC_API_KEY or OPENAI_API_KEY is set, otherwise the scripted one."
         ),
     ] = None,
+    example: Annotated[
+        Path | None, typer.Option(help="Another shop to play: a changed copy of examples/shop.", hidden=True)
+    ] = None,
 ) -> None:
     """Watch an agent work in a small shop: one refund allowed, one blocked, a deletion held and approved."""
     choice = choose_model(model)
     with ExitStack() as stack:
         folder = _folder(keep, stack)
         try:
-            wrong = _play(folder, choice, keep=keep is not None)
+            wrong = _play(example or example_folder(), folder, choice, keep=keep is not None)
         except ManagementError as error:
             fail(str(error))
     if wrong:
@@ -55,9 +58,9 @@ def _folder(keep: Path | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _play(folder: Path, choice: ModelChoice, *, keep: bool) -> list[str]:
+def _play(example: Path, folder: Path, choice: ModelChoice, *, keep: bool) -> list[str]:
     screen = Screen()
-    shop = Shop.lay_out(example_folder(), folder)
+    shop = Shop.lay_out(example, folder)
     with DemoGateway(folder / "gateway.db", keep=keep) as gateway:
         owner = Owner.register(gateway.url)
         agent_id = owner.set_up_agent()

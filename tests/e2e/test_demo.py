@@ -1,0 +1,110 @@
+"""`toolgate demo` does what it says, seen from outside."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+from support.gateway import SECRET, LiveGateway
+
+MODELS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+
+
+def demo(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run the demo as a user does, with the scripted model."""
+    clean = {name: value for name, value in os.environ.items() if name not in MODELS}
+    command = [sys.executable, "-m", "toolgate", "demo", *arguments]
+    return subprocess.run(
+        command, env={**clean, **env}, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def facts(folder: Path) -> dict[str, object]:
+    """Read what the demo left behind, without any of its code."""
+    with closing(sqlite3.connect(folder / "shop.db")) as shop:
+        refunds = dict(shop.execute("SELECT id, refunded FROM orders WHERE refunded != '0.00'").fetchall())
+    with closing(sqlite3.connect(folder / "gateway.db")) as gateway:
+        entries = gateway.execute("SELECT action, status FROM log_entries ORDER BY created_at, id").fetchall()
+        approvals = gateway.execute("SELECT action, status, context FROM approvals").fetchall()
+    return {
+        "refunds": refunds,
+        "files": sorted(path.name for path in (folder / "files").iterdir()),
+        "mails": (folder / "outbox").exists(),
+        "entries": entries,
+        "approvals": approvals,
+    }
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one run of the demo left behind."""
+    folder = tmp_path_factory.mktemp("demo") / "kept"
+    run = demo("--keep", str(folder), TOOLGATE_SECRET=SECRET)
+    assert run.returncode == 0, run.stderr
+    for word in ("allowed", "blocked", "held", "approved", "audit trail"):
+        assert word in run.stdout, word
+    return folder
+
+
+def test_the_demo_does_real_work_and_leaves_the_facts_behind(kept):
+    """One refund in the database, one file gone, no mail; the gateway's file tells the same story."""
+    assert facts(kept) == {
+        "refunds": {"1001": "40.00"},
+        "files": ["customers-2026.csv"],
+        "mails": False,
+        "entries": [
+            ("stripe.refund", "success"),
+            ("stripe.refund", "denied"),
+            ("file.delete", "pending"),
+            ("file.delete", "success"),
+            ("mail.send", "denied"),
+        ],
+        "approvals": [("file.delete", "consumed", '{"name":"customers-2019.csv"}')],
+    }
+
+
+def test_what_the_demo_kept_can_be_served_again(kept):
+    """The kept gateway opens under the same secret, with the login it noted, and shows the same record."""
+    note = json.loads((kept / "demo.json").read_text())
+    assert (kept / "demo.json").stat().st_mode & 0o077 == 0
+    with LiveGateway(kept) as gateway:
+        login = {"email": note["email"], "password": note["password"]}
+        token = httpx.post(f"{gateway.url}/auth/login", json=login).json()["access_token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        assert len(httpx.get(f"{gateway.url}/api/logs", headers=bearer).json()) == 5
+        organization = httpx.get(f"{gateway.url}/api/organization", headers=bearer).json()
+        assert organization["api_key"] == note["api_key"]
+
+
+def test_the_demo_refuses_a_folder_that_is_not_empty(tmp_path):
+    """Nothing of the user's is overwritten: one clear line, a non-zero status, no change."""
+    (tmp_path / "precious.txt").write_text("mine")
+    run = demo("--keep", str(tmp_path))
+    assert run.returncode != 0
+    assert "is not empty" in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.parametrize("broken", ["refund", "delete_file", "send_mail"])
+def test_the_demo_fails_when_a_fact_is_not_as_told(tmp_path, broken):
+    """A shop whose tools do something else ends the demo with a non-zero status that names the fact."""
+    example = Path(__file__).parents[2] / "examples" / "shop"
+    spoiled = {
+        "refund": ('f"{refunded:.2f}"', '"1.00"'),
+        "delete_file": ("path.unlink()", "path.exists()"),
+        "send_mail": ('@guarded("mail.send")', "# unguarded"),
+    }[broken]
+    copy = shutil.copytree(example, tmp_path / "shop")
+    shop = (copy / "shop.py").read_text()
+    assert spoiled[0] in shop
+    (copy / "shop.py").write_text(shop.replace(*spoiled))
+    run = demo("--example", str(copy))
+    assert run.returncode != 0
+    assert "did not go as told" in run.stderr

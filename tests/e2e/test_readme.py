@@ -1,0 +1,97 @@
+"""What the README says is true: its blocks run with nothing but the built wheel, its commands exist."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.gateway import LiveGateway
+from support.readme import ROOT, blocks, section
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """Run a command that must succeed and return what it printed."""
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TOOLGATE_", "VIRTUAL_ENV"))
+    }
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment with the built wheel in it, and no extra."""
+    folder = tmp_path_factory.mktemp("bare")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    (wheel,) = folder.glob("toolgate-*.whl")
+    run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, folder / "env")
+    python = folder / "env" / "bin" / "python"
+    run(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, wheel)
+    return python
+
+
+def test_the_readmes_python_blocks_run_with_the_bare_wheel(bare_python, live_gateway: LiveGateway, tmp_path):
+    """The blocks, one after the other, against a live gateway: they print what the README tells."""
+    first, *rest = blocks("README.md", "python")
+    assert first.startswith("@guarded"), "the first block only shows the line"
+    script = tmp_path / "readme.py"
+    script.write_text("\n".join(rest).replace("http://127.0.0.1:8000", live_gateway.url))
+    lines = run(bare_python, script, cwd=tmp_path).splitlines()
+    assert lines[0] == "refunded 40.00 of ch_1"
+    assert "250" in lines[1]
+    assert "100" in lines[1]
+    assert lines[2].startswith("waits for a person: ")
+    assert [line.split(" {")[0] for line in lines[3:]] == [
+        "db.drop success",
+        "db.drop pending",
+        "stripe.refund denied",
+        "stripe.refund success",
+    ]
+    assert "'rows': 12" in lines[3]
+
+
+def test_the_bare_wheel_names_the_missing_extras(bare_python, tmp_path):
+    """Without the extra, the command line says in one line what to install, and fails."""
+    done = subprocess.run(
+        [bare_python, "-m", "toolgate", "serve"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "toolgate: the command line needs its extra; install it with: pip install 'toolgate[cli]'"
+    ]
+
+
+@pytest.mark.parametrize(("heading", "command"), [("Run it", "make demo"), ("Test it", "make test")])
+def test_a_section_has_exactly_one_command(heading, command):
+    """Each of the two sections has one sh block with one line, and its target is in the Makefile."""
+    found = re.findall(
+        r"^```(\w*)\n(.*?)^```$", section("README.md", heading), flags=re.MULTILINE | re.DOTALL
+    )
+    assert found == [("sh", command + "\n")]
+    assert f"\n{command.removeprefix('make ')}:" in (ROOT / "Makefile").read_text()
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere():
+    """Under 150 lines, and every file it links to or names in its table exists."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 150
+    for target in re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(
+        r"^\| \[?`([\w/.]+)`", text, re.MULTILINE
+    ):
+        assert (ROOT / target).exists(), target
+
+
+def test_ci_calls_exactly_the_readmes_test_command():
+    """.ci/run runs what the README tells people to run."""
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec make test"

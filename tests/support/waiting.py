@@ -1,0 +1,19 @@
+"""Waiting for a condition rather than for a time."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_pause = threading.Event()
+
+
+def until(condition: Callable[[], T], *, seconds: float = 30) -> T:
+    """Return the condition's first true value; fail when there is none within the seconds."""
+    ends = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < ends, "the condition did not come true"
+        _pause.wait(0.02)
+    return value
