@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Final
 
@@ -29,7 +30,9 @@ class Backlog:
 
     def __init__(self, bound: int = _BOUND) -> None:
         self._bound = bound
-        self._entries: dict[str, Entry] = {}
+        # In the order of trying, each with the number it came under.
+        self._entries: dict[str, tuple[int, Entry]] = {}
+        self._numbers = itertools.count()
         self._sending: set[str] = set()
         self._dropped = 0
 
@@ -39,14 +42,13 @@ class Backlog:
     def add(self, entry: Entry) -> None:
         """Keep `entry`; when full, the oldest is dropped with a warning that counts."""
         while len(self._entries) >= self._bound:
-            oldest = next(iter(list(self._entries)), None)
-            if oldest is None or self._entries.pop(oldest, None) is None:
-                continue
+            _, oldest = min(list(self._entries.values()), key=lambda held: held[0])
+            self.settle(oldest)
             self._dropped += 1
             logger.warning(
                 "%d log entries lost: the gateway takes none and %d wait", self._dropped, self._bound
             )
-        self._entries[entry.key] = entry
+        self._entries[entry.key] = (next(self._numbers), entry)
 
     def waiting(self, *, last: Entry | None = None, catch_up: int | None = None) -> list[Entry]:
         """What to send now, the oldest first.
@@ -57,7 +59,7 @@ class Backlog:
         """
         older = [
             entry
-            for entry in list(self._entries.values())
+            for _, entry in list(self._entries.values())
             if entry is not last and (catch_up is None or entry.key not in self._sending)
         ]
         return older[:catch_up] + ([last] if last is not None else [])
@@ -81,10 +83,10 @@ class Backlog:
             Whether it is worth while to send the next one now.
         """
         hopeless = isinstance(error, GatewayProtocolError) and error.status in _HOPELESS
-        self.settle(entry)
-        if not hopeless:
+        held = self._entries.pop(entry.key, None)
+        if held is not None and not hopeless:
             # To the end of the line: one entry the gateway stumbles over must not stop all others.
-            self._entries[entry.key] = entry
+            self._entries[entry.key] = held
         tell(
             "record_failed",
             entry.body["action"],

@@ -1,0 +1,104 @@
+"""A gateway that answers what a test tells it to, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, settings
+
+from toolgate import Guard
+
+# Generating the first example loads tables, which a busy machine does slowly.
+settings.register_profile("guard", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("guard")
+
+KEY = "ak_" + "k3y" * 12 + "z"
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
+HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
+
+Reply = dict[str, Any] | httpx.Response | Exception
+
+
+class FakeGateway:
+    """Answers checks, logs and approvals from queues; an empty queue repeats the usual answer."""
+
+    def __init__(self) -> None:
+        self.check: list[Reply] = []
+        self.log: list[Reply] = []
+        self.approval: list[Reply] = []
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        path = request.url.path
+        if path == "/sdk/check":
+            reply: Reply = self.check.pop(0) if self.check else ALLOWED
+        elif path == "/sdk/log":
+            entry = {
+                "id": "log-1",
+                "organization_id": "org",
+                "created_at": "now",
+                **json.loads(request.content),
+            }
+            reply = self.log.pop(0) if self.log else entry
+        else:
+            usual = {"id": path.rpartition("/")[2], "status": "approved", "note": None}
+            reply = self.approval.pop(0) if self.approval else usual
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, httpx.Response):
+            # A fresh object each time: a response is read once.
+            return httpx.Response(reply.status_code, headers=reply.headers, content=reply.content)
+        return httpx.Response(200, json=reply)
+
+    def bodies(self, path: str) -> list[dict[str, Any]]:
+        return [
+            json.loads(each.content, parse_float=Decimal) for each in self.requests if each.url.path == path
+        ]
+
+    @property
+    def checks(self) -> list[dict[str, Any]]:
+        return self.bodies("/sdk/check")
+
+    @property
+    def logs(self) -> list[dict[str, Any]]:
+        return self.bodies("/sdk/log")
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context of the last check."""
+        found: dict[str, Any] = self.checks[-1]["context"]
+        return found
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return FakeGateway()
+
+
+@pytest.fixture
+def make_guard(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Guard]]:
+    for name in ("URL", "API_KEY", "AGENT_ID", "TIMEOUT", "HTTP"):
+        monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
+    made: list[Guard] = []
+
+    def make(**options: Any) -> Guard:
+        given = {"agent_id": "agent-1", "transport": httpx.MockTransport(gateway), "timeout": 0.05, **options}
+        made.append(Guard("http://127.0.0.1:9", KEY, **given))
+        return made[-1]
+
+    yield make
+    gateway.log.clear()
+    for guard in made:
+        guard.close()
+
+
+@pytest.fixture
+def guard(make_guard: Callable[..., Guard]) -> Guard:
+    return make_guard()

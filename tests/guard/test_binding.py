@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolgate import ConfigurationError
+from toolgate.binding import Binder
+
+
+def bind(
+    function: Any, *args: Any, drop_first: bool = False, reserved: str | None = None, **kwargs: Any
+) -> Any:
+    return Binder(function).bind(args, kwargs, drop_first=drop_first, reserved=reserved)
+
+
+def both(a: int, /, b: int = 2, *rest: int, c: int = 3, **more: int) -> None: ...
+
+
+def test_names_and_defaults() -> None:
+    """Arguments are bound by name, defaults applied, extra keywords beside them, extra positions as a list."""
+    assert bind(both, 1) == {"a": 1, "b": 2, "rest": (), "c": 3}
+    assert bind(both, 1, 5, 6, 7, amount=9) == {"a": 1, "b": 5, "rest": (6, 7), "c": 3, "amount": 9}
+
+
+def test_collisions_keep_both() -> None:
+    """An extra keyword that has a parameter's name stands beside it under a free one, in any order."""
+    expected = {"a": 1, "b": 2, "rest": (), "c": 3, "a_": 7, "a__": 8, "rest_": 9}
+    assert bind(both, 1, a_=7, a=8, rest=9) == expected
+    assert bind(both, 1, rest=9, a=8, a_=7) == expected
+
+
+def test_reserved_name() -> None:
+    """An extra keyword cannot take the place of the amount another argument gives."""
+    assert bind(both, 1, reserved="amount", amount=9)["amount_"] == 9
+
+
+def test_instance_is_dropped() -> None:
+    """What came through an instance has no first parameter, whatever its name; *args has none to lose."""
+    assert bind(lambda me, x: None, 1, drop_first=True) == {"x": 1}
+    assert bind(lambda *args: None, 1, drop_first=True) == {"args": (1,)}
+
+
+def test_wrong_call() -> None:
+    """A call the function would refuse raises the TypeError it always raised."""
+    with pytest.raises(TypeError, match="missing a required argument: 'a'"):
+        bind(both)
+
+
+def test_no_signature() -> None:
+    """A function whose signature cannot be read is refused with a cure."""
+    with pytest.raises(ConfigurationError, match="signature"):
+        Binder(type)

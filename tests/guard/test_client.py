@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
+from toolgate.client import AsyncGatewayClient, GatewayClient
+from toolgate.entries import new_entry
+from toolgate.identity import Identity
+from toolgate.settings import Settings
+from toolgate.steps import Approval, Check
+
+KEY = "ak_" + "k3y" * 12 + "z"
+CHECK = Check("a.b", Identity("agent-1", "run-1"), {"amount": 5})
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+
+
+class Time:
+    """A clock that moves only when something sleeps, or a request is said to take long."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.pauses: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    async def asleep(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+
+class Both:
+    """The synchronous and the asynchronous client behind one asynchronous face."""
+
+    def __init__(self, kind: str, gateway: Callable[[httpx.Request], httpx.Response], time: Time) -> None:
+        settings = Settings("https://gateway.example/base", KEY, "agent-1", 5.0, "httpx")
+        transport = httpx.MockTransport(gateway)
+        self._sync = GatewayClient(settings, transport=transport, clock=time.clock, sleep=time.sleep)
+        self._async = AsyncGatewayClient(settings, transport=transport, clock=time.clock, sleep=time.asleep)
+        self._kind = kind
+
+    async def call(self, operation: str, *args: Any) -> Any:
+        if self._kind == "sync":
+            return getattr(self._sync, operation)(*args)
+        return await getattr(self._async, operation)(*args)
+
+    async def aclose(self) -> None:
+        self._sync.close()
+        await self._async.aclose()
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture(params=["sync", "async"])
+async def client(request: pytest.FixtureRequest, scripted: Scripted, time: Time) -> Any:
+    both = Both(request.param, scripted, time)
+    yield both
+    await both.aclose()
+
+
+class Scripted:
+    """Answers from a list; the last answer repeats."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = [httpx.Response(200, json=ALLOWED)]
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        # A fresh object each time: a response is read once.
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted()
+
+
+async def test_check_request(client: Both, scripted: Scripted) -> None:
+    """A check carries key, agent, action, context, run and approval, and one fresh Idempotency-Key."""
+    scripted.answers = [httpx.Response(200, json=ALLOWED, headers={"X-Decision-ID": "d-1"})]
+    decision = await client.call("check", CHECK)
+    await client.call("check", Check("a.b", Identity("agent-1"), {}, "appr-1"))
+    first, second = scripted.requests
+    assert decision.allowed
+    assert decision.decision_id == "d-1"
+    assert first.url == "https://gateway.example/base/sdk/check"
+    assert first.headers["X-API-Key"] == KEY
+    assert first.content == b'{"agent_id":"agent-1","action":"a.b","context":{"amount":5},"run_id":"run-1"}'
+    assert second.content == b'{"agent_id":"agent-1","action":"a.b","context":{},"approval_id":"appr-1"}'
+    assert len(first.headers["Idempotency-Key"]) == 32
+    assert first.headers["Idempotency-Key"] != second.headers["Idempotency-Key"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        httpx.ConnectError("refused"),
+        httpx.ReadTimeout("slow"),
+        httpx.RemoteProtocolError("gone"),
+        httpx.Response(500),
+        httpx.Response(503, text="<html>"),
+        httpx.Response(429),
+    ],
+    ids=repr,
+)
+async def test_passing_failures_are_retried(
+    client: Both, scripted: Scripted, time: Time, failure: Any
+) -> None:
+    """Faults, 429 and 5xx are tried again with the same Idempotency-Key after a short pause."""
+    scripted.answers = [failure, failure, httpx.Response(200, json=ALLOWED)]
+    assert (await client.call("check", CHECK)).allowed
+    assert len({each.headers["Idempotency-Key"] for each in scripted.requests}) == 1
+    assert len(time.pauses) == 2
+    assert all(0 < pause <= 0.2 for pause in time.pauses)
+
+
+async def test_deadline_is_total(client: Both, scripted: Scripted, time: Time) -> None:
+    """All attempts and pauses together end within the deadline, with GatewayUnavailable."""
+    scripted.answers = [httpx.ConnectError("refused")]
+    with pytest.raises(GatewayUnavailable, match=r"gateway\.example.*refused"):
+        await client.call("check", CHECK)
+    assert 2 < time.now - 100 <= 5
+    assert len(scripted.requests) == len(time.pauses) + 1
+
+
+async def test_attempts_get_what_is_left(client: Both, scripted: Scripted, time: Time) -> None:
+    """Each attempt's time-out is what remains of the deadline."""
+    scripted.answers = [httpx.Response(429, headers={"Retry-After": "3"}), httpx.Response(200, json=ALLOWED)]
+    await client.call("check", CHECK)
+    assert [each.extensions["timeout"]["read"] for each in scripted.requests] == [5.0, 2.0]
+
+
+async def test_retry_after_is_honoured(client: Both, scripted: Scripted, time: Time) -> None:
+    """The pause the gateway asks for is kept exactly."""
+    scripted.answers = [httpx.Response(429, headers={"Retry-After": "2"}), httpx.Response(200, json=ALLOWED)]
+    assert (await client.call("check", CHECK)).allowed
+    assert time.pauses == [2.0]
+
+
+async def test_retry_after_beyond_the_deadline(client: Both, scripted: Scripted, time: Time) -> None:
+    """A pause that would pass the deadline is not begun: the caller learns at once."""
+    detail = {"detail": "Rate limit exceeded. Retry after 30 seconds"}
+    scripted.answers = [httpx.Response(429, json=detail, headers={"Retry-After": "30"})]
+    with pytest.raises(GatewayUnavailable, match="Retry after 30") as raised:
+        await client.call("check", CHECK)
+    assert raised.value.status == 429
+    assert time.pauses == []
+
+
+def answer(**changes: Any) -> httpx.Response:
+    return httpx.Response(200, json={**ALLOWED, **changes})
+
+
+def raw(text: str, kind: str = "application/json") -> httpx.Response:
+    return httpx.Response(200, text=text, headers={"Content-Type": kind})
+
+
+VIOLATIONS = {
+    "allowed is 1": answer(allowed=1),
+    "allowed is 'true'": answer(allowed="true"),
+    "allowed is null": answer(allowed=None),
+    "allowed but held": answer(requires_approval=True, approval_id="x"),
+    "allowed with a reason": answer(reason="but"),
+    "allowed with an approval": answer(approval_id="x"),
+    "held without id": answer(allowed=False, requires_approval=True, reason="r"),
+    "held with empty id": answer(allowed=False, requires_approval=True, reason="r", approval_id=""),
+    "held with a number as id": answer(allowed=False, requires_approval=True, reason="r", approval_id=1),
+    "blocked without reason": answer(allowed=False),
+    "blocked with an approval": answer(allowed=False, reason="r", approval_id="x"),
+    "a field missing": httpx.Response(200, json={"allowed": True}),
+    "a list": httpx.Response(200, json=[ALLOWED]),
+    "a member twice": raw(
+        '{"allowed":false,"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
+    ),
+    "html": raw("<html>login</html>", "text/html"),
+    "json called html": raw(answer().text, "text/html"),
+    "no json": raw("allowed"),
+    "endless nesting": raw("[" * 100_000),
+    "empty": raw(""),
+    "no content": httpx.Response(204),
+    "a redirect": httpx.Response(302, headers={"Location": "https://evil.example/"}),
+    "moved for good": httpx.Response(308, headers={"Location": "https://evil.example/"}),
+    "bad request": httpx.Response(400, json={"detail": {"agent_id": ["This field is required."]}}),
+    "not found": httpx.Response(404, json={"detail": "Not Found"}),
+    "created": httpx.Response(201, json=ALLOWED),
+}
+
+
+@pytest.mark.parametrize("violation", VIOLATIONS.values(), ids=VIOLATIONS.keys())
+async def test_violations(client: Both, scripted: Scripted, violation: httpx.Response) -> None:
+    """Whatever is not exactly the promised answer decides nothing and is not asked for again."""
+    scripted.answers = [violation]
+    with pytest.raises(GatewayProtocolError, match=r"gateway\.example") as raised:
+        await client.call("check", CHECK)
+    assert raised.value.status == violation.status_code
+    assert len(scripted.requests) == 1
+    assert {each.url.host for each in scripted.requests} == {"gateway.example"}
+
+
+@pytest.mark.parametrize(
+    "detail", ["Invalid API key", "Missing API key", "Organization is not active", f"bad {KEY}"]
+)
+async def test_refused_key(client: Both, scripted: Scripted, detail: str) -> None:
+    """A refused key is a matter of configuration; the message has the gateway's detail and never the key."""
+    scripted.answers = [httpx.Response(401, json={"detail": detail})]
+    with pytest.raises(ConfigurationError) as raised:
+        await client.call("check", CHECK)
+    assert detail.replace(KEY, "ak_…k3yz") in str(raised.value)
+    assert KEY not in str(raised.value)
+    assert "TOOLGATE_API_KEY" in str(raised.value)
+
+
+async def test_log(client: Both, scripted: Scripted) -> None:
+    """A log entry is sent under its own key and comes back as the gateway stored it."""
+    entry = new_entry(
+        action="a.b", agent_id="g", status="success", context={"n": 1}, approval_id="x", run_id=None
+    )
+    stored = {
+        "id": "1",
+        "agent_id": "g",
+        "action": "a.b",
+        "status": "success",
+        "context": {"n": 1},
+        "extra": 2,
+    }
+    scripted.answers = [httpx.Response(200, json=stored)]
+    assert await client.call("log", entry) == stored
+    sent = scripted.requests[0]
+    assert sent.headers["Idempotency-Key"] == entry.key
+    assert entry.body.keys() == {"agent_id", "action", "status", "context", "occurred_at", "approval_id"}
+
+
+async def test_plan_limit(client: Both, scripted: Scripted) -> None:
+    """A full month is reported with the gateway's own message and status."""
+    detail = {"error": "plan_limit_exceeded", "message": "1000/1000 logs", "limit_type": "logs"}
+    scripted.answers = [httpx.Response(403, json={"detail": detail})]
+    entry = new_entry(action="a.b", agent_id="g", status="success", context={})
+    with pytest.raises(GatewayProtocolError, match="1000/1000 logs") as raised:
+        await client.call("log", entry)
+    assert raised.value.status == 403
+
+
+async def test_approval(client: Both, scripted: Scripted) -> None:
+    """Waiting is a long poll whose time-out is the wait and the deadline together."""
+    scripted.answers = [
+        httpx.Response(200, json={"id": "x", "status": "denied", "note": "no", "context": {}})
+    ]
+    assert await client.call("approval", "a/../b?c", 30) == Approval("denied", "no")
+    sent = scripted.requests[0]
+    assert sent.url.raw_path == b"/base/sdk/approvals/a%2F..%2Fb%3Fc?wait=30"
+    assert sent.extensions["timeout"]["read"] == 35.0
+
+
+@pytest.mark.parametrize("status", ["maybe", None, 1])
+async def test_unknown_approval_status(client: Both, scripted: Scripted, status: Any) -> None:
+    """A status nobody promised is no approval."""
+    scripted.answers = [httpx.Response(200, json={"id": "x", "status": status})]
+    with pytest.raises(GuardError):
+        await client.call("approval", "x", 0)

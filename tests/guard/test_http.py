@@ -1,0 +1,139 @@
+"""The clients against a real server on this machine: pools, event loops, trickles."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from toolgate import GatewayUnavailable, Guard
+from toolgate._http import AsyncWire, Request, TransportFault, Wire
+
+KEY = "ak_" + "k3y" * 12 + "z"
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer(ALLOWED if self.path == "/sdk/check" else {"id": "1", **body})
+
+    def do_GET(self) -> None:
+        self.answer("x" * 5_000_000)
+
+    def answer(self, body: Any) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+def test_both_libraries(url: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard works with either HTTP library, synchronously and asynchronously."""
+    monkeypatch.setenv("TOOLGATE_HTTP", library)
+
+    async def act() -> bool:
+        async with Guard(url, KEY, "agent-1") as guard:
+            entry = await guard.alog("a.b", "success", {"n": 1})
+            return (await guard.acheck("a.b")).allowed and entry["context"] == {"n": 1}
+
+    with Guard(url, KEY, "agent-1") as guard:
+        assert guard.check("a.b").allowed
+        assert guard.log("a.b", "success", {"n": 1})["context"] == {"n": 1}
+    assert asyncio.run(act())
+
+
+def test_one_guard_many_loops(url: str) -> None:
+    """Each asyncio.run finds working connections and leaves none open, without anybody closing them."""
+    guard = Guard(url, KEY, "agent-1")
+
+    @guard.guarded("a.b")
+    async def tool(n: int) -> int:
+        return n
+
+    assert [asyncio.run(tool(n)) for n in range(3)] == [0, 1, 2]
+    guard.close()
+    del guard, tool
+    # An open socket or transport warns when it is collected, and a warning is an error here.
+    gc.collect()
+
+
+def test_many_threads(url: str) -> None:
+    """Threads share one guard."""
+    with Guard(url, KEY, "agent-1") as guard:
+        answers: list[bool] = []
+        threads = [
+            threading.Thread(target=lambda: answers.append(guard.check("a.b").allowed)) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == [True] * 8
+
+
+def test_a_forgotten_guard_closes_its_connections(url: str) -> None:
+    """A guard nobody closed gives its connections back when it is collected."""
+    guard = Guard(url, KEY, "agent-1")
+    guard.check("a.b")
+    del guard
+    gc.collect()
+
+
+def test_nobody_listens() -> None:
+    """A refused connection is GatewayUnavailable naming the address."""
+    with pytest.raises(GatewayUnavailable, match=r"127\.0\.0\.1:9"):
+        Guard("http://127.0.0.1:9", KEY, "agent-1", timeout=0.05).check("a.b")
+
+
+def test_oversized_answer(url: str) -> None:
+    """An answer far larger than any of the gateway's is not read to its end."""
+    with pytest.raises(TransportFault, match="longer"):
+        Wire("httpx", None, clock=lambda: 0.0).send(Request("GET", url, {}), 5)
+
+
+async def test_oversized_answer_async(url: str) -> None:
+    """As the synchronous test."""
+    wire = AsyncWire("httpx", None)
+    with pytest.raises(TransportFault, match="longer"):
+        await wire.send(Request("GET", url, {}), 5)
+    await wire.aclose()
+
+
+def test_trickle(url: str) -> None:
+    """An answer that keeps coming after the deadline is cut off."""
+    ticks = iter(range(0, 100_000, 10))
+    with pytest.raises(TransportFault, match="in time"):
+        Wire("httpx", None, clock=lambda: float(next(ticks))).send(Request("GET", url, {}), 5)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "toolgate.client"]
+
+
+def loaded_after(code: str) -> set[str]:
+    """Names of the heavy modules a fresh interpreter has loaded after `code`."""
+    ask = f"{code}\nimport sys\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ask],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")},
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import toolgate",
+        "from toolgate import guarded\n@guarded('a.b')\ndef tool(n: int) -> int: return n",
+        "from toolgate import guarded\n@guarded('a.b', amount='cents')\nasync def tool(cents): ...",
+        "from toolgate import ActionDenied, Decision, acting_as\nwith acting_as('agent'): pass",
+        f"from toolgate import Guard\nGuard('https://gateway.example', 'ak_{'a' * 37}', 'agent')",
+    ],
+)
+def test_light(code: str) -> None:
+    """Importing, decorating and making a guard load no HTTP library and no validation."""
+    assert loaded_after(code) == set()
+
+
+def test_the_first_call_loads_what_it_needs() -> None:
+    """The measure works: a call does load them."""
+    code = (
+        "from toolgate import Guard, GuardError\n"
+        f"guard = Guard('http://127.0.0.1:9', 'ak_{'a' * 37}', 'agent', timeout=0.01)\n"
+        "try: guard.check('a.b')\nexcept GuardError: pass"
+    )
+    assert loaded_after(code) == {"httpx", "pydantic", "tenacity", "toolgate.client"}
+
+
+@pytest.mark.parametrize("order", ["Guard, action", "action, Guard"])
+def test_names_are_not_shadowed_by_modules(order: str) -> None:
+    """A public name is the thing it promises in whatever order things are loaded."""
+    assert loaded_after(f"from toolgate import {order}\nassert callable(action) and callable(Guard)") == set()

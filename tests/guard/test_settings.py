@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from toolgate import ConfigurationError, Guard
+from toolgate.settings import load_settings
+
+KEY = "ak_" + "a1" * 18 + "z"
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("URL", "API_KEY", "AGENT_ID", "TIMEOUT", "HTTP"):
+        monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
+
+
+def test_arguments_before_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is passed wins over the environment, and the environment over the default."""
+    monkeypatch.setenv("TOOLGATE_URL", "https://environment.example")
+    monkeypatch.setenv("TOOLGATE_API_KEY", KEY)
+    monkeypatch.setenv("TOOLGATE_AGENT_ID", "environment")
+    monkeypatch.setenv("TOOLGATE_TIMEOUT", "2.5")
+    found = load_settings(agent_id="argument")
+    assert (found.url, found.agent_id, found.timeout) == ("https://environment.example", "argument", 2.5)
+    assert load_settings("https://argument.example/", timeout=1).url == "https://argument.example"
+
+
+@pytest.mark.parametrize(
+    ("url", "secure"),
+    [
+        ("https://gateway.example", True),
+        ("http://localhost:8000", True),
+        ("http://127.0.0.1:8000/", True),
+        ("http://[::1]:8000", True),
+        ("http://gateway.example", False),
+        ("http://127.0.0.1.evil.example", False),
+        ("http://localhost.evil.example", False),
+        ("http://0.0.0.0:8000", False),
+        ("http://10.0.0.1", False),
+    ],
+)
+def test_plain_http(url: str, secure: bool) -> None:
+    """Plain http is for this machine only, unless it is asked for."""
+    if not secure:
+        with pytest.raises(ConfigurationError, match="allow_insecure"):
+            load_settings(url, KEY)
+    assert load_settings(url, KEY, allow_insecure=True).url == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gateway.example",
+        "ftp://gateway.example",
+        "https://",
+        "https://gateway.example/?a=1",
+        "https://gateway.example/?",
+        "https://gateway.example#x",
+        "https://user:pw@gateway.example",
+        "https://gateway.example:port",
+        "http://127.0.0.1\\@evil.example",
+        "https://gateway.example /",
+        "https://[::1",
+    ],
+)
+def test_bad_url(url: str) -> None:
+    """An address with anything beyond scheme, host, port and path is refused without showing a password."""
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings(url, KEY)
+    assert "pw" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "variable"), [("url", "TOOLGATE_URL"), ("api_key", "TOOLGATE_API_KEY")])
+@pytest.mark.parametrize("value", [None, ""])
+def test_missing(name: str, variable: str, value: str | None) -> None:
+    """A missing value is an error that names the argument and the variable."""
+    given: dict[str, str | None] = {"url": "https://gateway.example", "api_key": KEY, name: value}
+    with pytest.raises(ConfigurationError, match=variable):
+        load_settings(given["url"], given["api_key"])
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), True, "5 s"])
+def test_bad_timeout(timeout: float) -> None:
+    """A deadline must be a finite number of seconds above 0."""
+    with pytest.raises(ConfigurationError, match="TOOLGATE_TIMEOUT"):
+        load_settings("https://gateway.example", KEY, timeout=timeout)
+
+
+@pytest.mark.parametrize("key", [KEY + "\n", f" {KEY}", "ak_ä" + KEY])
+def test_bad_key(key: str) -> None:
+    """A key with something around it is refused and not shown."""
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings("https://gateway.example", key)
+    assert key.strip() not in str(raised.value)
+
+
+def test_bad_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the two libraries can be chosen."""
+    monkeypatch.setenv("TOOLGATE_HTTP", "requests")
+    with pytest.raises(ConfigurationError, match="requests"):
+        load_settings("https://gateway.example", KEY)
+
+
+def test_bad_agent_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong agent id in the environment is reported under the variable's name."""
+    monkeypatch.setenv("TOOLGATE_AGENT_ID", "two\nlines")
+    with pytest.raises(ConfigurationError, match="TOOLGATE_AGENT_ID"):
+        load_settings("https://gateway.example", KEY)
+
+
+@pytest.mark.parametrize("key", [KEY, "test_" + "b2" * 17 + "y", "short", "ak_" + "x" * 8])
+def test_key_is_never_shown(key: str) -> None:
+    """Neither a guard's nor the settings' form shows the key, beyond the last four of a long one."""
+    shown = repr(Guard("https://gateway.example", key)) + repr(load_settings("https://gateway.example", key))
+    assert key not in shown
+    assert key[3:-4] not in shown or len(key) < 8
