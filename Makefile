@@ -36,6 +36,9 @@ format: $(UV)    ## write the formatting
 	@$(RUN) ruff format .
 	@$(RUN) ruff check --fix .
 
+bench: $(UV)     ## timings of the pieces; read ratios, not seconds
+	@$(RUN) pytest -q -p no:xdist -o python_files='bench_*.py' --benchmark-columns=median,iqr,ops benchmarks
+
 build: $(UV)     ## wheel and sdist in dist/
 	@$(UV) build
 

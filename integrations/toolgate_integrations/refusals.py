@@ -18,11 +18,11 @@ def refusal_text(error: GuardError) -> str:
     """
     match error:
         case ApprovalDenied():
-            return f"Not done: a person declined {error.action!r}. {error.reason} Do not ask for it again."
+            return f"Not done: a person declined {error.action!r}. {_sentence(error.reason)} Do not ask for it again."
         case ActionDenied():
             return (
-                f"Not done: {error.action!r} is blocked. {error.reason} Asking again with the same arguments will not "
-                "help."
+                f"Not done: {error.action!r} is blocked. {_sentence(error.reason)} Asking again with the same "
+                "arguments will not help."
             )
         case ApprovalPending():
             return (
@@ -37,3 +37,7 @@ def refusal_text(error: GuardError) -> str:
         case GatewayUnavailable():
             return "Not done: the permission gateway did not answer. Asking again later may help."
     return "Not done: the permission gateway could not decide. Asking again will not help; tell the operator."
+
+
+def _sentence(reason: str) -> str:
+    return reason if reason.endswith((".", "!", "?")) else f"{reason}."

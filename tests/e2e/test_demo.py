@@ -11,7 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.gateway import SECRET, LiveGateway
+from support.gateway import SECRET, LiveGateway, Owner
+from support.model_api import model_api
+from support.readme import ROOT
 
 MODELS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 
@@ -95,7 +97,7 @@ def test_the_demo_refuses_a_folder_that_is_not_empty(tmp_path):
 @pytest.mark.parametrize("broken", ["refund", "delete_file", "send_mail"])
 def test_the_demo_fails_when_a_fact_is_not_as_told(tmp_path, broken):
     """A shop whose tools do something else ends the demo with a non-zero status that names the fact."""
-    example = Path(__file__).parents[2] / "examples" / "shop"
+    example = ROOT / "examples" / "shop"
     spoiled = {
         "refund": ('f"{refunded:.2f}"', '"1.00"'),
         "delete_file": ("path.unlink()", "path.exists()"),
@@ -108,3 +110,50 @@ def test_the_demo_fails_when_a_fact_is_not_as_told(tmp_path, broken):
     run = demo("--example", str(copy))
     assert run.returncode != 0
     assert "did not go as told" in run.stderr
+
+
+def test_with_a_providers_key_the_demo_asks_the_real_model():
+    """A key in the environment puts that provider's own client library into the agent's loop."""
+    with model_api() as url:
+        run = demo(OPENAI_API_KEY="sk-of-nobody", OPENAI_BASE_URL=url)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "model openai:" in run.stdout
+    assert "Two of four things are done." in run.stdout
+    assert "sk-of-nobody" not in run.stdout + run.stderr
+
+
+def test_a_model_out_of_reach_is_told_and_the_script_plays():
+    """A provider that does not answer does not end the demo; that it was not asked is said."""
+    run = demo(OPENAI_API_KEY="sk-of-nobody", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "did not answer" in run.stdout
+
+
+def test_a_model_named_by_the_user_is_not_replaced():
+    """Who names a model gets that model or an error of one line."""
+    run = demo(
+        "--model", "openai:gpt-5-mini", OPENAI_API_KEY="sk-of-nobody", OPENAI_BASE_URL="http://127.0.0.1:9/v1"
+    )
+    assert run.returncode != 0
+    assert len(run.stderr.splitlines()) == 1, run.stderr
+
+
+def test_the_shops_agent_runs_by_hand(tmp_path, live_gateway, owner: Owner):
+    """The example's README: with four variables set, the agent runs against any gateway."""
+    shutil.copytree(ROOT / "examples" / "shop" / "files", tmp_path / "files")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.executescript((ROOT / "examples" / "shop" / "shop.sql").read_text())
+    agent_id = owner.agent()
+    owner.permit(agent_id, "stripe.refund", max_amount=100)
+    env = {
+        **os.environ,
+        "TOOLGATE_URL": live_gateway.url,
+        "TOOLGATE_API_KEY": owner.key,
+        "TOOLGATE_AGENT_ID": agent_id,
+        "SHOP_FOLDER": str(tmp_path),
+    }
+    command = [sys.executable, str(ROOT / "examples" / "shop" / "agent.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Refunded 40.00 of order 1001." in done.stdout
+    assert sorted(entry["status"] for entry in owner.entries()) == ["denied", "denied", "denied", "success"]

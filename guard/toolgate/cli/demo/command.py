@@ -68,8 +68,9 @@ def _play(example: Path, folder: Path, choice: ModelChoice, *, keep: bool) -> li
         with screen.watching(), owner.approving(screen):
             shop.run_agent(gateway.url, owner.api_key, agent_id, choice, screen)
         entries, approvals = owner.read_log(), owner.read_approvals()
-        screen.closing(entries, shop)
+        screen.shop(shop)
         if keep:
             owner.leave_note(folder, agent_id)
             screen.kept(folder)
+        screen.audit_trail(entries)
         return check_facts(shop, entries, approvals)

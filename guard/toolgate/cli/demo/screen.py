@@ -1,6 +1,7 @@
 """What the demo shows: each decision as it happens, then the record."""
 
 import logging
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,8 +86,25 @@ class Screen(logging.Handler):
         for line in words.splitlines():
             self._say(f"  {escape(line)}")
 
-    def closing(self, entries: Sequence[dict[str, Any]], shop: ShopFacts) -> None:
-        """Show the audit trail and what changed in the world."""
+    def shop(self, shop: ShopFacts) -> None:
+        """Show what changed in the world."""
+        self._say("\n[bold]In the shop[/]\n")
+        self._say(
+            f"  order 1001 refunded {shop.refunded('1001')} · order 1002 refunded {shop.refunded('1002')}"
+        )
+        gone = "still there" if shop.has_file("customers-2019.csv") else "deleted"
+        self._say(f"  customers-2019.csv {gone} · mails sent: {shop.mails()}\n")
+
+    def kept(self, folder: Path) -> None:
+        """Say where everything was left, and how to look at it."""
+        self._say(
+            f"  kept in {escape(str(folder))}: shop.db, files/, gateway.db, and demo.json with the login"
+        )
+        url = f"sqlite:///{folder / 'gateway.db'}"
+        self._say(f"  serve it again with TOOLGATE_DATABASE_URL={escape(shlex.quote(url))} toolgate serve\n")
+
+    def audit_trail(self, entries: Sequence[dict[str, Any]]) -> None:
+        """Show the record."""
         table = Table(
             title="The audit trail, read back from the gateway", title_justify="left", title_style="bold"
         )
@@ -100,22 +118,7 @@ class Screen(logging.Handler):
             status = f"[{OUTCOMES.get(entry['status'], 'bold')}]{entry['status']}[/]"
             moment = entry["created_at"][11:23]
             table.add_row(moment, escape(entry["action"]), status, escape(arguments), escape(why))
-        self._say("")
         self._console.print(table)
-        self._say("\n[bold]In the shop[/]\n")
-        self._say(
-            f"  order 1001 refunded {shop.refunded('1001')} · order 1002 refunded {shop.refunded('1002')}"
-        )
-        gone = "still there" if shop.has_file("customers-2019.csv") else "deleted"
-        self._say(f"  customers-2019.csv {gone} · mails sent: {shop.mails()}\n")
-
-    def kept(self, folder: Path) -> None:
-        """Say where everything was left, and how to look at it."""
-        self._say(
-            f"Kept in {escape(str(folder))}: shop.db, files/, gateway.db, and demo.json with the login."
-        )
-        self._say("Serve it again with:")
-        self._say(f"  TOOLGATE_DATABASE_URL=sqlite:///{escape(str(folder / 'gateway.db'))} toolgate serve\n")
 
     def _say(self, line: str) -> None:
         self._console.print(line, soft_wrap=True)

@@ -55,7 +55,7 @@ class Shop:
         except Exception as error:
             # A real model may be out of reach or out of credit; before it asked for anything, the script may play.
             if choice.is_scripted or choice.demanded or screen.decisions:
-                raise
+                fail(f"the agent with the model {choice.name!r} failed: {type(error).__name__}: {error}")
             screen.trouble(
                 f"the model {choice.name!r} did not answer ({type(error).__name__}); the scripted one plays"
             )

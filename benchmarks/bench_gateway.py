@@ -1,0 +1,54 @@
+"""The gateway's pieces: the decision, the statement before it, the canonical form."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+from pytest_benchmark.fixture import BenchmarkFixture
+from support.gateway import LiveGateway, Owner
+
+from toolgate_service import exact_json
+from toolgate_service.canonical import canonical, digest
+from toolgate_service.checks.decide import PERMITTED, decide
+from toolgate_service.hotpath.sqlite import SqliteReader
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.organizations.keys import key_digest
+
+BODY = json.dumps(
+    {
+        "agent_id": "a",
+        "action": "stripe.refund",
+        "context": {"charge_id": "ch_1", "amount": 12.5, "note": "late"},
+    }
+).encode()
+
+STANDING = Standing("k", None, "o", "production", 1, "enterprise", None, "a", "active", "p", 0, "100", 0)
+
+
+def test_strict_reading(benchmark: BenchmarkFixture) -> None:
+    """Read a check's body."""
+    assert benchmark(exact_json.loads, BODY)
+
+
+def test_canonical_digest(benchmark: BenchmarkFixture) -> None:
+    """Write the canonical form and hash it."""
+    context = {"charge_id": "ch_1", "amount": Decimal("12.5"), "note": "late"}
+    assert benchmark(lambda: digest(canonical(context)))
+
+
+def test_decide(benchmark: BenchmarkFixture) -> None:
+    """Decide about a permitted amount."""
+    context = {"amount": Decimal("12.5")}
+    assert benchmark(decide, STANDING, "a", "stripe.refund", context) is PERMITTED
+
+
+def test_standing(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """Read key, organization, agent and permission in one statement."""
+    with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
+        agent_id = owner.agent()
+        owner.permit(agent_id, "stripe.refund")
+        reader = SqliteReader(gateway.database)
+        reader.open()
+        found = benchmark(reader.standing, key_digest(owner.key), agent_id, "stripe.refund")
+        reader.close()
+    assert found.permission_id

@@ -1,0 +1,34 @@
+"""What a model reads when its tool call did not happen."""
+
+import pytest
+
+from toolgate import (
+    ActionDenied,
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalPending,
+    ConfigurationError,
+    GatewayUnavailable,
+)
+from toolgate_integrations.refusals import refusal_text
+
+FACTS = {"action": "mail.send", "agent_id": "bot", "reason": "The note says no"}
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ActionDenied(**FACTS), ["'mail.send' is blocked", "The note says no.", "will not help"]),
+        (ApprovalDenied(**FACTS), ["a person declined 'mail.send'", "The note says no.", "Do not ask"]),
+        (ApprovalPending(approval_id="a-1", **FACTS), ["waits for a person", "a-1", "same arguments"]),
+        (ApprovalExpired(approval_id="a-1", **FACTS), ["nobody decided", "a-1", "new request"]),
+        (GatewayUnavailable("connection refused"), ["did not answer", "later"]),
+        (ConfigurationError("url is not set"), ["could not decide", "operator"]),
+    ],
+)
+def test_the_text_says_what_why_and_what_can_help(error, told):
+    """Each kind of refusal names the action and the reason, and whether asking again can help."""
+    text = refusal_text(error)
+    assert text.startswith("Not done")
+    for words in told:
+        assert words in text

@@ -1,0 +1,118 @@
+"""Right uses: both type checkers accept every line, and see through the decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, TypeVar, assert_type, overload
+
+import toolgate
+from toolgate import (
+    ActionDenied,
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalPending,
+    Decision,
+    GatewayUnavailable,
+    Guard,
+    acting_as,
+    action,
+    configure,
+    guarded,
+)
+
+T = TypeVar("T")
+guard = Guard(url="https://gateway.example", api_key="ak_", agent_id="agent", timeout=2)
+
+
+@guarded("stripe.refund")
+def refund(charge_id: str, amount: float, *, note: str | None = None) -> str:
+    return charge_id
+
+
+@guard.guarded("email.send", on_hold="wait", hold_timeout=300, exclude={"body"}, redact=["iban"])
+async def send(to: str, body: str = "") -> int:
+    return len(to)
+
+
+@guarded("generic", unbound=("session",), amount="cents", agent_id="other")
+def generic(value: T, cents: int, session: object) -> T:
+    return value
+
+
+@overload
+def pick(kind: Literal["a"]) -> int: ...
+@overload
+def pick(kind: Literal["b"]) -> str: ...
+@guarded("pick")
+def pick(kind: str) -> int | str:
+    return kind
+
+
+class Tools:
+    @guarded("tools.method")
+    def method(self, n: int) -> str:
+        return str(n)
+
+    @classmethod
+    @guarded("tools.made")
+    def made(cls, n: int) -> Tools:
+        return cls()
+
+    @guard.guarded("tools.above")
+    @classmethod
+    def above(cls, n: int) -> Tools:
+        return cls()
+
+    @guarded("tools.static")
+    @staticmethod
+    def static(n: int) -> int:
+        return n
+
+    @staticmethod
+    @guarded("tools.under")
+    def under(n: int) -> int:
+        return n
+
+
+def use(function: Callable[[str, float], str]) -> None: ...
+
+
+async def main() -> None:
+    use(refund)
+    assert_type(refund("ch_1", 5, note="n"), str)
+    assert_type(refund("ch_1", amount=5.5), str)
+    coroutine: Coroutine[Any, Any, int] = send("a")
+    assert_type(await coroutine, int)
+    assert_type(generic([1], 5, None), list[int])
+    assert_type(pick("a"), int)
+    assert_type(Tools().method(1), str)
+    assert_type(Tools.made(1), Tools)
+    assert_type(Tools.above(1), Tools)
+    assert_type(Tools.static(1), int)
+    assert_type(Tools().under(1), int)
+    with guard.action("db.drop", context={"table": "users"}) as act:
+        act.context["rows"] = 12
+    async with action("db.drop", {"n": 1}, on_hold="wait") as act:
+        act.context["rows"] = 12
+    with acting_as("agent", run_id="run"), guard:
+        decision = guard.check("a.b", {"amount": 12.5})
+        assert_type(decision, Decision)
+        assert_type(decision.reason, str | None)
+        assert_type(guard.log("a.b", "success", context={}), dict[str, Any])
+    async with guard as same:
+        assert_type(same, Guard)
+        assert_type(await guard.acheck("a.b"), Decision)
+        assert_type(await guard.aflush(1), bool)
+    configure(url="https://gateway.example", allow_insecure=False)
+    try:
+        refund("ch_1", 5)
+    except ApprovalDenied as error:
+        assert_type(error.approval_id, str | None)
+    except ActionDenied as error:
+        assert_type(error.reason, str)
+    except (ApprovalPending, ApprovalExpired) as error:
+        assert_type(error.approval_id, str)
+    except GatewayUnavailable as error:
+        assert_type(error.status, int | None)
+    except toolgate.GuardError:
+        pass

@@ -1,0 +1,63 @@
+"""Wrong uses: both type checkers reject exactly the lines marked so."""
+
+from __future__ import annotations
+
+from toolgate import Guard, acting_as, configure, guarded
+
+guard = Guard("https://gateway.example", "ak_", "agent")
+
+
+@guarded("stripe.refund")
+def refund(charge_id: str, amount: float) -> str:
+    return charge_id
+
+
+@guard.guarded("email.send")
+async def send(to: str) -> int:
+    return len(to)
+
+
+class Tools:
+    @guarded("tools.method")
+    def method(self, n: int) -> str:
+        return str(n)
+
+    @guard.guarded("tools.above")
+    @classmethod
+    def above(cls, n: int) -> int:
+        return n
+
+    @guarded("tools.static")
+    @staticmethod
+    def static(n: int) -> int:
+        return n
+
+
+async def main() -> None:
+    refund(5, 5.0)  # rejected
+    refund("ch_1")  # rejected
+    refund("ch_1", 5.0, "more")  # rejected
+    refund("ch_1", amount="5")  # rejected
+    refund("ch_1", price=5)  # rejected
+    number: int = refund("ch_1", 5.0)  # rejected
+    length: int = send("a")  # rejected
+    await send(5)  # rejected
+    Tools().method("1")  # rejected
+    Tools.above("1")  # rejected
+    Tools.static("1")  # rejected
+    guarded("a.b")(5)  # rejected
+    guarded("a.b", on_hold="ask")  # rejected
+    guarded("a.b", hold_timeout="5")  # rejected
+    guarded("a.b", exclude=5)  # rejected
+    guarded("a.b", amount=5)  # rejected
+    guarded("a.b", unknown=5)  # rejected
+    guarded(refund)  # rejected
+    guarded()  # rejected
+    guard.check(5)  # rejected
+    guard.check("a.b", ["amount"])  # rejected
+    guard.log("a.b", "done")  # rejected
+    guard.log("a.b")  # rejected
+    guard.action("a.b", on_hold=print)  # rejected
+    acting_as()  # rejected
+    configure(port=5)  # rejected
+    print(number, length, guard.check("a.b").maybe)  # rejected
