@@ -27,6 +27,7 @@ class Patience:
         self._ends = None if hold_timeout is None else clock() + hold_timeout
         self._asked = clock()
         self._silent_since: float | None = None
+        self._asked_last = False
 
     def next_poll(self) -> int | None:
         """Seconds the gateway may take for its next answer, or None when the time is up."""
@@ -34,7 +35,13 @@ class Patience:
         if self._ends is None:
             return _LONGEST_POLL
         left = self._ends - self._asked
-        return None if left <= 0 else int(min(_LONGEST_POLL, left))
+        if left > 0:
+            return int(min(_LONGEST_POLL, left))
+        if self._asked_last or self._silent_since is not None:
+            return None
+        # A decision made during the last pause counts; a gateway that is away is not waited for again.
+        self._asked_last = True
+        return 0
 
     def pause(self) -> float:
         """Seconds to pause after an answer that decided nothing."""
