@@ -52,7 +52,7 @@ class Shop:
         agent = _load(self.example / "agent.py")
         try:
             words = agent.run(_model(choice, agent))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a model library raises ends in one line
             # A real model may be out of reach or out of credit; before it asked for anything, the script may play.
             if choice.is_scripted or choice.demanded or screen.decisions:
                 fail(f"the agent with the model {choice.name!r} failed: {type(error).__name__}: {error}")
