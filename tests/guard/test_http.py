@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -110,6 +112,24 @@ def test_a_forgotten_guard_closes_its_connections(url: str) -> None:
     guard.check("a.b")
     del guard
     gc.collect()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+def test_fork(url: str) -> None:
+    """A forked child opens its own connections, and closing them leaves the parent's usable."""
+    code = (
+        "import os; from toolgate import Guard\n"
+        f"guard = Guard({url!r}, {KEY!r}, 'agent-1')\n"
+        "assert guard.check('a.b').allowed\n"
+        "child = os.fork()\n"
+        "assert guard.check('a.b').allowed\n"
+        "guard.close()\n"
+        "if child: assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_nobody_listens() -> None:
