@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from toolgate.capture import Captured, capture
+from toolgate.capture.context import Captured, capture
+from toolgate.capture.fitting import fit
+from toolgate.capture.hiding import Hider
+from toolgate.capture.jsontext import Json
 from toolgate.drivers import adrive, drive, since
 from toolgate.errors import ConfigurationError
-from toolgate.fitting import fit
 from toolgate.flow import Flow
-from toolgate.hiding import Hider
-from toolgate.jsontext import Json
 from toolgate.options import Options
 from toolgate.performers import AsyncPerformer, Performer
 from toolgate.runtime import Runtime

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import wrapt
 
-from toolgate.binding import Binder
-from toolgate.capture import Captured, Rules, capture
+from toolgate.capture.binding import Binder
+from toolgate.capture.context import Captured, Rules, capture
 from toolgate.drivers import acall, call
 from toolgate.errors import ConfigurationError
 from toolgate.flow import OnHold

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from toolgate.block import Action
-from toolgate.capture import Rules
+from toolgate.capture.context import Rules
 from toolgate.decorator import Guardable, decorate
 from toolgate.flow import OnHold
 from toolgate.guard import Guard

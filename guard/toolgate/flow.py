@@ -18,12 +18,12 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeAlias, cast
 
-from toolgate.capture import Captured
+from toolgate.capture.context import Captured
+from toolgate.capture.facts import clip, describe_error, with_facts
+from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
 from toolgate.errors import ActionDenied, ApprovalDenied, ApprovalExpired, ApprovalPending, GuardError
-from toolgate.facts import clip, describe_error, with_facts
 from toolgate.identity import Identity
-from toolgate.jsontext import Json, dumps
 from toolgate.steps import (
     Approval,
     AwaitApproval,

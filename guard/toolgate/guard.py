@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from toolgate.action_name import valid_action
 from toolgate.block import Action
-from toolgate.capture import Captured, Rules, capture
-from toolgate.entries import Entry, new_entry
+from toolgate.capture.context import Captured, Rules, capture
 from toolgate.errors import ConfigurationError
 from toolgate.flow import OnHold
 from toolgate.identity import identify, valid_id
 from toolgate.options import make_options
 from toolgate.performers import tell_decision
+from toolgate.recording.entries import Entry, new_entry
 from toolgate.runtime import Runtime
 from toolgate.settings import load_settings, masked
 from toolgate.steps import Check, LogStatus

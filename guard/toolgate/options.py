@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from toolgate.action_name import valid_action
-from toolgate.capture import Captured, Rules
+from toolgate.capture.context import Captured, Rules
 from toolgate.errors import ConfigurationError
 from toolgate.flow import Call, Flow, OnHold, guarded_call
 from toolgate.identity import identify, valid_id

@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from toolgate.capture import Captured
+from toolgate.capture.context import Captured
 from toolgate.decision import Decision
-from toolgate.entries import Entry, new_entry
 from toolgate.errors import GatewayUnavailable
 from toolgate.events import tell
 from toolgate.patience import Patience
-from toolgate.recorder import Recorder
+from toolgate.recording.entries import Entry, new_entry
+from toolgate.recording.recorder import Recorder
 from toolgate.steps import Approval, AwaitApproval, Check, Record
 
 __all__ = ["AsyncClient", "AsyncPerformer", "Client", "Performer"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from toolgate.capture.hiding import Hider
 from toolgate.errors import ConfigurationError
-from toolgate.hiding import Hider
-from toolgate.recorder import Recorder
+from toolgate.recording.recorder import Recorder
 from toolgate.settings import Settings
 
 if TYPE_CHECKING:
-    from toolgate.client import AsyncGatewayClient, GatewayClient
+    from toolgate.wire.client import AsyncGatewayClient, GatewayClient
 
 __all__ = ["Runtime"]
 
@@ -37,7 +37,7 @@ class Runtime:
         """The synchronous client, made when first asked for."""
         client = self._client
         if client is None:
-            from toolgate.client import GatewayClient
+            from toolgate.wire.client import GatewayClient
 
             with _making:
                 client = self._client = self._client or GatewayClient(
@@ -49,7 +49,7 @@ class Runtime:
         """The asynchronous client, made when first asked for."""
         client = self._async_client
         if client is None:
-            from toolgate.client import AsyncGatewayClient
+            from toolgate.wire.client import AsyncGatewayClient
 
             with _making:
                 client = self._async_client = self._async_client or AsyncGatewayClient(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from toolgate.capture.jsontext import Json
 from toolgate.identity import Identity
-from toolgate.jsontext import Json
 
 __all__ = [
     "Approval",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolgate import ActionDenied, ApprovalDenied, ApprovalExpired, ApprovalPending, Decision
-from toolgate.capture import Captured
+from toolgate.capture.context import Captured
 from toolgate.flow import Call, Flow, OnHold, guarded_call
 from toolgate.identity import Identity
 from toolgate.steps import Approval, AwaitApproval, Check, Raised, Recapture, Record, Returned, Run

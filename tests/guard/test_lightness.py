@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "toolgate.client"]
+HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "toolgate.wire.client"]
 
 
 def loaded_after(code: str) -> set[str]:
@@ -44,7 +44,7 @@ def test_the_first_call_loads_what_it_needs() -> None:
         f"guard = Guard('http://127.0.0.1:9', 'ak_{'a' * 37}', 'agent', timeout=0.01)\n"
         "try: guard.check('a.b')\nexcept GuardError: pass"
     )
-    assert loaded_after(code) == {"httpx", "pydantic", "tenacity", "toolgate.client"}
+    assert loaded_after(code) == {"httpx", "pydantic", "tenacity", "toolgate.wire.client"}
 
 
 @pytest.mark.parametrize("order", ["Guard, action", "action, Guard"])

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from toolgate import GatewayUnavailable
-from toolgate.capture import Captured
+from toolgate.capture.context import Captured
 from toolgate.identity import Identity
 from toolgate.patience import Patience
 from toolgate.performers import AsyncPerformer, Performer
-from toolgate.recorder import Recorder
+from toolgate.recording.recorder import Recorder
 from toolgate.steps import Approval, AwaitApproval
 
 STEP = AwaitApproval("a.b", Identity("agent-1"), "appr-1")

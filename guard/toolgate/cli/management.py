@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
-from toolgate._http import Request, TransportFault, Wire
+from toolgate.wire._http import Request, TransportFault, Wire
 
 #: seconds a management request may take
 DEADLINE = 15.0

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from toolgate.backlog import Backlog
-from toolgate.entries import Entry
 from toolgate.events import logger
+from toolgate.recording.backlog import Backlog
+from toolgate.recording.entries import Entry
 
 __all__ = ["AsyncSender", "Recorder", "Sender"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-from toolgate.hiding import Hider
-from toolgate.jsontext import Json, size
+from toolgate.capture.hiding import Hider
+from toolgate.capture.jsontext import Json, size
 
 __all__ = ["fit"]
 

@@ -16,9 +16,9 @@ from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
 
-from toolgate.hiding import Hider
-from toolgate.jsontext import Json, dumps
-from toolgate.redaction import NameRule, looks_secret
+from toolgate.capture.hiding import Hider
+from toolgate.capture.jsontext import Json, dumps
+from toolgate.capture.redaction import NameRule, looks_secret
 
 __all__ = ["JsonSafe"]
 

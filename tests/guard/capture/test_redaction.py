@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolgate.redaction import NameRule, looks_secret, scrub
+from toolgate.capture.redaction import NameRule, looks_secret, scrub
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIabc\n-----END PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"

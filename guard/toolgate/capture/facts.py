@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from toolgate.binding import free_name
-from toolgate.jsontext import Json, size
-from toolgate.redaction import scrub
+from toolgate.capture.binding import free_name
+from toolgate.capture.jsontext import Json, size
+from toolgate.capture.redaction import scrub
 
 __all__ = ["clip", "describe_error", "with_facts"]
 

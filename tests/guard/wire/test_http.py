@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from toolgate import GatewayUnavailable, Guard
-from toolgate._http import AsyncWire, Request, TransportFault, Wire
+from toolgate.wire._http import AsyncWire, Request, TransportFault, Wire
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}

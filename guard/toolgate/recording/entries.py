@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from toolgate.jsontext import Json
+from toolgate.capture.jsontext import Json
 
 __all__ = ["Entry", "new_entry"]
 

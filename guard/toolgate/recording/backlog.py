@@ -6,9 +6,9 @@ import itertools
 import logging
 from typing import Final
 
-from toolgate.entries import Entry
 from toolgate.errors import GatewayProtocolError
 from toolgate.events import logger, tell
+from toolgate.recording.entries import Entry
 
 __all__ = ["Backlog"]
 

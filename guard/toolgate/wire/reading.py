@@ -7,11 +7,11 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from toolgate._http import Answer
+from toolgate.capture.jsontext import loads
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
-from toolgate.jsontext import loads
-from toolgate.retries import Transient
 from toolgate.settings import Settings, masked
+from toolgate.wire._http import Answer
+from toolgate.wire.retries import Transient
 
 __all__ = ["Reader"]
 

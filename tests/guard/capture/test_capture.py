@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import ConfigurationError
-from toolgate.binding import Binder
-from toolgate.capture import Rules, capture
-from toolgate.hiding import Hider
-from toolgate.jsontext import dumps, loads, size
+from toolgate.capture.binding import Binder
+from toolgate.capture.context import Rules, capture
+from toolgate.capture.hiding import Hider
+from toolgate.capture.jsontext import dumps, loads, size
 
 KEY = "ak_" + "q" * 37
 HIDER = Hider(KEY)
@@ -262,7 +262,7 @@ def test_a_visible_copy_of_a_digest_does_not_pass_for_it() -> None:
 def test_stable_across_processes() -> None:
     """Another process with the same key makes the same context, another key another."""
     code = (
-        "from toolgate.capture import *; from toolgate.hiding import Hider; from toolgate.jsontext import dumps;"
+        "from toolgate.capture.context import *; from toolgate.capture.hiding import Hider; from toolgate.capture.jsontext import dumps;"
         f"print(dumps(capture({{'s': {{'a', 'b', 'c'}}, 'password': 'hunter22'}}, Rules(), Hider({KEY!r})).context))"
     )
     expected = dumps(context(s={"a", "b", "c"}, password="hunter22"))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable
-from toolgate.backlog import Backlog
-from toolgate.entries import Entry, new_entry
-from toolgate.recorder import Recorder
+from toolgate.recording.backlog import Backlog
+from toolgate.recording.entries import Entry, new_entry
+from toolgate.recording.recorder import Recorder
 
 
 class Sender:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolgate.binding import Binder
+from toolgate.capture.binding import Binder
+from toolgate.capture.fitting import fit
+from toolgate.capture.hiding import Hider
+from toolgate.capture.jsonsafe import JsonSafe
+from toolgate.capture.jsontext import Json
+from toolgate.capture.redaction import NameRule
 from toolgate.errors import ConfigurationError
-from toolgate.fitting import fit
-from toolgate.hiding import Hider
-from toolgate.jsonsafe import JsonSafe
-from toolgate.jsontext import Json
-from toolgate.redaction import NameRule
 
 __all__ = ["Captured", "Rules", "capture"]
 

@@ -13,16 +13,16 @@ from urllib.parse import quote
 from pydantic import BaseModel
 from tenacity import AsyncRetrying, Retrying
 
-from toolgate._http import Answer, AsyncWire, Request, TransportFault, Wire
-from toolgate.answers import ApprovalAnswer, CheckAnswer, LogAnswer
+from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
-from toolgate.entries import Entry
 from toolgate.errors import GatewayUnavailable
-from toolgate.jsontext import Json, dumps
-from toolgate.reading import Reader
-from toolgate.retries import Deadline, Transient, policy
+from toolgate.recording.entries import Entry
 from toolgate.settings import Settings
 from toolgate.steps import Approval, Check
+from toolgate.wire._http import Answer, AsyncWire, Request, TransportFault, Wire
+from toolgate.wire.answers import ApprovalAnswer, CheckAnswer, LogAnswer
+from toolgate.wire.reading import Reader
+from toolgate.wire.retries import Deadline, Transient, policy
 
 __all__ = ["AsyncGatewayClient", "GatewayClient"]
 

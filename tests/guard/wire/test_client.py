@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
-from toolgate.client import AsyncGatewayClient, GatewayClient
-from toolgate.entries import new_entry
 from toolgate.identity import Identity
+from toolgate.recording.entries import new_entry
 from toolgate.settings import Settings
 from toolgate.steps import Approval, Check
+from toolgate.wire.client import AsyncGatewayClient, GatewayClient
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent-1", "run-1"), {"amount": 5})

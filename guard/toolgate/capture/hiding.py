@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from typing import Final
 
-from toolgate.jsontext import Json, dumps
+from toolgate.capture.jsontext import Json, dumps
 
 __all__ = ["Hider"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolgate import ConfigurationError
-from toolgate.binding import Binder
+from toolgate.capture.binding import Binder
 
 
 def bind(
