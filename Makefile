@@ -4,6 +4,8 @@ SHELL := /bin/sh
 PYTHON ?= python3
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 RUN := $(UV) run --locked
+# The system's certificates, as pip and git use them: behind a proxy with its own authority uv knows no other.
+export UV_SYSTEM_CERTS ?= 1
 
 .PHONY: help demo test test-full check format lock build bench clean
 
