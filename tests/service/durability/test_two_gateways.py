@@ -1,0 +1,151 @@
+"""Two gateways on one file: neither spoils nor outdates what the other does."""
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+from support.crowd import together
+from support.gateway import LiveGateway, Owner
+from support.wire import Heard, Wire
+
+ROUNDS = [10, pytest.param(200, marks=pytest.mark.slow)]
+CLIENTS = 4
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveGateway, LiveGateway]]:
+    """Two gateways, started at the same moment on one file that did not exist."""
+    folder = tmp_path_factory.mktemp("pair")
+    first, second = LiveGateway(folder), LiveGateway(folder)
+    try:
+        together(first.start, second.start)
+        yield first, second
+    finally:
+        first.stop()
+        second.stop()
+
+
+@pytest.fixture
+def owner(pair: tuple[LiveGateway, LiveGateway]) -> Iterator[Owner]:
+    """The admin of a fresh organization, registered at the first gateway."""
+    with Owner(pair[0].url) as owner:
+        yield owner
+
+
+def test_both_serve_one_organization(pair: tuple[LiveGateway, LiveGateway], owner: Owner) -> None:
+    """Started at once on an empty file, both come up, and what one writes the other shows."""
+    agent = owner.agent()
+    with Wire.of(owner) as first, Wire.of(owner, pair[1].url) as second:
+        assert second.log(agent, "seen.by.both").status == 200
+        assert [entry["agent_id"] for entry in first.entries("seen.by.both")] == [agent]
+        assert second.send("GET", "/api/agents").json() == first.send("GET", "/api/agents").json()
+
+
+def _migrate(folder: str, rounds: int, gate: Barrier) -> list[str]:
+    import asyncio
+
+    from toolgate_service.storage.database import Database
+
+    async def start(number: int) -> None:
+        database = Database(f"sqlite:///{folder}/{number}/new.db")
+        try:
+            await database.start()
+        finally:
+            await database.close()
+
+    failures = []
+    for number in range(rounds):
+        gate.wait(60)
+        try:
+            asyncio.run(start(number))
+        except Exception as error:
+            failures.append(repr(error))
+    return failures
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_first_starts_at_the_same_moment_agree_on_the_schema(rounds: int, tmp_path: Path) -> None:
+    """Three processes that create one database at the same moment all succeed, round after round."""
+    many = 3
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, context.Pool(many) as pool:
+        gate = manager.Barrier(many)
+        failures = pool.starmap(_migrate, [(str(tmp_path), rounds, gate)] * many, chunksize=1)
+        pool.close()
+        pool.join()
+    assert failures == [[]] * many
+    assert len(list(tmp_path.glob("*/new.db"))) == rounds
+
+
+@pytest.mark.parametrize("times", [25, pytest.param(200, marks=pytest.mark.slow)])
+def test_what_one_revokes_the_other_refuses(
+    times: int, pair: tuple[LiveGateway, LiveGateway], owner: Owner
+) -> None:
+    """A permission deleted through either gateway is refused by the very next check at the other."""
+    agent = owner.agent()
+    with Wire.of(owner) as first, Wire.of(owner, pair[1].url) as second:
+        for turn in range(times):
+            here, there = (first, second) if turn % 2 else (second, first)
+            granted = here.send("POST", f"/api/agents/{agent}/permissions", {"action": "files.delete"})
+            assert granted.status == 201
+            assert there.allowed(agent, "files.delete")
+            assert here.send("DELETE", f"/api/permissions/{granted.json()['id']}").status == 204
+            assert not there.allowed(agent, "files.delete")
+
+
+def _through(
+    owner: Owner, pair: tuple[LiveGateway, LiveGateway], work: Callable[[Wire], list[Heard]]
+) -> list[list[Heard]]:
+    """Do the same with several clients of each gateway at once."""
+
+    def one(url: str) -> list[Heard]:
+        with Wire.of(owner, url) as wire:
+            return work(wire)
+
+    urls = [gateway.url for gateway in pair] * CLIENTS
+    return together(*[(lambda url=url: one(url)) for url in urls])
+
+
+@pytest.mark.parametrize("many", [25, pytest.param(500, marks=pytest.mark.slow)])
+def test_one_key_sent_to_both_leaves_one_entry(
+    many: int, pair: tuple[LiveGateway, LiveGateway], owner: Owner
+) -> None:
+    """Logs with equal keys, sent to both at once, are one entry each, and every answer is that entry's."""
+    agent = owner.agent()
+    heard = _through(
+        owner, pair, lambda wire: [wire.log(agent, "sent.twice", key=f"key-{n}", n=n) for n in range(many)]
+    )
+    for number, answers in enumerate(zip(*heard, strict=True)):
+        assert {answer.status for answer in answers} == {200}
+        assert len({answer.raw for answer in answers}) == 1, f"key-{number} has several answers"
+        replayed = [answer.headers.get("Idempotency-Replayed") for answer in answers]
+        assert Counter(replayed) == {None: 1, "true": len(answers) - 1}
+    with Wire.of(owner) as wire:
+        counted = Counter(entry["context"]["n"] for entry in wire.entries("sent.twice"))
+    assert counted == dict.fromkeys(range(many), 1)
+
+
+@pytest.mark.parametrize("many", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_one_approval_is_used_once_by_both(
+    many: int, pair: tuple[LiveGateway, LiveGateway], owner: Owner
+) -> None:
+    """Of equal checks at both at once, one request is made; once approved, exactly one check passes."""
+    agent = owner.agent()
+    owner.permit(agent, "files.delete", requires_approval=True)
+
+    def ask(wire: Wire) -> list[Heard]:
+        return [wire.check(agent, "files.delete", n=n) for n in range(many)]
+
+    held = _through(owner, pair, ask)
+    with Wire.of(owner, pair[1].url) as admin:
+        for answers in zip(*held, strict=True):
+            assert [answer.status for answer in answers] == [200] * len(answers)
+            approvals = {answer.json()["approval_id"] for answer in answers}
+            assert len(approvals) == 1
+            assert admin.send("POST", f"/api/approvals/{approvals.pop()}/approve", {}).status == 200
+    for answers in zip(*_through(owner, pair, ask), strict=True):
+        allowed = [answer.json()["allowed"] for answer in answers]
+        assert Counter(allowed) == {True: 1, False: len(answers) - 1}
