@@ -1,9 +1,10 @@
 """Two gateways on one file: neither spoils nor outdates what the other does."""
 
-import multiprocessing
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from multiprocessing.synchronize import Barrier
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,40 +45,51 @@ def test_both_serve_one_organization(pair: tuple[LiveGateway, LiveGateway], owne
         assert second.send("GET", "/api/agents").json() == first.send("GET", "/api/agents").json()
 
 
-def _migrate(folder: str, rounds: int, gate: Barrier) -> list[str]:
-    import asyncio
+#: opens the databases that it is told, one by one, and says how that went
+RACER = """
+import asyncio, sys
+from toolgate_service.storage.database import Database
 
-    from toolgate_service.storage.database import Database
+async def start(url):
+    database = Database(url)
+    try:
+        await database.start()
+    finally:
+        await database.close()
 
-    async def start(number: int) -> None:
-        database = Database(f"sqlite:///{folder}/{number}/new.db")
-        try:
-            await database.start()
-        finally:
-            await database.close()
-
-    failures = []
-    for number in range(rounds):
-        gate.wait(60)
-        try:
-            asyncio.run(start(number))
-        except Exception as error:
-            failures.append(repr(error))
-    return failures
+print("ready", flush=True)
+for url in sys.stdin:
+    try:
+        asyncio.run(start(url.strip()))
+        print("started", flush=True)
+    except Exception as error:
+        print(repr(error), flush=True)
+"""
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_first_starts_at_the_same_moment_agree_on_the_schema(rounds: int, tmp_path: Path) -> None:
     """Three processes that create one database at the same moment all succeed, round after round."""
-    many = 3
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, context.Pool(many) as pool:
-        gate = manager.Barrier(many)
-        failures = pool.starmap(_migrate, [(str(tmp_path), rounds, gate)] * many, chunksize=1)
-        pool.close()
-        pool.join()
-    assert failures == [[]] * many
+    with ExitStack() as stack:
+        racers = [stack.enter_context(_racer()) for _ in range(3)]
+        assert [_line(racer) for racer in racers] == ["ready"] * 3
+        for number in range(rounds):
+            for racer in racers:
+                assert racer.stdin is not None
+                racer.stdin.write(f"sqlite:///{tmp_path}/{number}/new.db\n")
+                racer.stdin.flush()
+            assert [_line(racer) for racer in racers] == ["started"] * 3
     assert len(list(tmp_path.glob("*/new.db"))) == rounds
+
+
+def _racer() -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", RACER]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _line(racer: subprocess.Popen[str]) -> str:
+    assert racer.stdout is not None
+    return racer.stdout.readline().strip()
 
 
 @pytest.mark.parametrize("times", [25, pytest.param(200, marks=pytest.mark.slow)])
