@@ -19,6 +19,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+#: stands for a body that could not be read; every `Body` refuses the unknown field
+_UNREADABLE = {"\0": None}
+
+
 class StrictRequest(Request):
     """A request whose JSON is read by `exact_json`."""
 
@@ -26,12 +30,12 @@ class StrictRequest(Request):
     problem: FieldErrors | None = None
 
     async def json(self) -> Any:
-        """Return the body's value, or what is wrong with it: FastAPI reads before it knows who asks."""
+        """Return the body's value, or keep the problem for later: FastAPI reads before it knows who asks."""
         try:
             return read_object(await self.body())
         except FieldErrors as problem:
             self.problem = problem
-            return problem
+            return _UNREADABLE
 
 
 class StrictRoute(APIRoute):
@@ -48,7 +52,7 @@ class StrictRoute(APIRoute):
             try:
                 return await handler(strictly)
             except RequestValidationError:
-                # What stands for an unreadable body fits no model; by now the caller is known.
+                # By now the caller is known.
                 if strictly.problem is not None:
                     raise strictly.problem from None
                 raise

@@ -85,14 +85,15 @@ class SdkFields:
         return None
 
     def address(self, name: str) -> str | None:
-        """Read an optional IP address."""
+        """Read an optional IP address, kept as the caller writes it."""
         value = self._body.get(name)
         if value is None:
             return None
         # A zone ("fe80::1%eth0") may be any text, and means nothing on another machine.
         if isinstance(value, str) and "%" not in value:
             with suppress(ValueError):
-                return str(ip_address(value))
+                ip_address(value)
+                return value
         return self._complain(name, "must be an IP address")
 
     def context(self, name: str) -> dict[str, Json] | None:
