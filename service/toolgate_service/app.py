@@ -33,7 +33,11 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
     Raises:
         StorageError: the database's URL or the secret cannot be used.
     """
-    gateway = Gateway(settings or Settings())
+    return build(Gateway(settings or Settings()))
+
+
+def build(gateway: Gateway) -> ASGIApp:
+    """Put the roads around a gateway."""
     return Edge(_Roads(gateway, _management(gateway)))
 
 

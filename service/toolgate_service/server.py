@@ -8,8 +8,9 @@ from ipaddress import ip_address
 import uvicorn
 from pydantic import ValidationError
 
-from toolgate_service.app import create_app
+from toolgate_service.app import build
 from toolgate_service.errors import StorageError
+from toolgate_service.gateway import Gateway
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import Database
 
@@ -28,7 +29,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         host: the address to listen on.
         port: the port; 0 takes a free one.
         overrides: settings that go before the environment's, for instance ``default_plan``.
-        announce: called with the start-up line once the port is bound and the database is ready.
+        announce: called with the start-up line once requests are answered.
 
     Raises:
         StartError: a setting is wrong, the port is taken, or the database cannot be used.
@@ -36,13 +37,14 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     settings = _settings(overrides)
     listening = _listen(host, port)
     try:
-        app = create_app(settings)
+        # The database first: one that cannot be used leaves no secret behind.
         asyncio.run(_prepare(settings))
+        gateway = Gateway(settings)
     except StorageError as error:
         listening.close()
         raise StartError(str(error)) from error
     config = uvicorn.Config(
-        app,
+        build(gateway),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -50,8 +52,28 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE,
     )
-    announce(_start_up_line(listening, settings))
-    uvicorn.Server(config).run(sockets=[listening])
+    line = _start_up_line(listening, settings)
+    _Server(config, gateway, lambda: announce(line)).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with a word once it serves, and one to those who wait for a decision when it stops."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, serving: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._serving = serving
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin; from here on signals are heard."""
+        await super().startup(sockets)
+        if self.started:
+            self._serving()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; long polls are answered at once."""
+        self._gateway.hub.close()
+        await super().shutdown(sockets)
 
 
 def _settings(overrides: Mapping[str, str]) -> Settings:

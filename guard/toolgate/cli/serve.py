@@ -1,5 +1,7 @@
 """``toolgate serve``: the gateway on this machine."""
 
+import signal
+import sys
 from typing import Annotated
 
 import typer
@@ -24,6 +26,8 @@ def serve(
     TOOLGATE_SECRET (default: made once, in your configuration folder), TOOLGATE_DEFAULT_PLAN.
     """
     run, start_error = load_gateway("serve"), load_gateway("StartError")
+    # The gateway hands SIGTERM on once everything is closed: an orderly end is no failure.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     overrides = {} if plan is None else {"default_plan": plan}
     try:
         run(host, port, overrides, typer.echo)

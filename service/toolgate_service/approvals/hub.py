@@ -10,6 +10,8 @@ class DecisionHub:
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        #: nobody should wait any longer: the gateway is stopping
+        self.closed = False
 
     @contextmanager
     def watching(self, approval_id: str) -> Iterator[asyncio.Event]:
@@ -28,3 +30,10 @@ class DecisionHub:
         """Wake whoever watches an approval."""
         for changed in self._waiting.get(approval_id, ()):
             changed.set()
+
+    def close(self) -> None:
+        """Wake everybody for good."""
+        self.closed = True
+        for events in self._waiting.values():
+            for changed in events:
+                changed.set()

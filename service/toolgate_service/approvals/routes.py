@@ -133,7 +133,7 @@ async def wait_for_approval(
                 raise not_found("Approval")
             shown = service.sdk_view(approval)
             left = deadline - loop.time()
-            if shown.status != PENDING or left <= 0:
+            if shown.status != PENDING or left <= 0 or gateway.hub.closed:
                 return Reply(shown)
             changed.clear()
             try:
