@@ -1,5 +1,6 @@
 """The gateway's settings: arguments, then ``TOOLGATE_*`` in the environment, then the default."""
 
+import os
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -67,7 +68,15 @@ class Settings(BaseSettings):
         """
         if self.secret is not None:
             return self.secret.get_secret_value().encode()
-        return _stored_secret(user_config_path("toolgate", appauthor=False) / "secret")
+        return _stored_secret(_secret_folder() / "secret")
+
+
+def _secret_folder() -> Path:
+    folder = user_config_path("toolgate", appauthor=False)
+    # macOS and Windows have one folder for both, and whoever copies the data must not copy the secret along.
+    if folder == user_data_path("toolgate", appauthor=False):
+        return Path.home() / ".config" / "toolgate"
+    return folder
 
 
 def _stored_secret(path: Path) -> bytes:
@@ -76,8 +85,11 @@ def _stored_secret(path: Path) -> bytes:
         if not path.exists():
             # Written beside and linked into place, so that two first starts agree on one secret.
             draft = path.with_name(f"secret.{secrets.token_hex(8)}")
-            draft.touch(mode=0o600)
-            draft.write_text(secrets.token_urlsafe(48))
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_urlsafe(48))
+                file.flush()
+                # On disk before anything is sealed with it: after a power cut the keys could not be shown again.
+                os.fsync(file.fileno())
             try:
                 path.hardlink_to(draft)
             except FileExistsError:
