@@ -1,0 +1,168 @@
+"""A gateway that cannot start says why in one line, ends with an error, and has changed nothing."""
+
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.serving import environment, run_serve
+
+LONG_SECRET = {"TOOLGATE_SECRET": "a secret for tests, long enough"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """An empty home."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+def _everything(folder: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def _assert_refused(ended: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert ended.returncode == 1, ended
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("toolgate: ")
+    assert "Traceback" not in line
+    for word in words:
+        assert word in line
+
+
+def test_a_taken_port(home: Path) -> None:
+    """A port that another program has is named, with the way to choose another, and no file is made."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run_serve(home, "--port", str(port))
+    _assert_refused(ended, f"127.0.0.1:{port}", "in use", "--port")
+    assert _everything(home) == {}
+
+
+def test_a_host_that_is_not_ours(home: Path) -> None:
+    """An address that this machine has not is named, and no file is made."""
+    _assert_refused(run_serve(home, "--host", "203.0.113.1"), "203.0.113.1", "--host")
+    assert _everything(home) == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite:///{home}/file/gateway.db", ["{home}/file/gateway.db", "sqlite:///PATH"]),
+        ("sqlite:////proc/toolgate/gateway.db", ["/proc/toolgate/gateway.db", "sqlite:///PATH"]),
+        ("sqlite:///{home}/folder", ["{home}/folder", "directory", "sqlite:///PATH"]),
+        ("sqlite:///{home}/file", ["{home}/file", "not a database", "sqlite:///PATH"]),
+        ("sqlite:///{home}/newer.db", ["schema", "upgrade"]),
+        ("postgresql://localhost/toolgate", ["'postgresql'", "sqlite:///PATH"]),
+        ("nonsense://", ["'nonsense'", "sqlite:///PATH"]),
+        ("gateway.db", ["not a database URL", "sqlite:///PATH"]),
+        ("sqlite://", ["names no file", "sqlite:///PATH"]),
+    ],
+)
+def test_a_database_that_cannot_be_used(home: Path, url: str, words: list[str]) -> None:
+    """A database that is under a file, unwritable, a folder, no database, newer or unknown is refused untouched."""
+    (home / "folder").mkdir()
+    (home / "file").write_text("these are my notes, and no database\n" * 200)
+    newer = sqlite3.connect(home / "newer.db")
+    newer.executescript(
+        "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('9999')"
+    )
+    newer.close()
+    before = _everything(home)
+    ended = run_serve(home, extra={"TOOLGATE_DATABASE_URL": url.format(home=home)})
+    _assert_refused(ended, *[word.format(home=home) for word in words])
+    after = _everything(home)
+    if "newer" in url:
+        # Opening it to look at its version may have changed the file's journal mode, but nothing in it.
+        kept = sqlite3.connect(home / "newer.db")
+        assert kept.execute("SELECT * FROM alembic_version").fetchall() == [("9999",)]
+        assert kept.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(1,)]
+        kept.close()
+        before.pop("newer.db")
+        after.pop("newer.db")
+    assert after == before
+
+
+def test_a_secret_that_is_short(home: Path) -> None:
+    """A secret short enough to guess is refused without being repeated, and no file is made."""
+    ended = run_serve(home, extra={"TOOLGATE_SECRET": "hunter2"})
+    _assert_refused(ended, "TOOLGATE_SECRET", "at least 16")
+    assert "hunter2" not in ended.stderr
+    assert _everything(home) == {}
+
+
+def test_a_stored_secret_that_was_spoilt(home: Path) -> None:
+    """An emptied secret file is named rather than used or replaced."""
+    folder = home / ".config" / "toolgate"
+    folder.mkdir(parents=True)
+    (folder / "secret").write_text("")
+    _assert_refused(run_serve(home), str(folder / "secret"))
+    assert (folder / "secret").read_text() == ""
+
+
+def test_a_secret_that_cannot_be_kept(home: Path) -> None:
+    """Without a place for the secret, the place is named and TOOLGATE_SECRET as the way out."""
+    (home / "file").touch()
+    ended = run_serve(home, extra={"XDG_CONFIG_HOME": f"{home}/file"})
+    _assert_refused(ended, f"{home}/file/toolgate/secret", "TOOLGATE_SECRET")
+
+
+@pytest.mark.parametrize("by_option", [True, False])
+def test_a_plan_that_does_not_exist(home: Path, by_option: bool) -> None:
+    """An unknown plan is named beside those that exist, whether an option or the environment gave it."""
+    arguments = ["--plan", "gold"] if by_option else []
+    extra = {} if by_option else {"TOOLGATE_DEFAULT_PLAN": "gold"}
+    _assert_refused(run_serve(home, *arguments, extra=extra), "'gold'", "free, pro, business, enterprise")
+    assert _everything(home) == {}
+
+
+def test_a_number_that_is_none(home: Path) -> None:
+    """A setting that should be a number is named."""
+    ended = run_serve(home, extra={"TOOLGATE_APPROVAL_TTL_SECONDS": "a day"})
+    _assert_refused(ended, "TOOLGATE_APPROVAL_TTL_SECONDS", "integer")
+    assert _everything(home) == {}
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+sys.argv = ["toolgate", "serve", "--port", "0"]
+from toolgate.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "install"),
+    [
+        ({"typer", "rich"}, "pip install 'toolgate[cli]'"),
+        ({"rich"}, "pip install 'toolgate[cli]'"),
+        ({"fastapi", "starlette", "uvicorn", "sqlmodel", "sqlalchemy"}, "pip install 'toolgate[service]'"),
+        ({"alembic"}, "pip install 'toolgate[service]'"),
+    ],
+)
+def test_an_extra_that_is_not_installed(home: Path, missing: set[str], install: str) -> None:
+    """Without what the command or the gateway needs, one line says what to install."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(missing=missing)],
+        env=environment(home, LONG_SECRET),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    _assert_refused(ended, install)
+    assert _everything(home) == {}
