@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKeyConstraint, Index, UniqueConstraint, text
+from sqlalchemy import ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlmodel import Field
 
 from toolgate_service.storage.base import Table, of_user, one_of
@@ -39,7 +39,7 @@ class User(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     #: in lower case
     email: str = Field(max_length=320)
-    password_hash: str
+    password_hash: str = Field(sa_type=Text)
     role: str = Field(max_length=10)
     #: raised by a role change, a removal and a password change: older tokens stop working
     version: int = 1

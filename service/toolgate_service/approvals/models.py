@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKeyConstraint, Index, UniqueConstraint, text
+from sqlalchemy import ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlmodel import Field
 
 from toolgate_service.storage.base import Table, of_agent, of_user, one_of
@@ -56,7 +56,7 @@ class Approval(Table, table=True):
     permission_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
     #: the context's canonical text; written once, never changed
-    context: str
+    context: str = Field(sa_type=Text)
     #: SHA-256 of `context`
     digest: str = Field(max_length=64)
     #: empty when none was sent: a null would make two equal requests distinct in the unique index

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKeyConstraint, Index
+from sqlalchemy import ForeignKeyConstraint, Index, Text
 from sqlmodel import Field
 
 from toolgate_service.storage.base import Table
@@ -28,6 +28,6 @@ class AuditEntry(Table, table=True):
     kind: str = Field(max_length=64)
     resource_id: str | None = Field(default=None, max_length=64)
     #: what changed, as JSON; never a secret
-    changes: str | None = None
+    changes: str | None = Field(default=None, sa_type=Text)
     ip_address: str | None = Field(default=None, max_length=45)
     created_at: datetime = Field(sa_type=Timestamp)

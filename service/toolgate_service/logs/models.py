@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import Index, PrimaryKeyConstraint
+from sqlalchemy import Index, PrimaryKeyConstraint, Text
 from sqlmodel import Field
 
 from toolgate_service.storage.base import Table, in_environment, of_agent, one_of
@@ -35,7 +35,7 @@ class LogEntry(Table, table=True):
     action: str = Field(max_length=255)
     status: str = Field(max_length=10)
     #: the context's canonical text; null when none was sent
-    context: str | None = None
+    context: str | None = Field(default=None, sa_type=Text)
     #: the caller's if given, otherwise the address seen
     ip_address: str | None = Field(default=None, max_length=45)
     #: the address the request came from
@@ -73,6 +73,6 @@ class IdempotencyKey(Table, table=True):
     fingerprint: str = Field(max_length=64)
     answer: bytes
     #: headers that belong to the answer, as JSON
-    headers: str | None = None
+    headers: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
     expires_at: datetime = Field(sa_type=Timestamp)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, text
+from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, Text, text
 from sqlmodel import Field
 
 from toolgate_service.plans import PLANS
@@ -28,7 +28,7 @@ class Organization(Table, table=True):
     #: the payment provider's customer, linked by an operator
     provider_customer_id: str | None = Field(default=None, max_length=255, unique=True)
     #: networks that may use the API keys, as JSON; null means all
-    ip_allow_list: str | None = None
+    ip_allow_list: str | None = Field(default=None, sa_type=Text)
     is_active: bool = True
     created_at: datetime = Field(sa_type=Timestamp)
 

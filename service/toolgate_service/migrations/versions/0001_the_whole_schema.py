@@ -35,7 +35,9 @@ def upgrade() -> None:
         sa.Column("ip_allow_list", sa.Text(), nullable=True),
         sa.Column("is_active", sa.Boolean(), nullable=False),
         sa.Column("created_at", Timestamp(), nullable=False),
-        sa.CheckConstraint("plan IN ('free', 'pro', 'business', 'enterprise')", name="ck_organizations_plan"),
+        sa.CheckConstraint(
+            "plan IN ('free', 'pro', 'business', 'enterprise')", name=op.f("ck_organizations_plan")
+        ),
         sa.PrimaryKeyConstraint("id", name="pk_organizations"),
         sa.UniqueConstraint("provider_customer_id", name="uq_organizations_provider_customer_id"),
         sa.UniqueConstraint("slug", name="uq_organizations_slug"),
@@ -66,7 +68,7 @@ def upgrade() -> None:
         sa.Column("organization_id", Id(), nullable=False),
         sa.Column("name", sa.String(10), nullable=False),
         sa.Column("log_bytes", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("name IN ('production', 'test')", name="ck_environments_name"),
+        sa.CheckConstraint("name IN ('production', 'test')", name=op.f("ck_environments_name")),
         sa.ForeignKeyConstraint(
             ["organization_id"], ["organizations.id"], name="fk_environments_organization_id"
         ),
@@ -83,7 +85,7 @@ def upgrade() -> None:
         sa.Column("slack_user_id", sa.String(64), nullable=True),
         sa.Column("created_at", Timestamp(), nullable=False),
         sa.Column("removed_at", Timestamp(), nullable=True),
-        sa.CheckConstraint("role IN ('admin', 'member', 'viewer')", name="ck_users_role"),
+        sa.CheckConstraint("role IN ('admin', 'member', 'viewer')", name=op.f("ck_users_role")),
         sa.ForeignKeyConstraint(["organization_id"], ["organizations.id"], name="fk_users_organization_id"),
         sa.PrimaryKeyConstraint("id", name="pk_users"),
         sa.UniqueConstraint("organization_id", "id", name="uq_users_organization_id_id"),
@@ -108,7 +110,7 @@ def upgrade() -> None:
         sa.Column("created_by", Id(), nullable=False),
         sa.Column("created_at", Timestamp(), nullable=False),
         sa.Column("deleted_at", Timestamp(), nullable=True),
-        sa.CheckConstraint("status IN ('active', 'inactive')", name="ck_agents_status"),
+        sa.CheckConstraint("status IN ('active', 'inactive')", name=op.f("ck_agents_status")),
         sa.ForeignKeyConstraint(
             ["organization_id", "created_by"],
             ["users.organization_id", "users.id"],
@@ -145,7 +147,7 @@ def upgrade() -> None:
         sa.Column("headers", sa.Text(), nullable=True),
         sa.Column("created_at", Timestamp(), nullable=False),
         sa.Column("expires_at", Timestamp(), nullable=False),
-        sa.CheckConstraint("surface IN ('check', 'log')", name="ck_idempotency_keys_surface"),
+        sa.CheckConstraint("surface IN ('check', 'log')", name=op.f("ck_idempotency_keys_surface")),
         sa.ForeignKeyConstraint(
             ["organization_id", "environment"],
             ["environments.organization_id", "environments.name"],
@@ -168,7 +170,7 @@ def upgrade() -> None:
         sa.Column("expires_at", Timestamp(), nullable=False),
         sa.Column("accepted_at", Timestamp(), nullable=True),
         sa.Column("revoked_at", Timestamp(), nullable=True),
-        sa.CheckConstraint("role IN ('admin', 'member', 'viewer')", name="ck_invitations_role"),
+        sa.CheckConstraint("role IN ('admin', 'member', 'viewer')", name=op.f("ck_invitations_role")),
         sa.ForeignKeyConstraint(
             ["organization_id", "invited_by"],
             ["users.organization_id", "users.id"],
@@ -232,7 +234,7 @@ def upgrade() -> None:
         sa.Column("created_at", Timestamp(), nullable=False),
         sa.Column("expires_at", Timestamp(), nullable=False),
         sa.Column("revoked_at", Timestamp(), nullable=True),
-        sa.CheckConstraint("scope IN ('full', 'cli')", name="ck_sessions_scope"),
+        sa.CheckConstraint("scope IN ('full', 'cli')", name=op.f("ck_sessions_scope")),
         sa.ForeignKeyConstraint(
             ["organization_id", "user_id"],
             ["users.organization_id", "users.id"],
@@ -308,7 +310,7 @@ def upgrade() -> None:
         sa.Column("replaced_by", Id(), nullable=True),
         sa.CheckConstraint(
             "status IN ('pending', 'approved', 'denied', 'expired', 'cancelled', 'replaced', 'consumed')",
-            name="ck_approvals_status",
+            name=op.f("ck_approvals_status"),
         ),
         sa.ForeignKeyConstraint(
             ["organization_id", "decided_by"],
@@ -383,7 +385,7 @@ def upgrade() -> None:
         sa.Column("run_id", sa.String(255), nullable=True),
         sa.Column("key_id", Id(), nullable=False),
         sa.CheckConstraint(
-            "status IN ('success', 'failed', 'pending', 'denied')", name="ck_log_entries_status"
+            "status IN ('success', 'failed', 'pending', 'denied')", name=op.f("ck_log_entries_status")
         ),
         sa.ForeignKeyConstraint(
             ["organization_id", "environment", "agent_id"],
@@ -423,8 +425,8 @@ def upgrade() -> None:
         sa.Column("created_by", Id(), nullable=False),
         sa.Column("created_at", Timestamp(), nullable=False),
         sa.Column("updated_at", Timestamp(), nullable=True),
-        sa.CheckConstraint("approval_ttl_seconds > 0", name="ck_permissions_approval_ttl_seconds"),
-        sa.CheckConstraint("required_approvals >= 1", name="ck_permissions_required_approvals"),
+        sa.CheckConstraint("approval_ttl_seconds > 0", name=op.f("ck_permissions_approval_ttl_seconds")),
+        sa.CheckConstraint("required_approvals >= 1", name=op.f("ck_permissions_required_approvals")),
         sa.ForeignKeyConstraint(
             ["organization_id", "created_by"],
             ["users.organization_id", "users.id"],
@@ -453,7 +455,7 @@ def upgrade() -> None:
         sa.Column("decision", sa.String(10), nullable=False),
         sa.Column("note", sa.String(1000), nullable=True),
         sa.Column("created_at", Timestamp(), nullable=False),
-        sa.CheckConstraint("decision IN ('approved', 'denied')", name="ck_approval_votes_decision"),
+        sa.CheckConstraint("decision IN ('approved', 'denied')", name=op.f("ck_approval_votes_decision")),
         sa.ForeignKeyConstraint(
             ["organization_id", "environment", "approval_id"],
             ["approvals.organization_id", "approvals.environment", "approvals.id"],

@@ -1,0 +1,57 @@
+"""Headers that every answer carries (decisions §2)."""
+
+import httpx
+import pytest
+from support.gateway import Owner
+from support.shapes import UUID7
+
+PLACES = [
+    ("GET", "/health"),
+    ("GET", "/nowhere"),
+    ("GET", "/api/agents"),
+    ("POST", "/auth/login"),
+    ("POST", "/sdk/check"),
+    ("GET", "/sdk/check"),
+    ("POST", "/sdk/log"),
+    ("GET", "/sdk/approvals/x"),
+    ("PATCH", "/api/agents"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), PLACES)
+def test_every_answer_names_the_version_and_itself(anyone: httpx.Client, method: str, path: str) -> None:
+    """`X-API-Version` and an `X-Request-ID` of its own stand on every answer, errors included."""
+    first, second = anyone.request(method, path), anyone.request(method, path)
+    for answer in (first, second):
+        assert answer.headers["X-API-Version"] == "2026-11-20"
+        assert UUID7.fullmatch(answer.headers["X-Request-ID"])
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "Server" not in answer.headers
+    assert first.headers["X-Request-ID"] != second.headers["X-Request-ID"]
+
+
+@pytest.mark.parametrize("given", ["a", "req_1.2-3", "A" * 128, "..."])
+def test_a_good_request_id_is_the_callers(anyone: httpx.Client, given: str) -> None:
+    """The caller's id is kept if it matches `[A-Za-z0-9._-]{1,128}`."""
+    for _, path in PLACES[:3]:
+        answer = anyone.get(path, headers={"X-Request-ID": given})
+        assert answer.headers["X-Request-ID"] == given
+
+
+@pytest.mark.parametrize(
+    "given", ["", "A" * 129, "two words", "a/b", "a;b", "ümlaut".encode("latin-1"), "a\tb"]
+)
+def test_a_bad_request_id_is_replaced(anyone: httpx.Client, given: str | bytes) -> None:
+    """Anything else gets an id of the gateway's."""
+    answer = anyone.get(
+        "/health", headers=[(b"X-Request-ID", given if isinstance(given, bytes) else given.encode())]
+    )
+    assert UUID7.fullmatch(answer.headers["X-Request-ID"])
+
+
+def test_no_other_origin_is_let_in(acme: Owner) -> None:
+    """CORS is off: no answer carries a word of it (decisions §2)."""
+    for method in ("GET", "OPTIONS"):
+        headers = {"Origin": "https://elsewhere.test", "Access-Control-Request-Method": "GET"}
+        answer = acme.http.request(method, "/api/agents", headers=headers)
+        assert not [name for name in answer.headers if name.lower().startswith("access-control")]

@@ -1,0 +1,73 @@
+"""Paths and methods: what is there, what is not, and what says so."""
+
+from importlib.metadata import version
+
+import httpx
+import pytest
+from support.gateway import Owner
+from support.shapes import refused
+
+
+def test_health_needs_no_credential(anyone: httpx.Client) -> None:
+    """GET /health answers status and version without a key or token (decisions §3)."""
+    answer = anyone.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "version": version("toolgate")})
+    assert answer.headers["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/nowhere",
+        "/api",
+        "/api/agents/",
+        "/sdk",
+        "/sdk/check/",
+        "/SDK/check",
+        "/sdk//check",
+        "/auth",
+        "//",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_unknown_path_is_not_found(acme: Owner, method: str, path: str) -> None:
+    """404 with a detail in JSON; no redirects, no trailing slashes, no other case (decisions §2)."""
+    url = httpx.URL(acme.url).copy_with(raw_path=path.encode())
+    refused(acme.http.request(method, url), 404, "Not Found")
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/metrics"])
+def test_nothing_else_is_published(anyone: httpx.Client, path: str) -> None:
+    """No documentation pages and no metrics on the public surface (decisions §3)."""
+    refused(anyone.get(path), 404, "Not Found")
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/auth/register", {"POST"}),
+        ("/auth/login", {"POST"}),
+        ("/auth/me", {"GET"}),
+        ("/sdk/check", {"POST"}),
+        ("/sdk/log", {"POST"}),
+        ("/sdk/approvals/x", {"GET"}),
+        ("/api/agents", {"GET", "POST"}),
+        ("/api/agents/x", {"GET", "PUT", "DELETE"}),
+        ("/api/agents/x/permissions", {"GET", "POST"}),
+        ("/api/agents/x/permissions/y", {"DELETE"}),
+        ("/api/permissions/y", {"PUT", "DELETE"}),
+        ("/api/logs", {"GET"}),
+        ("/api/organization", {"GET", "PUT"}),
+        ("/api/organization/regenerate-key", {"POST"}),
+        ("/api/approvals", {"GET"}),
+        ("/api/approvals/z/approve", {"POST"}),
+        ("/health", {"GET"}),
+    ],
+)
+def test_a_wrong_method_names_the_right_ones(anyone: httpx.Client, path: str, methods: set[str]) -> None:
+    """405 with a detail in JSON and every method of the path in `Allow` (decisions §2)."""
+    for wrong in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} - methods:
+        answer = anyone.request(wrong, path)
+        refused(answer, 405, "Method Not Allowed")
+        assert set(answer.headers["Allow"].split(", ")) == methods
