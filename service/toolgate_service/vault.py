@@ -26,7 +26,7 @@ class Vault:
 
     def open(self, sealed: bytes, *, table: str, row: str, organization: str) -> str | None:
         """Decrypt what `seal` made; None when this secret did not seal it for that place."""
-        if sealed[:1] != _VERSION:
+        if sealed[:1] != _VERSION or len(sealed) <= len(_VERSION) + _NONCE:
             return None
         nonce, body = sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
         try:

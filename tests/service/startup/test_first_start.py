@@ -19,7 +19,7 @@ def _mode(path: Path) -> str:
     return oct(path.stat().st_mode & 0o7777)
 
 
-@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("moved", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_first_starts_agree_and_keep_things_private(moved: bool, tmp_path: Path) -> None:
     """Started twice at once in a new home, both use one private database and one secret, kept apart from it."""
     home = tmp_path / "home"

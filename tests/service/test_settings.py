@@ -1,0 +1,120 @@
+"""Settings: the environment's, the defaults, and the secret that makes itself (decisions §7, §9)."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from toolgate_service.errors import StorageError
+from toolgate_service.plans import PLANS
+from toolgate_service.settings import Settings, default_database_url
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A home folder of the test's own, and no setting from outside."""
+    for name in (
+        "TOOLGATE_SECRET",
+        "TOOLGATE_DATABASE_URL",
+        "TOOLGATE_DEFAULT_PLAN",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_defaults_are_those_of_the_decisions(home: Path) -> None:
+    """The free plan, a day, an hour, five minutes, and a file in the user's data folder."""
+    settings = Settings()
+    assert settings.default_plan == "free"
+    assert settings.approval_ttl_seconds == 24 * 3600
+    assert settings.approved_ttl_seconds == 3600
+    assert settings.denial_memory_seconds == 300
+    assert settings.database_url == default_database_url()
+    assert settings.database_url.startswith(f"sqlite:///{home}")
+
+
+def test_the_environment_goes_before_the_default_and_an_argument_before_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`TOOLGATE_*` sets, an argument overrides."""
+    monkeypatch.setenv("TOOLGATE_DEFAULT_PLAN", "pro")
+    assert Settings().default_plan == "pro"
+    assert Settings(default_plan="business").default_plan == "business"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("DEFAULT_PLAN", "gold", "free, pro, business, enterprise"),
+        ("SECRET", "short", "at least 16"),
+        ("APPROVAL_TTL_SECONDS", "0", "greater than 0"),
+        ("APPROVED_TTL_SECONDS", "soon", "valid integer"),
+        ("LOGIN_THREADS", "-1", "greater than 0"),
+    ],
+)
+def test_a_wrong_setting_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    """The message names the cure and does not repeat a secret."""
+    monkeypatch.setenv(f"TOOLGATE_{name}", value)
+    with pytest.raises(ValidationError, match=says) as refusal:
+        Settings()
+    assert name != "SECRET" or "'short'" not in str(refusal.value)
+
+
+def test_the_secret_makes_itself_once_beside_nobodys_data(home: Path) -> None:
+    """One secret of 0600 in a configuration folder of 0700, apart from the database."""
+    secret = Settings().secret_bytes()
+    assert len(secret) >= 48
+    assert Settings().secret_bytes() == secret
+    [file] = [path for path in home.rglob("secret*") if path.is_file()]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert str(file.parent) not in default_database_url()
+
+
+def test_two_first_starts_agree_on_one_secret() -> None:
+    """However many start at once, there is one secret."""
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: Settings().secret_bytes(), range(8)))) == 1
+
+
+def test_a_secret_that_was_emptied_is_refused(home: Path) -> None:
+    """A gateway does not go on with a guessable secret."""
+    Settings().secret_bytes()
+    [file] = [path for path in home.rglob("secret*") if path.is_file()]
+    file.write_text("")
+    with pytest.raises(StorageError, match="too short"):
+        Settings().secret_bytes()
+
+
+def test_a_configuration_folder_that_cannot_be_made_is_told(home: Path) -> None:
+    """The message names the place and the way around."""
+    (home / ".config").write_text("a file where the folder should be")
+    with pytest.raises(StorageError, match="TOOLGATE_SECRET"):
+        Settings().secret_bytes()
+
+
+def test_the_plans_are_those_of_the_specification() -> None:
+    """Every number of spec §8, and those that decisions §7 adds."""
+    table = {
+        plan.name: (
+            plan.requests_per_minute,
+            plan.max_logs_per_month,
+            plan.log_retention_days,
+            plan.max_agents,
+            plan.max_team_members,
+            plan.price,
+        )
+        for plan in PLANS.values()
+    }
+    assert table == {
+        "free": (100, 1_000, 7, 2, 1, 0),
+        "pro": (1_000, 50_000, 30, 10, 5, 29),
+        "business": (10_000, 500_000, 90, 50, 25, 199),
+        "enterprise": (1_000_000, -1, -1, -1, -1, 0),
+    }
