@@ -17,7 +17,7 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     """Return an environment that knows nothing of this machine's user but a home."""
     ours = ("TOOLGATE_", "XDG_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return kept | {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"} | dict(extra or {})
+    return kept | {"HOME": str(home)} | dict(extra or {})
 
 
 def run_serve(
