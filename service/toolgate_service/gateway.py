@@ -49,7 +49,7 @@ class Gateway:
         self.passwords.close()
 
 
-def _gateway(request: Request) -> Gateway:
+async def _gateway(request: Request) -> Gateway:
     gateway: Gateway = request.app.state.gateway
     return gateway
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts import tokens
 from toolgate_service.accounts.models import ADMIN, CLI, VIEWER, Session, User
@@ -46,6 +47,24 @@ async def authenticated(request: Request, gateway: GatewayDep) -> Caller:
     claims = tokens.read(gateway.vault.token_key, token.strip()) if scheme.lower() == "bearer" else None
     if claims is None:
         raise bad_credentials()
+    async with gateway.database.reading() as session:
+        found = await _who(session, claims)
+    if found is None:
+        raise bad_credentials()
+    user, login, organization = found
+    return Caller(
+        user_id=user.id,
+        organization_id=user.organization_id,
+        session_id=login.id,
+        role=user.role,
+        scope=login.scope,
+        plan=organization.plan,
+        organization_is_active=organization.is_active,
+        ip_address=request.client.host if request.client else None,
+    )
+
+
+async def _who(session: AsyncSession, claims: tokens.Claims) -> tuple[User, Session, Organization] | None:
     query = (
         select(User, Session, Organization)
         .join(
@@ -62,27 +81,14 @@ async def authenticated(request: Request, gateway: GatewayDep) -> Caller:
             Session.expires_at > utcnow(),
         )
     )
-    async with gateway.database.reading() as session:
-        found = (await session.exec(query)).first()
-    if found is None:
-        raise bad_credentials()
-    user, login, organization = found
-    return Caller(
-        user_id=user.id,
-        organization_id=user.organization_id,
-        session_id=login.id,
-        role=user.role,
-        scope=login.scope,
-        plan=organization.plan,
-        organization_is_active=organization.is_active,
-        ip_address=request.client.host if request.client else None,
-    )
+    return (await session.exec(query)).first()
 
 
 AnyCaller = Annotated[Caller, Depends(authenticated)]
 
 
-def changing(caller: AnyCaller) -> Caller:
+# Async although nothing is awaited: FastAPI sends other dependencies through a thread each.
+async def changing(caller: AnyCaller) -> Caller:
     """Let through whoever may change anything: no viewer, and nobody in an inactive organization.
 
     Raises:
@@ -95,7 +101,7 @@ def changing(caller: AnyCaller) -> Caller:
     return caller
 
 
-def full_scope(caller: Annotated[Caller, Depends(changing)]) -> Caller:
+async def full_scope(caller: Annotated[Caller, Depends(changing)]) -> Caller:
     """Let through whoever logged in fully: a ``cli`` token may not decide, show keys or change permissions.
 
     Raises:
@@ -106,7 +112,7 @@ def full_scope(caller: Annotated[Caller, Depends(changing)]) -> Caller:
     return caller
 
 
-def admin(caller: Annotated[Caller, Depends(full_scope)]) -> Caller:
+async def admin(caller: Annotated[Caller, Depends(full_scope)]) -> Caller:
     """Let through admins.
 
     Raises:

@@ -123,6 +123,11 @@ async def decide(
     if approve:
         approval.expires_at = now + timedelta(seconds=settings.approved_ttl_seconds)
     session.add(approval)
+    _keep_vote(session, caller, approval, now)
+    return approval, agent
+
+
+def _keep_vote(session: AsyncSession, caller: Caller, approval: Approval, now: datetime) -> None:
     session.add(
         ApprovalVote(
             approval_id=approval.id,
@@ -130,7 +135,7 @@ async def decide(
             organization_id=approval.organization_id,
             environment=approval.environment,
             decision=approval.status,
-            note=note,
+            note=approval.note,
             created_at=now,
         )
     )
@@ -139,10 +144,9 @@ async def decide(
         caller,
         f"approval.{approval.status}",
         approval.id,
-        environment=environment,
-        changes={"digest": approval.digest, "note": note},
+        environment=approval.environment,
+        changes={"digest": approval.digest, "note": approval.note},
     )
-    return approval, agent
 
 
 async def cancel_open(session: AsyncSession, of: Agent | Permission, reason: str) -> None:

@@ -86,13 +86,16 @@ async def settle(
     if question.approval_id is not None:
         equal = [approval for approval in equal if approval.id == question.approval_id]
         if not equal:
-            return Blocked(
-                f"Approval {question.approval_id!r} does not belong to this agent, action and context; "
-                "check again without approval_id"
-            )
+            return _not_of_this_check(question.approval_id)
     if isinstance(verdict, Permitted):
         return verdict
     return await _settle_by(session, settings, standing, question, verdict.reason, equal, attempt, now)
+
+
+def _not_of_this_check(approval_id: str) -> Blocked:
+    return Blocked(
+        f"Approval {approval_id!r} does not belong to this agent, action and context; check again without approval_id"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,12 +51,10 @@ def forged(owner: Owner, *, key: bytes | None = None, algorithm: str = "HS256", 
 
 
 @pytest.mark.parametrize(("method", "path"), SURFACE)
-@pytest.mark.parametrize("body", [b"", b"{", b'{"unknown": 1}'])
-def test_every_management_route_wants_a_token(
-    anyone: httpx.Client, method: str, path: str, body: bytes
-) -> None:
+def test_every_management_route_wants_a_token(anyone: httpx.Client, method: str, path: str) -> None:
     """Without a token every route answers the same 401, whatever the body holds (decisions §2)."""
-    not_authenticated(anyone.request(method, path, content=body))
+    for body in (b"", b"{", b'{"unknown": 1}'):
+        not_authenticated(anyone.request(method, path, content=body))
 
 
 @pytest.mark.parametrize(
