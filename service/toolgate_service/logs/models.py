@@ -23,9 +23,10 @@ class LogEntry(Table, table=True):
         PrimaryKeyConstraint("organization_id", "environment", "created_at", "id"),
         of_agent(),
         one_of("status", STATUSES),
-        Index(None, "organization_id", "environment", "agent_id", "created_at", "id"),
-        Index(None, "organization_id", "environment", "action", "created_at", "id"),
-        Index(None, "organization_id", "environment", "status", "created_at", "id"),
+        # Named: the name by convention would be longer than PostgreSQL allows.
+        Index("ix_log_entries_agent_id", "organization_id", "environment", "agent_id", "created_at", "id"),
+        Index("ix_log_entries_action", "organization_id", "environment", "action", "created_at", "id"),
+        Index("ix_log_entries_status", "organization_id", "environment", "status", "created_at", "id"),
     )
 
     id: str = Field(sa_type=Id)

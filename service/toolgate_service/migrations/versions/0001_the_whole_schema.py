@@ -395,17 +395,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("organization_id", "environment", "created_at", "id", name="pk_log_entries"),
     )
     op.create_index(
-        "ix_log_entries_organization_id_environment_action_created_at_id",
+        "ix_log_entries_action",
         "log_entries",
         ["organization_id", "environment", "action", "created_at", "id"],
     )
     op.create_index(
-        "ix_log_entries_organization_id_environment_agent_id_created_at_id",
+        "ix_log_entries_agent_id",
         "log_entries",
         ["organization_id", "environment", "agent_id", "created_at", "id"],
     )
     op.create_index(
-        "ix_log_entries_organization_id_environment_status_created_at_id",
+        "ix_log_entries_status",
         "log_entries",
         ["organization_id", "environment", "status", "created_at", "id"],
     )
