@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ _SHOWN = 8192
 _WHOLE = re.compile(r"^(\d+) +(\w+)\((.*)\) += (-?\d+)(.*)$")
 _BEGUN = re.compile(r"^(\d+) +(\w+)\((.*) <unfinished \.\.\.>$")
 _RESUMED = re.compile(r"^(\d+) +<\.\.\. (\w+) resumed>(.*)\) += (-?\d+)(.*)$")
-_TARGET = re.compile(r"^(\d+)<(.*?)>(?:, |$)")
+_TARGET = re.compile(r"^(\d+)<(.*?)>(?:\(deleted\))?(?:, |$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def read_trace(lines: Sequence[str]) -> list[Syscall]:
             if (thread, name) in open_calls:
                 began, arguments = open_calls.pop((thread, name))
                 calls.append(_syscall(began, place, name, arguments + rest, int(result)))
-    return calls
+    return sorted(calls, key=lambda call: call.began)
 
 
 def _syscall(began: int, ended: int, name: str, arguments: str, result: int) -> Syscall:
@@ -147,27 +148,38 @@ class Story:
         return self.written.ended < self.synced.began and self.synced.ended < self.answered.began
 
 
-def story(calls: Sequence[Syscall], marker: str) -> Story:
-    """Find what happened to the entry that carries a marker."""
-    about = [call for call in calls if call.name in WRITES and marker in call.arguments and call.result > 0]
-    written = next((call for call in about if call.target.endswith("-wal")), None)
-    body = next((call for call in about if not call.target.startswith("/")), None)
-    synced = answered = None
-    if written is not None:
-        synced = next((call for call in calls if _syncs(call, written)), None)
-    if body is not None:
-        # Head and body may be written apart: the answer begins with its head.
-        heads = [call for call in calls if call.fd == body.fd and '"HTTP/1.1 200' in call.arguments]
-        answered = max(
-            (head for head in heads if head.began <= body.began), key=lambda head: head.began, default=None
+def stories(calls: Sequence[Syscall], marker: re.Pattern[str]) -> dict[str, Story]:
+    """Find what happened to each entry, by the marker it carries."""
+    writes = [call for call in calls if call.name in WRITES and call.result > 0]
+    syncs = [call for call in calls if call.name in SYNCS and call.result == 0]
+    written: dict[str, Syscall] = {}
+    answered: dict[str, Syscall] = {}
+    heads: dict[tuple[int, str], Syscall] = {}
+    for call in writes:
+        found = set(marker.findall(call.arguments))
+        if call.target.endswith("-wal"):
+            for name in found:
+                written.setdefault(name, call)
+        elif not call.target.startswith("/"):
+            # Head and body may be written apart: the answer begins with its head.
+            if '"HTTP/1.1 ' in call.arguments:
+                heads[call.fd, call.target] = call
+            for name in found:
+                answered.setdefault(name, heads.get((call.fd, call.target), call))
+    return {
+        name: Story(
+            written.get(name), _first_sync(syncs, written.get(name)), _if_accepted(answered.get(name))
         )
-    return Story(written, synced, answered)
+        for name in written.keys() | answered.keys()
+    }
 
 
-def _syncs(call: Syscall, written: Syscall) -> bool:
-    return (
-        call.name in SYNCS
-        and call.result == 0
-        and call.target == written.target
-        and call.began > written.ended
-    )
+def _first_sync(syncs: Sequence[Syscall], written: Syscall | None) -> Syscall | None:
+    if written is None:
+        return None
+    later = bisect_right(syncs, written.ended, key=lambda sync: sync.began)
+    return next((sync for sync in syncs[later:] if sync.target == written.target), None)
+
+
+def _if_accepted(answered: Syscall | None) -> Syscall | None:
+    return answered if answered is not None and '"HTTP/1.1 200' in answered.arguments else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from toolgate_service.storage.migrate import upgrade
 
 #: How long one process waits for another's write transaction on the same file, in seconds.
 BUSY_TIMEOUT = 10
+#: How long a start waits between two attempts, in seconds.
+LOOK_AGAIN = 0.05
 
 
 class Database:
@@ -44,14 +47,22 @@ class Database:
             StorageError: the file cannot be created or written, is no database, or is a newer version's.
         """
         create_private(self.path)
-        try:
-            async with self._writer.begin() as connection:
-                await connection.run_sync(upgrade)
-        except DBAPIError as error:
-            raise StorageError(
-                f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a folder you may write "
-                "with TOOLGATE_DATABASE_URL=sqlite:///PATH"
-            ) from error
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + BUSY_TIMEOUT
+        while True:
+            try:
+                async with self._writer.begin() as connection:
+                    await connection.run_sync(upgrade)
+            except DBAPIError as error:
+                # While one process turns a new file to WAL mode, SQLite refuses another without waiting for it.
+                if _is_busy(error) and loop.time() < deadline:
+                    await asyncio.sleep(LOOK_AGAIN)
+                    continue
+                raise StorageError(
+                    f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a folder you may write "
+                    "with TOOLGATE_DATABASE_URL=sqlite:///PATH"
+                ) from error
+            return
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
@@ -111,6 +122,12 @@ def create_private(path: Path) -> None:
         ) from error
 
 
+def _is_busy(error: DBAPIError) -> bool:
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    # The low byte is the kind of error, what stands above it the occasion.
+    return isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_BUSY
+
+
 def _engine(path: Path, begin: str, pool_size: int) -> AsyncEngine:
     url = URL.create("sqlite+aiosqlite", database=str(path))
     engine = create_async_engine(url, pool_size=pool_size, max_overflow=0)
@@ -128,10 +145,12 @@ def _engine(path: Path, begin: str, pool_size: int) -> AsyncEngine:
     return engine
 
 
-#: FULL: a commit is on disk when it returns, also in WAL mode.
+#: FULL: a commit is on disk when it returns, also in WAL mode. MEMORY: SQLite would put parts of a large transaction
+#: into a file of its own in /var/tmp, which may be full, or not ours to write.
 PRAGMAS = (
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000}",
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
+    "PRAGMA temp_store = MEMORY",
 )
