@@ -1,0 +1,116 @@
+"""The requests for approval behind a held check: found, made, used up (decisions §5)."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlmodel import col, or_, select, update
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.models import VIEWER, User
+from toolgate_service.approvals.models import CONSUMED, EXPIRED, PENDING, Approval
+from toolgate_service.checks.question import Question
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.ids import new_id
+
+#: equal requests looked at: older ones are long decided, and one pending or approved one is always among the newest
+RECENT = 20
+
+
+async def equal_requests(session: AsyncSession, standing: Standing, question: Question) -> Sequence[Approval]:
+    """Return the requests that this check may speak of: the one it names, then the newest.
+
+    A request made with a `call_id` answers only to that `call_id` or to its own id.
+    """
+    query = (
+        select(Approval)
+        .where(
+            Approval.organization_id == standing.organization_id,
+            Approval.environment == standing.environment,
+            Approval.agent_id == standing.agent_id,
+            Approval.action == question.action,
+            Approval.digest == question.digest,
+            Approval.permission_id == standing.permission_id,
+            Approval.run_id == (question.run_id or ""),
+            or_(
+                Approval.call_id == (question.call_id or ""),
+                Approval.id == (question.approval_id or ""),
+            ),
+        )
+        .order_by(
+            (col(Approval.id) == (question.approval_id or "")).desc(),
+            col(Approval.created_at).desc(),
+            col(Approval.id).desc(),
+        )
+        .limit(RECENT)
+        .with_for_update()
+    )
+    return (await session.exec(query)).all()
+
+
+async def already_let_through(session: AsyncSession, standing: Standing, question: Question) -> bool:
+    """Say whether a call has used up an approval before."""
+    # Whatever its context was: one call happens once.
+    query = select(Approval.id).where(
+        Approval.organization_id == standing.organization_id,
+        Approval.environment == standing.environment,
+        Approval.agent_id == standing.agent_id,
+        Approval.action == question.action,
+        Approval.run_id == (question.run_id or ""),
+        Approval.call_id == question.call_id,
+        Approval.status == CONSUMED,
+    )
+    return (await session.exec(query)).first() is not None
+
+
+async def approver_still_may(session: AsyncSession, approval: Approval) -> bool:
+    """Say whether the person who approved still has the right to."""
+    query = select(User.id).where(
+        User.id == approval.decided_by, User.role != VIEWER, col(User.removed_at).is_(None)
+    )
+    return (await session.exec(query)).first() is not None
+
+
+def use_up(session: AsyncSession, approval: Approval, now: datetime) -> str:
+    """Let an approved request through, this once, and return the decision's id."""
+    decision_id = new_id()
+    approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now, decision_id
+    session.add(approval)
+    return decision_id
+
+
+async def ask(
+    session: AsyncSession, standing: Standing, question: Question, now: datetime, *, waits: timedelta
+) -> str:
+    """Make a request and return its id; it waits for a person so long."""
+    if standing.agent_id is None or standing.permission_id is None:
+        raise RuntimeError("a check without agent or permission is blocked before anybody is asked")
+    approval = Approval(
+        id=new_id(),
+        organization_id=standing.organization_id,
+        environment=standing.environment,
+        agent_id=standing.agent_id,
+        permission_id=standing.permission_id,
+        action=question.action,
+        context=question.canonical,
+        digest=question.digest,
+        run_id=question.run_id or "",
+        call_id=question.call_id or "",
+        key_id=standing.key_id,
+        created_at=now,
+        expires_at=now + waits,
+    )
+    await _let_expire(session, approval)
+    session.add(approval)
+    await session.flush()
+    return approval.id
+
+
+async def _let_expire(session: AsyncSession, successor: Approval) -> None:
+    # Whatever still says "pending" here has run out by the clock, and stands in the unique index's way.
+    bound = ("organization_id", "environment", "agent_id", "permission_id", "digest", "run_id", "call_id")
+    await session.exec(
+        update(Approval)
+        .where(*(col(getattr(Approval, name)) == getattr(successor, name) for name in bound))
+        .where(col(Approval.status) == PENDING)
+        .values(status=EXPIRED)
+    )
