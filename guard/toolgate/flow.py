@@ -4,6 +4,7 @@
       ├───── blocked ──► record denied ──► ActionDenied
       └───── held ─────► record pending ─► ApprovalPending, or wait:
                  approved ──► the arguments again ── equal ──► check with the approval's id
+                    │                            │              └─ blocked: used up by an equal call ─► check anew
                     │                            └─ changed ─► check anew
                  denied ────► record denied ──► ApprovalDenied
                  expired ───► record denied ──► ApprovalExpired
@@ -90,7 +91,11 @@ def _permitted(call: Call) -> Generator[Step, Any, Call]:
         call = replace(call, approval_id=decision.approval_id or asked_with, decision_id=decision.decision_id)
         if decision.allowed:
             return call
-        if not decision.held:
+        if decision.blocked and asked_with is not None:
+            # An equal call may have used the approval up meanwhile; asked without it, the gateway holds this one anew.
+            asked_with = None
+            continue
+        if decision.blocked:
             yield from _refuse(call, decision.reason)
         yield from _approved(call, decision.reason)
         again = cast("Captured", (yield Recapture()))
@@ -101,7 +106,7 @@ def _permitted(call: Call) -> Generator[Step, Any, Call]:
 
 
 def _approved(call: Call, reason: str | None) -> Generator[Step, Any, None]:
-    """Returns when a person approved; every other end is raised."""
+    """Returns when a person approved, be it used up already; every other end is raised."""
     yield call.record("pending", {"reason": clip(reason or "")})
     approval_id = call.approval_id or ""
     pending = ApprovalPending(
@@ -112,7 +117,7 @@ def _approved(call: Call, reason: str | None) -> Generator[Step, Any, None]:
     approval = cast("Approval | None", (yield AwaitApproval(call.action, call.who, approval_id)))
     if approval is None or approval.status == "pending":
         raise pending
-    if approval.status == "approved":
+    if approval.status in {"approved", "consumed"}:
         return
     if approval.status == "denied":
         yield from _refuse(call, approval.note or "the approval request was declined", ApprovalDenied)

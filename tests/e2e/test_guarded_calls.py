@@ -179,6 +179,23 @@ def test_an_action_block_adds_to_its_record(kind, guard, owner, agent_id):
     assert (entry["status"], entry["context"]["table"], entry["context"]["rows"]) == ("success", "users", 12)
 
 
+def test_two_equal_calls_that_wait_need_two_approvals(guard, owner, agent_id):
+    """One approval lets one of them run; the other is held anew, and runs after its own."""
+    owner.permit(agent_id, "stripe.refund", requires_approval=True)
+    refunds = Refunds(guard, on_hold="wait", hold_timeout=60)
+    calls = [threading.Thread(target=refunds.call, args=("sync", "ch_1", 5.0)) for _ in range(2)]
+    for call in calls:
+        call.start()
+    until(lambda: statuses(owner) == ["pending", "pending"])
+    decide(owner, "approve", "the first").join()
+    until(lambda: sorted(statuses(owner)) == ["pending", "pending", "pending", "success"])
+    assert refunds.done == [("ch_1", 5.0)]
+    decide(owner, "approve", "the second").join()
+    for call in calls:
+        call.join()
+    assert refunds.done == [("ch_1", 5.0)] * 2
+
+
 def test_secrets_never_reach_the_gateway(guard, owner, agent_id):
     """A password is bound by a keyed digest: it is on no page of the record, and another password is another call."""
     owner.permit(agent_id, "vault.open", requires_approval=True)

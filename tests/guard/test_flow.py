@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -135,11 +136,24 @@ def test_approved_and_switched_off() -> None:
     flow = waiting()
     flow.send(Approval("approved"))
     flow.send(Captured({"n": 1}))
+    # Asked once more without the approval: perhaps only that was gone.
+    assert flow.send(BLOCKED) == Check("a.b", WHO, {"n": 1})
     record = flow.send(BLOCKED)
     assert isinstance(record, Record)
     assert record.status == "denied"
     with pytest.raises(ActionDenied):
         flow.send(None)
+
+
+@pytest.mark.parametrize("seen", ["approved", "consumed"])
+def test_used_up_by_an_equal_call(seen: Any) -> None:
+    """Of two equal calls that wait, the one that comes too late is held anew and waits for its own approval."""
+    flow = waiting()
+    assert flow.send(Approval(seen)) == Recapture()
+    assert flow.send(Captured({"n": 1})) == Check("a.b", WHO, {"n": 1}, "appr-1")
+    assert flow.send(BLOCKED) == Check("a.b", WHO, {"n": 1})
+    assert isinstance(flow.send(replace(HELD, approval_id="appr-2")), Record)
+    assert flow.send(None) == AwaitApproval("a.b", WHO, "appr-2")
 
 
 def test_declined() -> None:
@@ -164,7 +178,7 @@ def test_expired() -> None:
     assert not isinstance(raised.value, ActionDenied)
 
 
-@pytest.mark.parametrize("status", ["cancelled", "replaced", "consumed"])
+@pytest.mark.parametrize("status", ["cancelled", "replaced"])
 def test_withdrawn(status: Any) -> None:
     """An approval that is gone in another way blocks the call, and says in which."""
     flow = waiting()
