@@ -7,6 +7,13 @@ RUN := $(UV) run --locked
 # The system's certificates, as pip and git use them: behind a proxy with its own authority uv knows no other.
 export UV_SYSTEM_CERTS ?= 1
 
+ifneq ($(filter command environment,$(origin PYTHON)),)
+# Whoever names a Python means it for the environment too.
+export UV_PYTHON := $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/dev/null)
+endif
+# The environment is this folder's own, whatever else is active.
+unexport UV_PROJECT_ENVIRONMENT VIRTUAL_ENV
+
 .PHONY: help demo test test-full check format lock build bench clean
 
 help:            ## this list

@@ -11,4 +11,7 @@ def main() -> None:
         if error.name not in {"typer", "rich"}:
             raise
         sys.exit("toolgate: the command line needs its extra; install it with: pip install 'toolgate[cli]'")
-    app()
+    try:
+        app()
+    except OSError as error:
+        sys.exit(f"toolgate: {error}")

@@ -1,5 +1,10 @@
 """The demo from beginning to end."""
 
+import io
+import os
+import secrets
+import signal
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,14 +40,30 @@ def demo(
 ) -> None:
     """Watch an agent work in a small shop: one refund allowed, one blocked, a deletion held and approved."""
     choice = choose_model(model)
+    secret = _prepare_process(keep=keep is not None)
     with ExitStack() as stack:
         folder = _folder(keep, stack)
         try:
-            wrong = _play(example or example_folder(), folder, choice, keep=keep is not None)
+            wrong = _play(example or example_folder(), folder, choice, secret, keep=keep is not None)
         except ManagementError as error:
             fail(str(error))
     if wrong:
         fail("the demo did not go as told: " + "; ".join(wrong))
+
+
+def _prepare_process(*, keep: bool) -> str | None:
+    """Shield the demo from the user's settings, let a kill end it properly, and return the gateway's secret."""
+    # A file that is thrown away needs no lasting secret; a kept one is opened again with the user's own.
+    secret = os.environ.get("TOOLGATE_SECRET") if keep else secrets.token_urlsafe(32)
+    for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
+        del os.environ[name]
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character gets a question mark, not a traceback.
+            stream.reconfigure(errors="replace")
+    return secret
 
 
 def _folder(keep: Path | None, stack: ExitStack) -> Path:
@@ -58,10 +79,10 @@ def _folder(keep: Path | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _play(example: Path, folder: Path, choice: ModelChoice, *, keep: bool) -> list[str]:
+def _play(example: Path, folder: Path, choice: ModelChoice, secret: str | None, *, keep: bool) -> list[str]:
     screen = Screen()
     shop = Shop.lay_out(example, folder)
-    with DemoGateway(folder / "gateway.db", keep=keep) as gateway:
+    with DemoGateway(folder / "gateway.db", secret=secret) as gateway:
         owner = Owner.register(gateway.url)
         agent_id = owner.set_up_agent()
         screen.opening(gateway.url, choice.name)

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from toolgate.cli.demo.server import database_url
+
 STYLES = {"allowed": "green", "blocked": "red", "held": "yellow"}
 OUTCOMES = {"success": "green", "denied": "red", "failed": "red", "pending": "yellow"}
 
@@ -100,7 +102,7 @@ class Screen(logging.Handler):
         self._say(
             f"  kept in {escape(str(folder))}: shop.db, files/, gateway.db, and demo.json with the login"
         )
-        url = f"sqlite:///{folder / 'gateway.db'}"
+        url = database_url(folder / "gateway.db")
         self._say(f"  serve it again with TOOLGATE_DATABASE_URL={escape(shlex.quote(url))} toolgate serve\n")
 
     def audit_trail(self, entries: Sequence[dict[str, Any]]) -> None:
@@ -112,8 +114,11 @@ class Screen(logging.Handler):
             table.add_column(heading, overflow="fold")
         for entry in entries:
             context = dict(entry["context"] or {})
-            why = str(context.pop("reason", ""))
             context.pop("duration_ms", None)
+            why = ""
+            if entry["status"] in {"denied", "pending"}:
+                # Where an argument is called "reason", the gateway's stands beside it.
+                why = str(context.pop("reason_", None) or context.pop("reason", ""))
             arguments = ", ".join(f"{name}={value}" for name, value in context.items())
             status = f"[{OUTCOMES.get(entry['status'], 'bold')}]{entry['status']}[/]"
             moment = entry["created_at"][11:23]

@@ -26,6 +26,7 @@ class Shop:
     @classmethod
     def lay_out(cls, example: Path, folder: Path) -> "Shop":
         """Make the database and copy the files."""
+        (folder / "shop.db").touch(mode=0o600)
         with closing(sqlite3.connect(folder / "shop.db")) as database:
             database.executescript((example / "shop.sql").read_text())
         shutil.copytree(example / "files", folder / "files")
