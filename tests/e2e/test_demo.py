@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -45,9 +46,10 @@ def facts(folder: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one run of the demo left behind."""
-    folder = tmp_path_factory.mktemp("demo") / "kept"
-    run = demo("--keep", str(folder), TOOLGATE_SECRET=SECRET)
+    """What one run of the demo left behind, in a folder of an odd name and amid settings meant for something else."""
+    folder = tmp_path_factory.mktemp("demo") / "kept 100%? it's"
+    odd = {"TOOLGATE_TIMEOUT": "soon", "TOOLGATE_HTTP": "none", "TOOLGATE_URL": "https://elsewhere.example"}
+    run = demo("--keep", str(folder), TOOLGATE_SECRET=SECRET, PYTHONIOENCODING="ascii", **odd)
     assert run.returncode == 0, run.stderr
     for word in ("allowed", "blocked", "held", "approved", "audit trail"):
         assert word in run.stdout, word
@@ -92,6 +94,23 @@ def test_the_demo_refuses_a_folder_that_is_not_empty(tmp_path):
     assert "is not empty" in run.stderr
     assert len(run.stderr.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_a_killed_demo_takes_its_gateway_along(tmp_path):
+    """SIGTERM ends the demo, the gateway it started, and the temporary folder."""
+    env = {name: value for name, value in os.environ.items() if name not in MODELS} | {
+        "TMPDIR": str(tmp_path)
+    }
+    command = [sys.executable, "-m", "toolgate", "demo"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        url = next(line.split()[-1] for line in run.stdout if "http://" in line)
+        run.terminate()
+        run.stdout.read()
+    assert run.returncode == 128 + signal.SIGTERM
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health")
+    assert list(tmp_path.glob("toolgate-demo-*")) == []
 
 
 @pytest.mark.parametrize("broken", ["refund", "delete_file", "send_mail"])

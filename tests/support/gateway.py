@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -31,7 +32,7 @@ class LiveGateway:
         self.plan = plan
         self._env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")},
-            "TOOLGATE_DATABASE_URL": f"sqlite:///{self.database}",
+            "TOOLGATE_DATABASE_URL": f"sqlite:///{quote(str(self.database))}",
             "TOOLGATE_SECRET": SECRET,
             **(env or {}),
         }
