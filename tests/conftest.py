@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from support.compiled import compiled_once
 from support.gateway import LiveGateway, Owner
+
+__all__ = ["compiled_once", "live_gateway", "owner"]
 
 
 @pytest.fixture(scope="module")
