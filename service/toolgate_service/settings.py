@@ -4,6 +4,7 @@ import os
 import secrets
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 from platformdirs import user_config_path, user_data_path
 from pydantic import Field, SecretStr, field_validator
@@ -14,11 +15,14 @@ from toolgate_service.plans import PLANS, PlanName
 
 #: shorter secrets could be guessed
 MIN_SECRET = 16
+#: a year: nothing waits longer
+MAX_SECONDS = 366 * 24 * 3600
 
 
 def default_database_url() -> str:
     """Return the URL of the embedded database: a file in the user's data folder."""
-    return f"sqlite:///{user_data_path('toolgate', appauthor=False) / 'toolgate.db'}"
+    path = user_data_path("toolgate", appauthor=False) / "toolgate.db"
+    return f"sqlite:///{quote(str(path))}"
 
 
 class Settings(BaseSettings):
@@ -35,14 +39,16 @@ class Settings(BaseSettings):
         login_queue: further passwords waiting; beyond that, 429.
     """
 
-    model_config = SettingsConfigDict(env_prefix="TOOLGATE_", extra="ignore", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="TOOLGATE_", env_ignore_empty=True, extra="ignore", hide_input_in_errors=True
+    )
 
     database_url: str = Field(default_factory=default_database_url)
     secret: SecretStr | None = None
     default_plan: PlanName = "free"
-    approval_ttl_seconds: Annotated[int, Field(gt=0)] = 24 * 3600
-    approved_ttl_seconds: Annotated[int, Field(gt=0)] = 3600
-    denial_memory_seconds: Annotated[int, Field(ge=0)] = 300
+    approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
+    approved_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
+    denial_memory_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = 300
     login_threads: Annotated[int, Field(gt=0)] = 2
     login_queue: Annotated[int, Field(ge=0)] = 32
 

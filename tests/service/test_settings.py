@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from toolgate_service.errors import StorageError
 from toolgate_service.plans import PLANS
 from toolgate_service.settings import Settings, default_database_url
+from toolgate_service.storage.database import sqlite_path
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,18 @@ def test_the_defaults_are_those_of_the_decisions(home: Path) -> None:
     assert settings.database_url.startswith(f"sqlite:///{home}")
 
 
+def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`TOOLGATE_DATABASE_URL=` means the default, as an unset variable does."""
+    monkeypatch.setenv("TOOLGATE_DATABASE_URL", "")
+    assert Settings().database_url == default_database_url()
+
+
+def test_a_home_of_any_name_holds_the_default_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder whose name means something in a URL is still the folder that is used."""
+    monkeypatch.setenv("HOME", str(tmp_path / "100% mine?"))
+    assert str(tmp_path / "100% mine?") in str(sqlite_path(default_database_url()))
+
+
 def test_the_environment_goes_before_the_default_and_an_argument_before_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -53,6 +66,7 @@ def test_the_environment_goes_before_the_default_and_an_argument_before_both(
         ("SECRET", "short", "at least 16"),
         ("APPROVAL_TTL_SECONDS", "0", "greater than 0"),
         ("APPROVED_TTL_SECONDS", "soon", "valid integer"),
+        ("APPROVED_TTL_SECONDS", "99999999999", "less than or equal"),
         ("LOGIN_THREADS", "-1", "greater than 0"),
     ],
 )
