@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from toolgate.errors import ConfigurationError
 from toolgate.identity import valid_id
 
-__all__ = ["DEFAULT_TIMEOUT", "Settings", "load_settings", "masked"]
+__all__ = ["DEFAULT_TIMEOUT", "Settings", "load_settings", "masked", "proxies_allowed"]
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
@@ -71,6 +71,15 @@ def masked(api_key: str) -> str:
     if not separator or len(rest) < _SHORTEST_MASKED or prefix not in ("ak", "test"):
         return "…"
     return f"{prefix}_…{api_key[-4:]}"
+
+
+def proxies_allowed(url: str) -> bool:
+    """Whether the environment's proxies may carry requests to `url`.
+
+    Only TLS to another host: in a tunnel a proxy can neither read the key nor answer in the gateway's place.
+    """
+    parts = urlsplit(url)
+    return parts.scheme == "https" and not _is_loopback(parts.hostname or "")
 
 
 def _required(value: str | None, name: str, variable: str) -> str:

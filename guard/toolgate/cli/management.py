@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
+from toolgate.settings import proxies_allowed
 from toolgate.wire._http import Request, TransportFault, Wire
 
 #: seconds a management request may take
@@ -23,7 +24,7 @@ class Management:
     def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url.rstrip("/")
         self._token = token
-        self._wire = Wire("httpx", None, time.monotonic)
+        self._wire = Wire("httpx", None, time.monotonic, proxies=proxies_allowed(self._url))
 
     @classmethod
     def login(cls, url: str, email: str, password: str) -> "Management":

@@ -8,10 +8,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from toolgate.errors import ConfigurationError
+from toolgate.wire.budget import keep_budget, spending
+from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
 
 if TYPE_CHECKING:
     import httpx
@@ -20,86 +25,81 @@ __all__ = ["Answer", "AsyncWire", "Request", "TransportFault", "Wire"]
 
 # The gateway's own answers are far smaller; more than this is not the gateway.
 _MAX_ANSWER: Final = 4 * 1024 * 1024
-
-
-class TransportFault(Exception):
-    """Nobody answered: connecting, sending or receiving failed or took too long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request; `url` is complete."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    body: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer, read to its end; header names in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-Clock: TypeAlias = Callable[[], float]
+# Requests under way at once. The library's own queue looks at every request for every connection,
+# so that hundreds of callers would spend their time there; they queue in front of it.
+_TURNS: Final = 50
+_PATIENT_TURNS: Final = 500
+# Bytes that are no text, and so no JSON: what stands for a body nobody can unpack.
+_UNREADABLE: Final = b"\xff"
 
 
 class Wire:
-    """Sends requests from any thread; one pool of connections per process.
+    """Sends requests from any thread; pools of connections per process.
 
     Args:
         library: Import name of the HTTP library.
         transport: A transport of that library to use in place of the network.
         clock: Monotonic seconds.
+        proxies: Whether the proxies named by the environment are used.
     """
 
-    def __init__(self, library: str, transport: object | None, clock: Clock) -> None:
-        self._httpx = _load(library)
-        self._options = _options(transport)
+    def __init__(
+        self, library: str, transport: object | None, clock: Clock, *, proxies: bool = False
+    ) -> None:
+        self._library = _Library(library, transport, proxies=proxies)
         self._clock = clock
         # Keyed by process: after a fork the parent's connections must not be used by both.
-        self._clients: dict[int, httpx.Client] = {}
-        weakref.finalize(self, _close_all, self._clients)
+        self._lanes: dict[tuple[int, bool], _Lane] = {}
+        weakref.finalize(self, _close_all, self._lanes)
 
     def send(self, request: Request, seconds: float) -> Answer:
         """Send `request`, giving up after `seconds`.
 
         Raises:
             TransportFault: If no complete answer came.
+            ConfigurationError: If there is no way to send it.
         """
         ends = self._clock() + seconds
+        lane = self._lane(patient=request.patient)
+        if not lane.turns.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+            raise TransportFault(_no_turn(seconds))
         try:
-            built, client = _build(self._httpx, request, seconds), self._client()
-            response = client.send(built, stream=True)
-            try:
-                body = b""
-                # The library's time-out is per read, so a trickle is cut off here.
-                for piece in response.iter_bytes():
-                    body = _append(body, piece, late=self._clock() > ends)
-            finally:
-                response.close()
-        except self._httpx.RequestError as error:
-            raise TransportFault(_describe(error)) from error
-        return Answer(response.status_code, _headers(response), body)
+            with spending(lambda: ends - self._clock()):
+                return self._exchange(lane.client, request, ends)
+        finally:
+            lane.turns.release()
 
     def close(self) -> None:
         """Close the connections; a later `send` opens new ones."""
-        _close_all(self._clients)
+        _close_all(self._lanes)
 
-    def _client(self) -> httpx.Client:
-        client = self._clients.get(os.getpid())
-        if client is None:
+    def _exchange(self, client: httpx.Client, request: Request, ends: float) -> Answer:
+        try:
+            response = client.send(self._library.build(request, ends - self._clock()), stream=True)
+            try:
+                body = b""
+                # Also here: a transport that is not the library's own knows no budget.
+                for piece in response.iter_bytes():
+                    body = _append(body, piece, late=self._clock() > ends)
+            except self._library.undecodable:
+                body = _UNREADABLE
+            finally:
+                response.close()
+        except self._library.fault as error:
+            raise TransportFault(_describe(error)) from error
+        return Answer(response.status_code, _headers(response), body)
+
+    def _lane(self, *, patient: bool) -> _Lane:
+        key = (os.getpid(), patient)
+        lane = self._lanes.get(key)
+        if lane is None:
             # Two threads may both get here; the one that lost closes nothing but an empty pool.
-            client = self._clients.setdefault(os.getpid(), self._httpx.Client(**self._options))
-        return client
+            lane = self._lanes.setdefault(key, _Lane(self._library.client(), _turns(patient=patient)))
+        return lane
 
 
 class AsyncWire:
-    """Sends requests from any task; one pool of connections per event loop.
+    """Sends requests from any task; pools of connections per event loop.
 
     A pool is closed together with its loop: a suspended asynchronous generator holds it, and
     `asyncio.run` finishes those before it closes the loop.
@@ -107,80 +107,165 @@ class AsyncWire:
     Args:
         library: Import name of the HTTP library.
         transport: A transport of that library to use in place of the network.
+        proxies: Whether the proxies named by the environment are used.
     """
 
-    def __init__(self, library: str, transport: object | None) -> None:
-        self._httpx = _load(library)
-        self._options = _options(transport)
-        self._pools: dict[
-            asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[None, None]]
-        ] = {}
+    def __init__(self, library: str, transport: object | None, *, proxies: bool = False) -> None:
+        self._library = _Library(library, transport, proxies=proxies)
+        self._pools: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
 
     async def send(self, request: Request, seconds: float) -> Answer:
         """Send `request`, giving up after `seconds`.
 
         Raises:
             TransportFault: If no complete answer came.
+            ConfigurationError: If there is no way to send it.
         """
+        queued = True
         try:
             async with asyncio.timeout(seconds):
-                client = await self._client()
-                response = await client.send(_build(self._httpx, request, seconds), stream=True)
-                try:
-                    body = b""
-                    async for piece in response.aiter_bytes():
-                        body = _append(body, piece, late=False)
-                finally:
-                    await response.aclose()
+                lane = await self._lane(patient=request.patient)
+                async with lane.turns:
+                    queued = False
+                    return await self._exchange(lane.client, request, seconds)
         except TimeoutError as error:
-            raise TransportFault(f"no answer within {seconds:.1f} s") from error
-        except self._httpx.RequestError as error:
+            raise TransportFault(_no_turn(seconds) if queued else _no_answer(seconds)) from error
+        except self._library.fault as error:
             raise TransportFault(_describe(error)) from error
-        return Answer(response.status_code, _headers(response), body)
 
     async def aclose(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
-            await pool[1].aclose()
+            await pool.keeper.aclose()
 
-    async def _client(self) -> httpx.AsyncClient:
+    async def _exchange(self, client: httpx.AsyncClient, request: Request, seconds: float) -> Answer:
+        response = await client.send(self._library.build(request, seconds), stream=True)
+        try:
+            body = b""
+            async for piece in response.aiter_bytes():
+                body = _append(body, piece, late=False)
+        except self._library.undecodable:
+            body = _UNREADABLE
+        finally:
+            await response.aclose()
+        return Answer(response.status_code, _headers(response), body)
+
+    async def _lane(self, *, patient: bool) -> _AsyncLane:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
             for closed in [each for each in list(self._pools) if each.is_closed()]:
                 self._pools.pop(closed, None)
-            client = self._httpx.AsyncClient(**self._options)
-            keeper = _keep(client)
-            self._pools[loop] = pool = (client, keeper)
-            await anext(keeper)
-        return pool[0]
+            self._pools[loop] = pool = _LoopPool()
+            await anext(pool.keeper)
+        lane = pool.lanes.get(patient)
+        if lane is None:
+            turns = asyncio.Semaphore(_PATIENT_TURNS if patient else _TURNS)
+            lane = pool.lanes[patient] = _AsyncLane(self._library.async_client(), turns)
+        return lane
 
 
-async def _keep(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    client: httpx.Client
+    turns: threading.BoundedSemaphore
+
+
+@dataclass(frozen=True, slots=True)
+class _AsyncLane:
+    client: httpx.AsyncClient
+    turns: asyncio.Semaphore
+
+
+@dataclass
+class _LoopPool:
+    lanes: dict[bool, _AsyncLane] = field(default_factory=dict[bool, _AsyncLane])
+
+    def __post_init__(self) -> None:
+        self.keeper = _keep(self.lanes)
+
+
+async def _keep(lanes: dict[bool, _AsyncLane]) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        await client.aclose()
+        while lanes:
+            await lanes.popitem()[1].client.aclose()
 
 
-def _load(library: str) -> Any:
-    return importlib.import_module(library)
+class _Library:
+    """Makes clients and requests of the HTTP library.
+
+    Args:
+        name: Its import name.
+        transport: A transport of it to use in place of the network.
+        proxies: Whether the proxies named by the environment are used.
+    """
+
+    def __init__(self, name: str, transport: object | None, *, proxies: bool) -> None:
+        self._httpx: Any = importlib.import_module(name)
+        self._core: Any = importlib.import_module(name.replace("httpx", "httpcore"))
+        self._transport = transport
+        self._proxies = proxies
+        self._tls: Any = None
+        self.fault: type[Exception] = self._httpx.RequestError
+        self.undecodable: type[Exception] = self._httpx.DecodingError
+
+    def client(self) -> httpx.Client:
+        """A synchronous client that keeps to the budget of the thread it serves."""
+        client: httpx.Client = self._made("Client")
+        for transport in (client._transport, *client._mounts.values()):  # noqa: SLF001 - the proxies' pools as well
+            keep_budget(transport, self._core)
+        return client
+
+    def async_client(self) -> httpx.AsyncClient:
+        """An asynchronous client."""
+        client: httpx.AsyncClient = self._made("AsyncClient")
+        return client
+
+    def build(self, request: Request, seconds: float) -> Any:
+        """`request` as the library's own, each of its steps limited to `seconds`."""
+        try:
+            return self._httpx.Request(
+                request.method,
+                request.url,
+                headers=dict(request.headers),
+                content=request.body,
+                extensions={"timeout": self._httpx.Timeout(max(0.0, seconds)).as_dict()},
+            )
+        except (self._httpx.InvalidURL, ValueError) as error:
+            raise ConfigurationError(
+                f"no request can be made to this url ({_describe(error)}); set TOOLGATE_URL again"
+            ) from error
+
+    def _made(self, kind: str) -> Any:
+        try:
+            return getattr(self._httpx, kind)(**self._options())
+        except (ImportError, OSError, ValueError, self._httpx.InvalidURL) as error:
+            raise ConfigurationError(
+                f"the HTTP client cannot be made: {_describe(error)}; look at HTTPS_PROXY, ALL_PROXY, "
+                "SSL_CERT_FILE and SSL_CERT_DIR in the environment"
+            ) from error
+
+    def _options(self) -> dict[str, Any]:
+        if self._transport is not None:
+            return {"follow_redirects": False, "trust_env": False, "transport": self._transport}
+        if self._tls is None:
+            # Made here, because without trust_env the client would not look at SSL_CERT_FILE either.
+            self._tls = self._httpx.create_ssl_context()
+        # As many connections as turns are taken; the semaphores are the bound.
+        limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        return {
+            "follow_redirects": False,
+            "trust_env": self._proxies,
+            "verify": self._tls,
+            "limits": limits,
+        }
 
 
-def _options(transport: object | None) -> dict[str, Any]:
-    given = {} if transport is None else {"transport": transport}
-    return {"follow_redirects": False, **given}
-
-
-def _build(library: Any, request: Request, seconds: float) -> Any:
-    return library.Request(
-        request.method,
-        request.url,
-        headers=dict(request.headers),
-        content=request.body,
-        extensions={"timeout": library.Timeout(seconds).as_dict()},
-    )
+def _turns(*, patient: bool) -> threading.BoundedSemaphore:
+    return threading.BoundedSemaphore(_PATIENT_TURNS if patient else _TURNS)
 
 
 def _append(body: bytes, piece: bytes, *, late: bool) -> bytes:
@@ -199,7 +284,15 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _close_all(clients: dict[int, httpx.Client]) -> None:
-    while clients:
+def _no_turn(seconds: float) -> str:
+    return f"no turn within {seconds:.1f} s: too many requests of this process are under way"
+
+
+def _no_answer(seconds: float) -> str:
+    return f"no answer within {seconds:.1f} s"
+
+
+def _close_all(lanes: dict[tuple[int, bool], _Lane]) -> None:
+    while lanes:
         # Also the parent's, in a forked child: that closes the child's copies, and says nothing on the wire.
-        clients.popitem()[1].close()
+        lanes.popitem()[1].client.close()

@@ -17,10 +17,11 @@ from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
 from toolgate.errors import GatewayUnavailable
 from toolgate.recording.entries import Entry
-from toolgate.settings import Settings
+from toolgate.settings import Settings, proxies_allowed
 from toolgate.steps import Approval, Check
-from toolgate.wire._http import Answer, AsyncWire, Request, TransportFault, Wire
+from toolgate.wire._http import AsyncWire, Wire
 from toolgate.wire.answers import ApprovalAnswer, CheckAnswer, LogAnswer
+from toolgate.wire.exchange import Answer, Request, TransportFault
 from toolgate.wire.reading import Reader
 from toolgate.wire.retries import Deadline, Transient, policy
 
@@ -61,7 +62,7 @@ class _Gateway:
 
     def _approval(self, approval_id: str, wait: int) -> Request:
         url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}?wait={wait}"
-        return Request("GET", url, self._headers)
+        return Request("GET", url, self._headers, patient=wait > 0)
 
     def _post(self, path: str, body: Mapping[str, Json], key: str) -> Request:
         headers = {**self._headers, "Content-Type": "application/json", "Idempotency-Key": key}
@@ -103,7 +104,7 @@ class GatewayClient(_Gateway):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(settings, clock)
-        self._wire = Wire(settings.http, transport, clock)
+        self._wire = Wire(settings.http, transport, clock, proxies=proxies_allowed(settings.url))
         self._sleep = sleep
 
     def check(self, check: Check) -> Decision:
@@ -179,7 +180,7 @@ class AsyncGatewayClient(_Gateway):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(settings, clock)
-        self._wire = AsyncWire(settings.http, transport)
+        self._wire = AsyncWire(settings.http, transport, proxies=proxies_allowed(settings.url))
         self._sleep = sleep
 
     async def check(self, check: Check) -> Decision:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from toolgate.capture.jsontext import loads
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
 from toolgate.settings import Settings, masked
-from toolgate.wire._http import Answer
+from toolgate.wire.exchange import Answer
 from toolgate.wire.retries import Transient
 
 __all__ = ["Reader"]

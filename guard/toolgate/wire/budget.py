@@ -1,0 +1,121 @@
+"""One deadline for every connect, read and write of a synchronous request.
+
+The HTTP library gives each of them the whole time-out, so that a peer who sends a byte now and then is
+never late. Its pool of connections can be told what to open them with: that is where the deadline is
+kept.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from toolgate.wire.exchange import TransportFault
+
+__all__ = ["keep_budget", "spending"]
+
+# A slow reader takes some of each piece, and the time left is looked at between them.
+_PIECE: Final = 64 * 1024
+
+
+class _Budget(threading.local):
+    left: Callable[[], float] | None = None
+
+
+_budget: Final = _Budget()
+
+
+@contextmanager
+def spending(left: Callable[[], float]) -> Iterator[None]:
+    """What this thread does on the network inside ends when `left` says that no second is left."""
+    _budget.left = left
+    try:
+        yield
+    finally:
+        _budget.left = None
+
+
+def keep_budget(transport: object, core: Any) -> None:
+    """Have the connections of `transport` keep to the budget; one without a pool of its own is left alone.
+
+    Args:
+        transport: A synchronous transport of the HTTP library.
+        core: The library's own library for connections, `httpcore` or its successor.
+    """
+    pool: Any = getattr(transport, "_pool", None)
+    if isinstance(pool, core.ConnectionPool) and not isinstance(pool._network_backend, _Backend):  # noqa: SLF001 - offered by the pool's constructor, which the HTTP library does not pass on
+        pool._network_backend = _Backend(pool._network_backend, core)  # noqa: SLF001 - likewise
+
+
+class _Backend:
+    """Opens connections within the budget."""
+
+    def __init__(self, inner: Any, core: Any) -> None:
+        self._inner = inner
+        self._core = core
+
+    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> _Stream:
+        addresses = self._addresses(host, port)
+        while True:
+            address = addresses.pop(0)
+            seconds = _cut(timeout)
+            # One address that swallows everything must not use up the time of the others.
+            share = seconds if seconds is None else seconds / (len(addresses) + 1)
+            try:
+                return _Stream(self._inner.connect_tcp(address, port, timeout=share, **options))
+            except (self._core.ConnectError, self._core.ConnectTimeout):
+                if not addresses:
+                    raise
+
+    def connect_unix_socket(self, path: str, timeout: float | None = None, **options: Any) -> _Stream:
+        return _Stream(self._inner.connect_unix_socket(path, timeout=_cut(timeout), **options))
+
+    def sleep(self, seconds: float) -> None:
+        self._inner.sleep(seconds)
+
+    def _addresses(self, host: str, port: int) -> list[str]:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise self._core.ConnectError(str(error)) from error
+        if len(found) == 1:
+            return [host]
+        # A link-local address is useless without its interface.
+        return [str(at[0]) + (f"%{at[3]}" if len(at) > 3 and at[3] else "") for *_, at in found]  # noqa: PLR2004 - the fourth member
+
+
+class _Stream:
+    """One connection within the budget of whoever uses it at the time."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data: bytes = self._inner.read(max_bytes, timeout=_cut(timeout))
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), _PIECE):
+            self._inner.write(buffer[start : start + _PIECE], timeout=_cut(timeout))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(self, ssl_context: Any, server_hostname: Any = None, timeout: Any = None) -> _Stream:
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _cut(timeout)))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+def _cut(timeout: float | None) -> float | None:
+    left = _budget.left
+    if left is None:
+        return timeout
+    seconds = left()
+    if seconds <= 0:
+        raise TransportFault("the answer did not end in time")
+    return seconds if timeout is None else min(timeout, seconds)

@@ -1,0 +1,43 @@
+"""What travels: one request, one answer, or the fault that there was none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+__all__ = ["Answer", "Clock", "Request", "TransportFault"]
+
+Clock: TypeAlias = Callable[[], float]
+
+
+class TransportFault(Exception):
+    """Nobody answered: connecting, sending or receiving failed or took too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request.
+
+    Attributes:
+        method: The verb.
+        url: The address, complete.
+        headers: They carry the API key, so they are never shown.
+        body: It carries arguments, so it is never shown.
+        patient: The gateway takes its time to answer: such requests have connections of their own.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    patient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer, read to its end; header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes

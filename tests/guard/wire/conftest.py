@@ -1,0 +1,64 @@
+"""A peer on a raw socket, who answers as no server should."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+# Answers on a connection after a request has been read; returns to have the next one read.
+Misbehaviour = Callable[[socket.socket], None]
+
+
+class Peer:
+    """Accepts connections and leaves each request to `misbehaviour`."""
+
+    def __init__(self, misbehaviour: Misbehaviour) -> None:
+        self._misbehaviour = misbehaviour
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.requests: list[bytes] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._open.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            # The requests here are small: the headers come in one piece, the body at once or not at all.
+            while received := connection.recv(65_536):
+                if b"HTTP/1.1\r\n" in received:
+                    self.requests.append(received)
+                    self._misbehaviour(connection)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        # Not close alone: that does not wake the thread that accepts.
+        for each in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+@pytest.fixture
+def peer() -> Iterator[Callable[[Misbehaviour], Peer]]:
+    made: list[Peer] = []
+
+    def make(misbehaviour: Misbehaviour) -> Peer:
+        made.append(Peer(misbehaviour))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

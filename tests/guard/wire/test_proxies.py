@@ -1,0 +1,99 @@
+"""Which requests the proxies of the environment see."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import certifi
+import pytest
+
+from toolgate import ConfigurationError, GatewayUnavailable, Guard
+from toolgate.settings import proxies_allowed
+from toolgate.wire._http import Request, TransportFault, Wire
+
+KEY = "ak_" + "k3y" * 12 + "z"
+ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
+YES = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def proxy(peer: Any) -> Any:
+    """A proxy that answers every request itself, and says yes."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(YES % (len(ALLOWED), ALLOWED))
+
+    return peer(answer)
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_plain_http_passes_no_proxy(
+    proxy: Any, monkeypatch: pytest.MonkeyPatch, variable: str, kind: str
+) -> None:
+    """A proxy sees no key that travels readable, and its yes lets nothing run."""
+    monkeypatch.setenv(variable, proxy.url)
+    async with Guard("http://127.0.0.1:9", KEY, "agent-1", timeout=0.05) as guard:
+        with pytest.raises(GatewayUnavailable):
+            guard.check("a.b") if kind == "sync" else await guard.acheck("a.b")
+    assert proxy.requests == []
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://gateway.example", True),
+        ("http://gateway.example", False),
+        ("https://localhost:8443", False),
+        ("https://127.0.0.1:8443", False),
+        ("https://[::1]:8443", False),
+    ],
+)
+def test_where_proxies_are_used(url: str, allowed: bool) -> None:
+    """Only TLS to another host goes through a proxy."""
+    assert proxies_allowed(url) is allowed
+
+
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+def test_tls_tunnels_through_a_proxy(proxy: Any, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    """A proxy for TLS is asked for a tunnel and sees nothing of the request."""
+    monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+    wire = Wire(library, None, time.monotonic, proxies=True)
+    with pytest.raises(TransportFault):
+        wire.send(Request("GET", "https://gateway.example/x", {"X-API-Key": KEY}), 0.3)
+    assert proxy.requests[0].startswith(b"CONNECT gateway.example:443 ")
+    assert not any(KEY.encode() in each for each in proxy.requests)
+    wire.close()
+
+
+@pytest.mark.parametrize("url", ["socks5://127.0.0.1:9", "gopher://127.0.0.1:9", "http://[::1"])
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, url: str, kind: str) -> None:
+    """A proxy address nothing can be done with is a matter of configuration, and says where to look."""
+    monkeypatch.setenv("ALL_PROXY", url)
+    async with Guard("https://gateway.example", KEY, "agent-1", timeout=0.05) as guard:
+        with pytest.raises(ConfigurationError, match="ALL_PROXY"):
+            guard.check("a.b") if kind == "sync" else await guard.acheck("a.b")
+
+
+@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@pytest.mark.parametrize("proxies", [True, False])
+def test_certificates_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str, proxies: bool
+) -> None:
+    """SSL_CERT_FILE is read with and without proxies: a missing one is an error, a good one is none."""
+    monkeypatch.setenv("SSL_CERT_FILE", certifi.where())
+    Wire(library, None, time.monotonic, proxies=proxies)._library.client().close()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
+    with pytest.raises(ConfigurationError, match="SSL_CERT_FILE"):
+        Wire(library, None, time.monotonic, proxies=proxies)._library.client()
