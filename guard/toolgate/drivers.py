@@ -68,8 +68,10 @@ def drive(flow: Flow, performer: Performer, answer: Outcome | None = None) -> No
 
 
 async def adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None = None) -> None:
-    """As `drive`."""
+    """As `drive`; of a coroutine that is being closed the record waits for the next one to be sent."""
     reply: Any = answer
+    # Closing a coroutine throws GeneratorExit into it, and after that it may await nothing.
+    closing = isinstance(answer, Raised) and isinstance(answer.error, GeneratorExit)
     while True:
         try:
             step = flow.send(reply)
@@ -83,7 +85,10 @@ async def adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None =
             case Recapture():
                 reply = performer.recapture()
             case Record():
-                await performer.record(step)
+                if closing:
+                    performer.keep(step)
+                else:
+                    await performer.record(step)
                 reply = None
             case Run():
                 return

@@ -58,7 +58,9 @@ class Call:
     def record(self, status: LogStatus, facts: dict[str, Json]) -> Record:
         """The log entry of this call with the given status and facts."""
         context = with_facts(self.captured.context, facts)
-        return Record(self.action, self.who, status, context, self.approval_id, self.decision_id)
+        told = facts.get("reason") if status in ("denied", "pending") else None
+        reason = told if isinstance(told, str) else None
+        return Record(self.action, self.who, status, context, self.approval_id, self.decision_id, reason)
 
 
 def guarded_call(call: Call) -> Flow:

@@ -166,6 +166,10 @@ class AsyncPerformer(_Hands):
         """Record what happened; never fails."""
         await self._recorder.arecord(_entry(step))
 
+    def keep(self, step: Record) -> None:
+        """Have what happened recorded later, without awaiting anything now."""
+        self._recorder.keep(_entry(step))
+
 
 def tell_decision(check: Check, decision: Decision) -> Decision:
     """Write the decision to the standard logging and hand it on."""
@@ -194,8 +198,14 @@ def _tell_approval(step: AwaitApproval, approval: Approval) -> Approval:
 
 
 def _entry(step: Record) -> Entry:
-    reason = step.context.get("reason") if step.status in ("denied", "pending") else None
-    tell("record", step.action, step.who.agent_id, step.status, reason=reason, approval_id=step.approval_id)
+    tell(
+        "record",
+        step.action,
+        step.who.agent_id,
+        step.status,
+        reason=step.reason,
+        approval_id=step.approval_id,
+    )
     return new_entry(
         action=step.action,
         agent_id=step.who.agent_id,

@@ -27,7 +27,7 @@ class Runtime:
     def __init__(self, settings: Settings, transport: object | None) -> None:
         self.settings = settings
         self.hider = Hider(settings.api_key)
-        self.recorder = Recorder(self.client, self.async_client)
+        self.recorder = Recorder(self.client, self.async_client, timeout=settings.timeout)
         self._transport = transport
         self._closed = False
         self._client: GatewayClient | None = None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -19,6 +21,12 @@ DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
 # Showing four characters of something shorter would show too much of it.
 _SHORTEST_MASKED: Final = 16
+_SHORTEST_TIMEOUT: Final = 0.01
+_LONGEST_TIMEOUT: Final = 86_400
+_LONGEST_URL: Final = 2_000
+# RFC 1035, 2.3.4; underscores are no part of a host name, but stand in names of containers.
+_LONGEST_HOST: Final = 253
+_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,10 @@ def _url(url: object, *, allow_insecure: bool) -> str:
         raise ConfigurationError(
             "url contains white space or characters no address has; set TOOLGATE_URL again"
         )
+    if len(url) > _LONGEST_URL:
+        raise ConfigurationError(
+            f"url has {len(url):,} characters, more than {_LONGEST_URL:,}; set TOOLGATE_URL again"
+        )
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -128,6 +140,10 @@ def _url(url: object, *, allow_insecure: bool) -> str:
         raise ConfigurationError(
             f"url of {host!r} has a query or fragment; leave off everything from '?' or '#'"
         )
+    if not _is_host(host):
+        raise ConfigurationError(
+            f"url names the host {host!r}, which cannot exist; use a form like 'https://gateway.example.com'"
+        )
     _refuse_plain_text(parts, host, allow_insecure=allow_insecure)
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
@@ -139,6 +155,17 @@ def _refuse_plain_text(parts: SplitResult, host: str, *, allow_insecure: bool) -
         f"url of {host!r} is plain http, so the API key would travel readable; "
         "use https, or pass Guard(allow_insecure=True) inside a network you trust"
     )
+
+
+def _is_host(host: str) -> bool:
+    if ":" in host:
+        try:
+            ip_address(host)
+        except ValueError:
+            return False
+        return True
+    name = host.removesuffix(".")
+    return len(name) <= _LONGEST_HOST and all(_LABEL.fullmatch(label) for label in name.split("."))
 
 
 def _is_loopback(host: str) -> bool:
@@ -156,9 +183,10 @@ def _timeout(value: float | None) -> float:
         seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # refused below
     except (TypeError, ValueError):
         seconds = math.nan
-    if not (0 < seconds < math.inf):
+    if not _SHORTEST_TIMEOUT <= seconds <= _LONGEST_TIMEOUT:
         raise ConfigurationError(
-            f"timeout is {text!r}; pass Guard(timeout=…) or set TOOLGATE_TIMEOUT to seconds above 0, like 5"
+            f"timeout is {text!r}; pass Guard(timeout=…) or set TOOLGATE_TIMEOUT to seconds "
+            f"from {_SHORTEST_TIMEOUT} to {_LONGEST_TIMEOUT}, like 5"
         )
     return seconds
 
@@ -167,4 +195,8 @@ def _http_library() -> str:
     name = os.environ.get("TOOLGATE_HTTP") or "httpx"
     if name not in _HTTP_LIBRARIES:
         raise ConfigurationError(f"TOOLGATE_HTTP is {name!r}; use one of {', '.join(_HTTP_LIBRARIES)}")
+    if find_spec(name) is None:
+        raise ConfigurationError(
+            f"TOOLGATE_HTTP is {name!r}, which is not installed; pip install {name}, or unset TOOLGATE_HTTP"
+        )
     return name

@@ -60,7 +60,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Record what happened; answered with nothing, and never fails."""
+    """Record what happened; answered with nothing, and never fails.
+
+    Attributes:
+        reason: Why the call was refused or held, in the gateway's or a person's words. Not read from the
+            context, where the same name may be an argument.
+    """
 
     action: str
     who: Identity
@@ -68,6 +73,7 @@ class Record:
     context: dict[str, Json]
     approval_id: str | None = None
     decision_id: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

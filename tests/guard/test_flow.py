@@ -88,7 +88,7 @@ def test_blocked() -> None:
     flow = start()
     next(flow)
     assert flow.send(BLOCKED) == Record(
-        "a.b", WHO, "denied", {"n": 1, "reason": "no permission"}, None, "d-2"
+        "a.b", WHO, "denied", {"n": 1, "reason": "no permission"}, None, "d-2", "no permission"
     )
     with pytest.raises(ActionDenied) as raised:
         flow.send(None)
@@ -104,7 +104,7 @@ def test_held_raises() -> None:
     """A held call is recorded as pending with its approval and raises ApprovalPending."""
     flow = start()
     next(flow)
-    assert flow.send(HELD) == Record("a.b", WHO, "pending", {"n": 1, "reason": "ask"}, "appr-1", "d-3")
+    assert flow.send(HELD) == Record("a.b", WHO, "pending", {"n": 1, "reason": "ask"}, "appr-1", "d-3", "ask")
     with pytest.raises(ApprovalPending) as raised:
         flow.send(None)
     assert raised.value.approval_id == "appr-1"
@@ -203,3 +203,19 @@ def test_held_again() -> None:
     again = Decision(allowed=False, requires_approval=True, reason="ask", approval_id="appr-2")
     assert isinstance(flow.send(again), Record)
     assert flow.send(None) == AwaitApproval("a.b", WHO, "appr-2")
+
+
+def test_an_argument_called_reason() -> None:
+    """The reason of an entry is the gateway's, beside an argument of that name and a fact of the tool's."""
+    flow = start(context={"reason": "the caller's own"})
+    next(flow)
+    record = flow.send(BLOCKED)
+    assert isinstance(record, Record)
+    assert record.reason == "no permission"
+    assert record.context == {"reason": "the caller's own", "reason_": "no permission"}
+    flow = start()
+    next(flow)
+    flow.send(ALLOWED)
+    record = flow.send(Returned(1.0, {"reason": "the tool's own"}))
+    assert isinstance(record, Record)
+    assert record.reason is None

@@ -61,6 +61,17 @@ def test_plain_http(url: str, secure: bool) -> None:
         "http://127.0.0.1\\@evil.example",
         "https://gateway.example /",
         "https://[::1",
+        "https://[::g]",
+        "https://a..b",
+        "https://.gateway.example",
+        "https://-gateway.example",
+        "https://gateway.example..",
+        "https://gate*way.example",
+        "https://xn--zzzzzzzz--.x",
+        "https://" + "a" * 64 + ".example",
+        "https://" + "a" * 300,
+        "https://" + "a." * 127 + "example",
+        "https://gateway.example/" + "a" * 70_000,
     ],
 )
 def test_bad_url(url: str) -> None:
@@ -79,9 +90,11 @@ def test_missing(name: str, variable: str, value: str | None) -> None:
         load_settings(given["url"], given["api_key"])
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), True, "5 s"])
+@pytest.mark.parametrize(
+    "timeout", [0, -1, float("nan"), float("inf"), True, "5 s", 0.0000001, 0.009, 86_401, 1e10]
+)
 def test_bad_timeout(timeout: float) -> None:
-    """A deadline must be a finite number of seconds above 0."""
+    """A deadline must be a number of seconds between a hundredth and a day."""
     with pytest.raises(ConfigurationError, match="TOOLGATE_TIMEOUT"):
         load_settings("https://gateway.example", KEY, timeout=timeout)
 
@@ -114,3 +127,25 @@ def test_key_is_never_shown(key: str) -> None:
     shown = repr(Guard("https://gateway.example", key)) + repr(load_settings("https://gateway.example", key))
     assert key not in shown
     assert key[3:-4] not in shown or len(key) < 8
+
+
+@pytest.mark.parametrize("timeout", [0.01, 86_400])
+def test_shortest_and_longest_timeout(timeout: float) -> None:
+    """The bounds themselves are deadlines."""
+    assert load_settings("https://gateway.example", KEY, timeout=timeout).timeout == timeout
+
+
+@pytest.mark.parametrize(
+    "host", ["a", "a_b", "xn--bcher-kva.example", "gateway.example.", "10.0.0.1", "[::1]"]
+)
+def test_hosts(host: str) -> None:
+    """Names, addresses and names of containers are hosts."""
+    assert load_settings(f"https://{host}", KEY).url == f"https://{host}"
+
+
+def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is chosen and missing is reported with the command that installs it."""
+    monkeypatch.setenv("TOOLGATE_HTTP", "httpx2")
+    monkeypatch.setattr("toolgate.settings.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match="pip install httpx2"):
+        load_settings("https://gateway.example", KEY)

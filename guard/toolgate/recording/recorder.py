@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from toolgate.events import logger
 from toolgate.recording.backlog import Backlog
 from toolgate.recording.entries import Entry
+from toolgate.settings import DEFAULT_TIMEOUT
 
 __all__ = ["AsyncSender", "Recorder", "Sender"]
 
@@ -43,6 +44,7 @@ class Recorder:
         async_sender: Gives the asynchronous client when first needed.
         backlog: Where entries wait.
         clock: Monotonic seconds.
+        timeout: Seconds one call may spend on recording, with all it takes along.
     """
 
     def __init__(
@@ -51,21 +53,29 @@ class Recorder:
         async_sender: Callable[[], AsyncSender],
         backlog: Backlog | None = None,
         clock: Callable[[], float] = time.monotonic,
+        timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
         self._sender = sender
         self._async_sender = async_sender
         self._backlog = Backlog() if backlog is None else backlog
         self._clock = clock
+        self._timeout = timeout
+
+    def keep(self, entry: Entry) -> None:
+        """Have `entry` sent with the next one, or by `flush`."""
+        self._backlog.add(entry)
 
     def record(self, entry: Entry) -> None:
         """Record `entry`: some that wait first, then this one; what is not taken stays."""
         self._backlog.add(entry)
-        self._deliver(self._backlog.waiting(last=entry, catch_up=_CATCH_UP), None)
+        self._deliver(self._backlog.waiting(last=entry, catch_up=_CATCH_UP), self._clock() + self._timeout)
 
     async def arecord(self, entry: Entry) -> None:
         """As `record`; an entry stays waiting when the task is cancelled."""
         self._backlog.add(entry)
-        await self._adeliver(self._backlog.waiting(last=entry, catch_up=_CATCH_UP), None)
+        await self._adeliver(
+            self._backlog.waiting(last=entry, catch_up=_CATCH_UP), self._clock() + self._timeout
+        )
 
     def flush(self, timeout: float) -> bool:
         """Send everything that waits, within `timeout` seconds in all.
@@ -88,9 +98,9 @@ class Recorder:
                 "%d log entries lost: the guard is closed and the gateway took none", len(self._backlog)
             )
 
-    def _deliver(self, entries: Iterable[Entry], ends: float | None) -> None:
+    def _deliver(self, entries: Iterable[Entry], ends: float) -> None:
         for entry in entries:
-            if (seconds := self._left(ends)) is not None and seconds <= 0:
+            if (seconds := ends - self._clock()) <= 0:
                 return
             self._backlog.begin(entry)
             try:
@@ -102,9 +112,9 @@ class Recorder:
             finally:
                 self._backlog.end(entry)
 
-    async def _adeliver(self, entries: Iterable[Entry], ends: float | None) -> None:
+    async def _adeliver(self, entries: Iterable[Entry], ends: float) -> None:
         for entry in entries:
-            if (seconds := self._left(ends)) is not None and seconds <= 0:
+            if (seconds := ends - self._clock()) <= 0:
                 return
             self._backlog.begin(entry)
             try:
@@ -115,6 +125,3 @@ class Recorder:
                     return
             finally:
                 self._backlog.end(entry)
-
-    def _left(self, ends: float | None) -> float | None:
-        return None if ends is None else ends - self._clock()

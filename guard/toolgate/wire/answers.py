@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 __all__ = ["ApprovalAnswer", "CheckAnswer", "LogAnswer"]
 
 _STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+def _unicode(text: str) -> str:
+    # JSON can spell half a character. Nothing that contains one can be sent on, not even in a log entry.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the text is no Unicode") from None
+    return text
+
+
+_Text: TypeAlias = Annotated[str, AfterValidator(_unicode)]
 
 
 class CheckAnswer(BaseModel):
@@ -18,8 +30,8 @@ class CheckAnswer(BaseModel):
 
     allowed: bool
     requires_approval: bool
-    reason: str | None
-    approval_id: str | None
+    reason: _Text | None
+    approval_id: _Text | None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -43,7 +55,7 @@ class ApprovalAnswer(BaseModel):
 
     id: str
     status: Literal["pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed"]
-    note: str | None = None
+    note: _Text | None = None
 
 
 class LogAnswer(BaseModel):

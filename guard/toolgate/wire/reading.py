@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
@@ -11,7 +12,7 @@ from toolgate.capture.jsontext import loads
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
 from toolgate.settings import Settings, masked
 from toolgate.wire.exchange import Answer
-from toolgate.wire.retries import Transient
+from toolgate.wire.retries import Transient, retry_after
 
 __all__ = ["Reader"]
 
@@ -43,7 +44,7 @@ class Reader:
         if kind != "application/json":
             raise self._not_the_gateway(answer, f"the content is {kind or 'of no type'!r} and not JSON")
         try:
-            return model.model_validate(loads(answer.body))
+            return model.model_validate(_json(answer.body))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -54,9 +55,9 @@ class Reader:
     def _failure(self, answer: Answer) -> Exception:
         status, detail = answer.status, self._detail(answer)
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            return Transient(self._unavailable(status, detail), _seconds(answer.headers.get("retry-after")))
+            return Transient(self._unavailable(status, detail), _pause(answer))
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Transient(self._unavailable(status, detail), _seconds(answer.headers.get("retry-after")))
+            return Transient(self._unavailable(status, detail), _pause(answer))
         if status == HTTPStatus.UNAUTHORIZED:
             return ConfigurationError(
                 f"the gateway at {self._settings.url!r} refuses the API key {masked(self._settings.api_key)!r}: "
@@ -80,7 +81,7 @@ class Reader:
 
     def _detail(self, answer: Answer) -> str:
         try:
-            body: Any = loads(answer.body)
+            body: Any = _json(answer.body)
         except (ValueError, RecursionError):
             return ""
         detail = body.get("detail", "") if isinstance(body, dict) else ""
@@ -92,5 +93,14 @@ class Reader:
         return text.replace(self._settings.api_key, masked(self._settings.api_key))[:_MAX_DETAIL]
 
 
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdigit() else None
+def _json(body: bytes) -> Any:
+    # JSON between systems is UTF-8 (RFC 8259, 8.1). Left to itself the library guesses, also UTF-16 and
+    # UTF-32, in which every ASCII character has a zero byte.
+    body.decode()
+    if b"\0" in body:
+        raise ValueError("the text is no JSON in UTF-8")
+    return loads(body)
+
+
+def _pause(answer: Answer) -> float | None:
+    return retry_after(answer.headers.get("retry-after"), datetime.now(UTC))

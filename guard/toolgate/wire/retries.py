@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from tenacity import RetryCallState, retry_if_exception_type
 
 from toolgate.errors import GuardError
 
-__all__ = ["Deadline", "Transient", "policy"]
+__all__ = ["Deadline", "Transient", "policy", "retry_after"]
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
@@ -51,6 +53,24 @@ class Deadline:
         return self._clock() + seconds >= self._ends
 
 
+def retry_after(text: str | None, now: datetime) -> float | None:
+    """Seconds the header `Retry-After` asks to wait: a whole number, or a date (RFC 9110, 10.2.3).
+
+    Returns:
+        None if it asks for nothing, or in no form the standard knows; 0 for a date that has passed.
+    """
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    # A date without a zone that means anything is read as UTC, which HTTP's dates are in.
+    return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - now).total_seconds())
+
+
 def policy(deadline: Deadline) -> dict[str, Any]:
     """Arguments for tenacity's `Retrying` and `AsyncRetrying`, beside `sleep`."""
 
@@ -63,8 +83,9 @@ def policy(deadline: Deadline) -> dict[str, Any]:
 
 def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    if isinstance(error, Transient) and error.retry_after is not None:
-        return error.retry_after
+    asked = error.retry_after or 0.0 if isinstance(error, Transient) else 0.0
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (state.attempt_number - 1))
     # Spread, so that callers who failed together do not come back together.
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
+    pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
+    # Never less than that: a gateway that asks for no pause at all is not to be hammered.
+    return max(asked, pause)

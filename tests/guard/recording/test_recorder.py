@@ -186,3 +186,31 @@ async def test_interrupted_while_recording(act: Act, sender: Sender) -> None:
     sender.error = None
     assert await act("flush", 1)
     assert sender.taken == ["one"]
+
+
+async def test_kept_without_sending(sender: Sender) -> None:
+    """An entry can be kept where nothing may be awaited; the next one takes it along."""
+    recorder = Recorder(lambda: sender, lambda: AsyncSender(sender))
+    recorder.keep(entry("one"))
+    assert sender.taken == []
+    await recorder.arecord(entry("two"))
+    assert sender.taken == ["one", "two"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_one_deadline_for_all_a_call_takes_along(sender: Sender, kind: str) -> None:
+    """Old entries come first, all of them with the new one get the time of one request, and the rest stays."""
+    now = iter(range(100))
+    backlog = Backlog()
+    for number in range(8):
+        backlog.add(entry(str(number)))
+    recorder = Recorder(
+        lambda: sender, lambda: AsyncSender(sender), backlog, clock=lambda: float(next(now)), timeout=4.5
+    )
+    if kind == "sync":
+        recorder.record(entry("new"))
+    else:
+        await recorder.arecord(entry("new"))
+    assert sender.taken == ["0", "1", "2", "3"]
+    assert sender.seconds == [3.5, 2.5, 1.5, 0.5]
+    assert [each.body["action"] for each in backlog.waiting()] == ["4", "5", "6", "7", "new"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -12,6 +14,8 @@ from toolgate.recording.entries import new_entry
 from toolgate.settings import Settings
 from toolgate.steps import Approval, Check
 from toolgate.wire.client import AsyncGatewayClient, GatewayClient
+from toolgate.wire.exchange import Request
+from toolgate.wire.retries import retry_after
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent-1", "run-1"), {"amount": 5})
@@ -81,7 +85,8 @@ class Scripted:
         if isinstance(answer, Exception):
             raise answer
         # A fresh object each time: a response is read once.
-        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+        stream = answer.stream if "Content-Encoding" in answer.headers else httpx.ByteStream(answer.content)
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=stream)
 
 
 @pytest.fixture
@@ -161,12 +166,43 @@ async def test_retry_after_beyond_the_deadline(client: Both, scripted: Scripted,
     assert time.pauses == []
 
 
+@pytest.mark.parametrize(
+    "header", ["0", "-5", "1.5", "soon", "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 99 Oct 2099 07:28:00 GMT"]
+)
+async def test_retry_after_without_a_pause(client: Both, scripted: Scripted, time: Time, header: str) -> None:
+    """A gateway that asks for no pause, or for none that means anything, is not hammered."""
+    scripted.answers = [httpx.Response(429, headers={"Retry-After": header})]
+    with pytest.raises(GatewayUnavailable):
+        await client.call("check", CHECK)
+    assert len(scripted.requests) < 12
+    assert all(pause >= 0.05 for pause in time.pauses)
+
+
+def test_retry_after_as_a_date() -> None:
+    """A date is the seconds until then, with or without the name of the zone."""
+    now = datetime(2026, 10, 21, 7, 28, tzinfo=UTC)
+    assert retry_after("Wed, 21 Oct 2026 07:28:03 GMT", now) == 3.0
+    assert retry_after("Wed, 21 Oct 2026 07:28:03 -0000", now) == 3.0
+    assert retry_after("Wed, 21 Oct 2026 07:27:00 GMT", now) == 0.0
+
+
 def answer(**changes: Any) -> httpx.Response:
-    return httpx.Response(200, json={**ALLOWED, **changes})
+    return raw(json.dumps({**ALLOWED, **changes}))
 
 
 def raw(text: str, kind: str = "application/json") -> httpx.Response:
     return httpx.Response(200, text=text, headers={"Content-Type": kind})
+
+
+def coded(encoding: str, **changes: Any) -> httpx.Response:
+    text = json.dumps({**ALLOWED, **changes}, ensure_ascii=False)
+    return httpx.Response(200, content=text.encode(encoding), headers={"Content-Type": "application/json"})
+
+
+def packed(content: bytes) -> httpx.Response:
+    """An answer whose content is not what its header says; a real one is unpacked when it is read."""
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    return httpx.Response(200, headers=headers, stream=httpx.ByteStream(content))
 
 
 VIOLATIONS = {
@@ -189,6 +225,15 @@ VIOLATIONS = {
     "html": raw("<html>login</html>", "text/html"),
     "json called html": raw(answer().text, "text/html"),
     "no json": raw("allowed"),
+    "utf-16": coded("utf-16"),
+    "utf-16 without a mark": coded("utf-16-le"),
+    "utf-32": coded("utf-32"),
+    "no utf-8": coded("latin-1", allowed=False, reason="\xe9"),
+    "half a character as approval": answer(
+        allowed=False, requires_approval=True, reason="r", approval_id="\ud800"
+    ),
+    "half a character as reason": answer(allowed=False, reason="\ud800"),
+    "said to be packed": packed(answer().content),
     "endless nesting": raw("[" * 100_000),
     "empty": raw(""),
     "no content": httpx.Response(204),
@@ -271,3 +316,10 @@ async def test_unknown_approval_status(client: Both, scripted: Scripted, status:
     scripted.answers = [httpx.Response(200, json={"id": "x", "status": status})]
     with pytest.raises(GuardError):
         await client.call("approval", "x", 0)
+
+
+def test_a_request_shows_neither_key_nor_arguments() -> None:
+    """What a debugger or a log makes of a request has neither its headers nor its body."""
+    shown = repr(Request("POST", "https://gateway.example", {"X-API-Key": KEY}, b"hunter22"))
+    assert KEY not in shown
+    assert "hunter22" not in shown
