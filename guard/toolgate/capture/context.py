@@ -8,16 +8,17 @@ from typing import Any, Final
 
 from toolgate.capture.binding import Binder
 from toolgate.capture.fitting import fit
+from toolgate.capture.forms import forms
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsonsafe import JsonSafe
 from toolgate.capture.jsontext import Json
 from toolgate.capture.redaction import NameRule
+from toolgate.capture.state import extra
 from toolgate.errors import ConfigurationError
 
 __all__ = ["Captured", "Rules", "capture"]
 
 _AMOUNT: Final = "amount"
-_SHORTEST_HIDDEN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Captured:
 
     Attributes:
         context: JSON-safe, within the gateway's size.
-        hidden: Strings the context hides, to be kept out of error messages as well.
+        hidden: The forms of what the context hides, to be kept out of error messages as well.
     """
 
     context: dict[str, Json]
@@ -111,17 +112,18 @@ def capture(arguments: Mapping[str, Any], rules: Rules, hider: Hider) -> Capture
     for name, value in arguments.items():
         if rules.leaves_out(name):
             # Only strings: the rest is often a session or a client, whose repr may cost much.
-            safe.hidden.extend([value] if isinstance(value, str) else [])
+            safe.hidden.extend(forms(value) if type(value) is str else ())
         elif value is not None and rules.hides(name):
             context[safe.name(name)] = safe.hide(value)
         elif name in rules.visible:
             context[name] = safe.show(value)
+            more = {} if type(value).__module__ == "builtins" else extra(value)
+            context.update({f"${name}": safe.digest(more)} if more else {})
         else:
             context[safe.name(name)] = safe.convert(value)
     if rules.amount is not None and rules.amount in context:
         context[_AMOUNT] = context[rules.amount]
-    hidden = {text for text in safe.hidden if len(text) >= _SHORTEST_HIDDEN}
-    return Captured(fit(context, hider), tuple(sorted(hidden)))
+    return Captured(fit(context, hider), tuple(sorted(set(safe.hidden))))
 
 
 def _names(option: str, names: Iterable[str]) -> frozenset[str]:

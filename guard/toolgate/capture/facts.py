@@ -14,6 +14,7 @@ __all__ = ["clip", "describe_error", "with_facts"]
 
 _MAX_MESSAGE: Final = 1000
 _MAX_BYTES: Final = 3000
+_MAX_TYPE: Final = 200
 _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -32,9 +33,9 @@ def describe_error(error: BaseException, hidden: Iterable[str]) -> dict[str, Jso
     """An exception's type and message, at most 1,000 characters of it, without hidden values."""
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 - other people's __str__ may do anything
+    except BaseException:  # noqa: BLE001 - other people's __str__ may do anything; the tool's own error goes on
         message = "<the message cannot be read>"
-    return {"type": type(error).__name__, "message": clip(scrub(message, hidden))}
+    return {"type": clip(type(error).__name__[:_MAX_TYPE]), "message": clip(scrub(message, hidden))}
 
 
 def clip(text: str) -> str:

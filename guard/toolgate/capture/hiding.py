@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from typing import Final
 
 from toolgate.capture.jsontext import Json, dumps
@@ -39,6 +40,14 @@ class Hider:
         if isinstance(value, str):
             return self.text(value)
         return self._digest(b"json", dumps(value, canonical=True).encode("utf-8", "surrogatepass"))
+
+    def node(self, digest: bytes, size: int) -> dict[str, Json]:
+        """The digest of what a `TreeDigest` made of a value."""
+        return {"$digest": self._digest(b"tree", digest)["$digest"], "bytes": size}
+
+    def once(self) -> str:
+        """A digest that never comes again: nothing approved with it can be let through."""
+        return f"once:{secrets.token_hex(32)}"
 
     def label(self, value: str) -> str:
         """The digest of a string in the form of a string."""

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from numbers import Integral, Real
 from pathlib import PurePath
+from types import ModuleType
 from typing import Any, Final
 from uuid import UUID
 
+from toolgate.capture.forms import ANYTHING, forms, forms_of_bytes, forms_within, told
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json, dumps
+from toolgate.capture.plain import binary, is_number, measure, moment, number
 from toolgate.capture.redaction import NameRule, looks_secret
+from toolgate.capture.state import extra, qualified, state
+from toolgate.capture.tree import TreeDigest
 
 __all__ = ["JsonSafe"]
 
 # The gateway allows 32 levels (decisions §2); a log entry adds some around the arguments.
 _MAX_DEPTH: Final = 28
-# A list of lists of the same list … is small in memory and endless on paper.
-_MAX_REPEATS: Final = 100_000
+# Each takes two bytes or more: a context with more of them would not fit anyway.
+_MOST_MEMBERS: Final = 30_720
 _MAX_TEXT: Final = 8 * 1024
 _MAX_NAME: Final = 255
 _MAX_DIGITS: Final = 400
 _TOO_LONG: Final = 10**_MAX_DIGITS
 _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
-_ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+")
+
+
+class _TooMuchError(Exception):
+    """The argument is too large to be shown."""
 
 
 class JsonSafe:
@@ -42,69 +48,119 @@ class JsonSafe:
         names: Says which names are hidden; None shows everything (to digest a hidden value whole).
 
     Attributes:
-        hidden: Strings that were hidden, to keep them out of error messages.
+        hidden: The forms of what was hidden, to keep them out of error messages.
     """
 
     def __init__(self, hider: Hider, names: NameRule | None) -> None:
         self._hider = hider
         self._names = names
         self._open: list[int] = []
-        self._seen: set[int] = set()
-        self._repeats = 0
+        self._left = _MOST_MEMBERS
+        self._tree: TreeDigest | None = None
         self.hidden: list[str] = []
 
     def convert(self, value: object) -> Json:
-        """`value` as JSON; what cannot be shown becomes a digest or names its class."""
+        """One argument as JSON; what cannot be shown becomes a digest."""
+        self._left = _MOST_MEMBERS
         try:
             return self._convert(value)
-        except Exception:  # noqa: BLE001 - properties and methods of other people's classes may do anything
-            return self._opaque(value)
+        except _TooMuchError:
+            return self.digest(value)
+
+    def show(self, value: object) -> Json:
+        """`value` as JSON without looking for secrets in its form: an amount is never taken for a card."""
+        kind = type(value)
+        if issubclass(kind, str):
+            return self._sendable(str.__str__(value))
+        if is_number(kind) and kind is not bool:
+            return JsonSafe(self._hider, None).amount(value)
+        return self.convert(value)
+
+    def amount(self, value: object) -> Json:
+        """A number as JSON, whatever else its class says about it."""
+        try:
+            return self._number(value)
+        except Exception:  # noqa: BLE001 - other people's numbers may do anything
+            return self._once(value)
 
     def hide(self, value: object) -> dict[str, Json]:
-        """The digest of `value`, whose strings are remembered in `hidden`."""
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return self._hider.binary(bytes(value))
+        """The digest of `value`, whose forms are remembered in `hidden`."""
+        kind = type(value)
+        if kind is str:
+            self.hidden.extend(forms(value))  # type: ignore[arg-type]  # the very class is str
+            return self._hider.json(value)  # type: ignore[arg-type]  # likewise
+        if kind in {bytes, bytearray}:
+            data = binary(value)
+            self.hidden.extend(forms_of_bytes(data))
+            return self._hider.binary(data)
         whole = JsonSafe(self._hider, None)
-        safe = value if isinstance(value, str) else whole.convert(value)
-        self.hidden.extend(_strings(safe))
+        safe = whole.convert(value)
+        self.hidden.extend(whole.hidden)
+        self.hidden.extend(forms_within(safe))
         return self._hider.json(safe)
 
     def name(self, name: str) -> str:
         """A name that can be sent and is not mistaken for one of the digests' own."""
+        name = str.__str__(name)
         if len(name) > _MAX_NAME or _UNSENDABLE.search(name):
             return self._hider.label(name)
         if self._names is not None and looks_secret(name):
-            self.hidden.append(name)
+            self.hidden.extend(forms(name))
             return self._hider.label(name)
         # A mapping that looks like a digest must not pass for one.
         return f"${name}" if name.startswith("$") else name
 
+    def digest(self, value: object) -> dict[str, Json]:
+        """The digest of a value that is too large, too deep or too odd to be shown."""
+        try:
+            if self._tree is None:
+                self._tree = TreeDigest(None if self._names is None else self._names.hides)
+            node = self._hider.node(*self._tree.of(value))
+        except Exception:  # noqa: BLE001 - too little stack or memory is left
+            return self._once(value)
+        if self._names is None or self._tree.secret:
+            # What is hidden in there has not been looked at.
+            self.hidden.append(ANYTHING)
+        return {"$object": _label(value), **node}
+
     def _convert(self, value: object) -> Json:
+        kind = type(value)
+        if kind is str:
+            return self._text(value)  # type: ignore[arg-type]  # the very class is str
         if value is None or value is True or value is False:
             return value
-        if isinstance(value, Enum):
-            return self.convert(value.value)
-        if isinstance(value, str):
-            return self._text(str.__str__(value))
-        if isinstance(value, (Integral, Decimal, Real)):
-            return self._number(value)
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return self._hider.binary(bytes(value))
-        if isinstance(value, (dt.datetime, dt.date, dt.time)):
-            return value.isoformat()
-        if isinstance(value, (UUID, PurePath, dt.timedelta)):
-            return self._text(str(value))
-        if isinstance(value, type):
-            return {"$object": _qualified(value)}
-        return self._container(value)
+        try:
+            if kind is int or kind is float:
+                return self._number(value)
+            return self._other(value, kind)
+        except _TooMuchError:
+            raise
+        except Exception:  # noqa: BLE001 - properties and methods of other people's classes may do anything
+            return self._once(value)
 
-    def show(self, value: object) -> Json:
-        """`value` as JSON without looking for secrets in its form: an amount is never taken for a card."""
-        if isinstance(value, str):
-            return self._sendable(str.__str__(value))
-        if isinstance(value, (Integral, Decimal, Real)):
-            return JsonSafe(self._hider, None).convert(value)
-        return self.convert(value)
+    def _other(self, value: Any, kind: type) -> Json:
+        # By type(), never isinstance: an object may lie about its class.
+        if kind in {dict, list, tuple, set, frozenset}:
+            return self._container(value, kind)
+        if self._names is None and kind.__module__ != "builtins":
+            self.hidden.extend(told(value))
+        if issubclass(kind, Enum):
+            return self._convert(value._value_)
+        if issubclass(kind, str):
+            return self._with_extra(value, self._text(str.__str__(value)))
+        if is_number(kind):
+            return self._with_extra(value, self._number(value))
+        if issubclass(kind, (bytes, bytearray, memoryview)):
+            data = binary(value)
+            self.hidden.extend(forms_of_bytes(data) if self._names is None else ())
+            return self._with_extra(value, self._hider.binary(data))
+        if issubclass(kind, (dt.datetime, dt.date, dt.time)):
+            return self._with_extra(value, moment(value))
+        if issubclass(kind, (UUID, PurePath, dt.timedelta)):
+            return self._text(moment(value))
+        if issubclass(kind, (type, ModuleType)):
+            return {"$object": qualified(value) if issubclass(kind, type) else value.__name__}
+        return self._container(value, kind)
 
     def _text(self, value: str) -> Json:
         if self._names is None:
@@ -117,25 +173,19 @@ class JsonSafe:
             return self._hider.text(value)
         return self._hider.text(value) if _UNSENDABLE.search(value) else value
 
-    def _number(self, value: Any) -> Json:
+    def _number(self, given: Any) -> Json:
+        value = number(given)
         if isinstance(value, Decimal):
             return self._decimal(value)
         if isinstance(value, Fraction):
             return str(value)
-        if isinstance(value, Integral):
-            number = int(value)
-            if abs(number) >= _TOO_LONG:
-                return self._hider.text(hex(number))
-            return self._secret_digits(number)
-        measure = float.__float__(value) if isinstance(value, float) else float(value)
-        if math.isfinite(measure):
-            return measure
-        return "NaN" if math.isnan(measure) else "Infinity" if measure > 0 else "-Infinity"
-
-    def _secret_digits(self, number: int) -> Json:
-        if self._names is not None and number > 10**12 and looks_secret(str(number)):
-            return self.hide(number)
-        return number
+        if isinstance(value, float):
+            return measure(value)
+        if abs(value) >= _TOO_LONG:
+            return self._hider.text(hex(value))
+        if self._names is not None and value > 10**12 and looks_secret(str(value)):
+            return self.hide(value)
+        return value
 
     def _decimal(self, value: Decimal) -> Json:
         if not value.is_finite():
@@ -145,35 +195,43 @@ class JsonSafe:
             return self._hider.text(str(value))
         if abs(value.adjusted()) > _MAX_DIGITS:
             return self._hider.text(str(value))
-        return Decimal(str(value))
+        return value
 
-    def _container(self, value: object) -> Json:
+    def _container(self, value: Any, kind: type) -> Json:
         if id(value) in self._open:
             return {"$cycle": len(self._open) - self._open.index(id(value))}
-        self._repeats += id(value) in self._seen
-        self._seen.add(id(value))
-        if len(self._open) >= _MAX_DEPTH or self._repeats > _MAX_REPEATS:
-            return self._opaque(value)
+        if len(self._open) >= _MAX_DEPTH:
+            return self.digest(value)
         self._open.append(id(value))
         try:
-            if isinstance(value, Mapping):
-                return self._mapping(value)
-            if isinstance(value, (list, tuple)):
-                return [self.convert(item) for item in value]
-            if isinstance(value, (set, frozenset)):
-                return sorted((self.convert(item) for item in value), key=_order)
-            return self._object(value)
+            if issubclass(kind, dict):
+                return self._with_extra(value, self._mapping(dict.items(value), dict.__len__(value)))
+            for built_in in (list, tuple, set, frozenset):
+                if issubclass(kind, built_in):
+                    return self._with_extra(value, self._items(value, built_in))
+            return self._object(value, kind)
         finally:
             self._open.pop()
 
-    def _mapping(self, value: Mapping[Any, Any]) -> dict[str, Json]:
+    def _items(self, value: Any, built_in: Any) -> list[Json]:
+        self._spend(built_in.__len__(value))
+        found = [self._convert(item) for item in built_in.__iter__(value)]
+        return found if built_in in {list, tuple} else sorted(found, key=_order)
+
+    def _spend(self, members: int) -> None:
+        self._left -= members
+        if self._left < 0:
+            raise _TooMuchError
+
+    def _mapping(self, items: Iterable[tuple[Any, Any]], length: int) -> dict[str, Json]:
+        self._spend(length)
         members: dict[str, Json] = {}
         others: list[tuple[str, str, object]] = []
-        for key, item in value.items():
-            if isinstance(key, str):
-                members[self.name(str.__str__(key))] = self._member(key, item)
+        for key, item in items:
+            if type(key) is str:
+                members[self.name(key)] = self._member(key, item)
             else:
-                text = self.convert(key)
+                text = str.__str__(key) if issubclass(type(key), str) else self._convert(key)
                 plain = text if isinstance(text, str) else dumps(text, canonical=True)
                 others.append((plain, type(key).__qualname__, item))
         # 1 and "1" are two keys in Python: neither may replace the other, in whatever order they came.
@@ -187,54 +245,47 @@ class JsonSafe:
     def _member(self, name: str, value: object) -> Json:
         if value is not None and self._names is not None and self._names.hides(name):
             return self.hide(value)
-        return self.convert(value)
+        return self._convert(value)
 
-    def _object(self, value: object) -> Json:
-        if dataclasses.is_dataclass(value):
-            names = [field.name for field in dataclasses.fields(value)]
-            return self._mapping({name: getattr(value, name) for name in names if hasattr(value, name)})
-        fields = _pydantic_fields(value)
-        if fields is not None:
-            return self._mapping(fields)
-        if hasattr(type(value), "get_secret_value"):
-            return self.hide(value.get_secret_value())  # type: ignore[attr-defined]  # pydantic's SecretStr
-        return self._opaque(value)
+    def _object(self, value: Any, kind: type) -> Json:
+        if issubclass(kind, Mapping):
+            items = list(value.items())
+            return self._with_extra(value, self._mapping(items, len(items)))
+        if kind.__module__.startswith("pydantic") and hasattr(kind, "get_secret_value"):
+            return self.hide(value.get_secret_value())
+        if dataclasses.is_dataclass(kind) or _is_model(kind):
+            parts = state(value)
+            return self._once(value) if parts is None else self._mapping(parts.items(), len(parts))
+        if kind.__repr__ is not object.__repr__:
+            return self.digest(value)
+        parts = state(value)
+        if parts is None:
+            return self._once(value)
+        return {"$object": qualified(kind), **self._mapping(sorted(parts.items()), len(parts))}
 
-    def _opaque(self, value: object) -> Json:
-        shown: dict[str, Json] = {"$object": _qualified(type(value))}
-        if type(value).__repr__ is object.__repr__ or self._repeats > _MAX_REPEATS:
+    def _with_extra(self, value: object, shown: Json) -> Json:
+        if type(value).__module__ == "builtins":
             return shown
-        try:
-            text = repr(value)
-        except Exception:  # noqa: BLE001 - other people's __repr__ may do anything
-            return shown
-        # An address differs in every process and would make equal calls unequal.
-        return shown if _ADDRESS.search(text) else {**shown, **self._digest_of(text)}
+        more = extra(value)
+        return {**self.digest(more), "$object": _label(value), "$value": shown} if more else shown
 
-    def _digest_of(self, text: str) -> dict[str, Json]:
-        return {"$digest": self._hider.label(text)}
+    def _once(self, value: object) -> dict[str, Json]:
+        self.hidden.extend([ANYTHING] if self._names is None else ())
+        return {"$object": _label(value), "$digest": self._hider.once()}
 
 
-def _pydantic_fields(value: object) -> dict[str, Any] | None:
-    # Only someone who loaded pydantic can have made a model. The fields are read as they are: model_dump
+def _is_model(kind: type) -> bool:
+    # Only someone who loaded pydantic can have made a model. Its fields are read as they are: model_dump
     # runs the model's own serializers and leaves out excluded fields, which would then bind nothing.
-    pydantic = sys.modules.get("pydantic")
-    model = getattr(pydantic, "BaseModel", None)
-    if model is None or not isinstance(value, model):
-        return None
-    return {**value.__dict__, **(getattr(value, "__pydantic_extra__", None) or {})}
+    model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    return model is not None and issubclass(kind, model)
 
 
-def _qualified(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def _label(value: Any) -> str:
+    named = getattr(type(value), "__name__", "") in {"function", "builtin_function_or_method"}
+    label = qualified(value if named else type(value))
+    return label if not _UNSENDABLE.search(label) else "?"
 
 
 def _order(value: Json) -> str:
     return dumps(value, canonical=True)
-
-
-def _strings(value: Json) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for item in items for text in _strings(item)]

@@ -35,7 +35,7 @@ def size(value: Json) -> int:
     return len(dumps(value).encode("utf-8", "surrogatepass"))
 
 
-def loads(text: bytes) -> Any:
+def loads(text: bytes | str) -> Any:
     """Read JSON strictly: duplicate members, NaN and Infinity are errors.
 
     Raises:

@@ -1,0 +1,156 @@
+"""What an object of any class consists of, read without running its code."""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import dataclasses
+import functools
+import io
+import re
+import types
+from collections import deque
+from collections.abc import Iterable
+from datetime import timezone
+from typing import Any, Final
+
+__all__ = ["extra", "qualified", "state"]
+
+_WORD: Final = object.__basicsize__ // 2
+# Their repr is everything they are, and it is Python's own.
+_TOLD_BY_REPR: Final = (range, slice, complex, timezone, types.GenericAlias, type(...), type(NotImplemented))
+_BUILT_IN: Final = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def qualified(kind: Any) -> str:
+    """The full name of a class, function or method."""
+    name = getattr(kind, "__qualname__", None) or type(kind).__qualname__
+    return f"{getattr(kind, '__module__', None)}.{name}"
+
+
+def state(value: object) -> dict[str, Any] | None:
+    """The parts of `value` by name, or None where not all of it can be read.
+
+    Never consumes an iterator and calls no method that a class of the caller's has defined.
+    """
+    kind: Any = type(value)
+    for known, read in _READERS:
+        if issubclass(kind, known):
+            return {**read(value), **_attributes(value)}
+    if kind in _TOLD_BY_REPR or (kind.__module__, kind.__qualname__) == ("zoneinfo", "ZoneInfo"):
+        return {"repr": repr(value)}
+    if _hides_nothing(kind):
+        return _attributes(value)
+    return _buffer(value)
+
+
+def extra(value: object) -> dict[str, Any]:
+    """The attributes an instance of a built-in class's subclass has beside its built-in value."""
+    found = _attributes(value)
+    for name in ("_numerator", "_denominator"):
+        found.pop(name, None)
+    # Some dictionaries are their own attributes.
+    return {} if _present(value, ("__dict__",)).get("__dict__") is value else found
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    kind: Any = type(value)
+    found: dict[str, Any] = {}
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+        found = _present(value, names)
+    found.update(_present(value, _slots(kind)))
+    attributes = _present(value, ("__dict__",)).get("__dict__")
+    if isinstance(attributes, dict):
+        found.update((name, item) for name, item in dict.items(attributes) if isinstance(name, str))
+    for name in ("__pydantic_extra__", "__pydantic_private__"):
+        if name in found:
+            more = found.pop(name)
+            found.update(more if isinstance(more, dict) else {})
+    found.pop("__pydantic_fields_set__", None)
+    return found
+
+
+def _present(value: object, names: Iterable[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        # Past __getattr__ and __getattribute__, which may do anything.
+        with contextlib.suppress(AttributeError):
+            found[name] = object.__getattribute__(value, name)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _slots(kind: type) -> tuple[str, ...]:
+    names = copyreg._slotnames(kind)  # type: ignore[attr-defined]  # noqa: SLF001 - what pickle itself uses
+    return tuple(sorted(set(names)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _hides_nothing(kind: type) -> bool:
+    # As pickle decides it: an instance that is larger than its attributes holds what only C can see.
+    size = object.__basicsize__ + _WORD * len(_slots(kind))
+    size += _WORD * ((kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0))
+    return kind.__itemsize__ == 0 and kind.__basicsize__ <= size
+
+
+def _buffer(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, _VIEWS):
+        views: Any = value
+        return {"items": list(views)}
+    # Arrays of numbers; what holds objects refuses to be looked at this way.
+    if not _exports_memory(type(value)):
+        return None
+    view = memoryview(value)
+    if "O" in view.format or "P" in view.format:
+        return None
+    return {"format": view.format, "shape": view.shape, "data": view.tobytes()}
+
+
+def _exports_memory(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in {"array", "numpy"} and kind.__name__ in {"array", "ndarray"}
+
+
+def _function(value: Any) -> dict[str, Any]:
+    cells = value.__closure__ or ()
+    return {
+        "function": qualified(value),
+        "code": value.__code__,
+        "defaults": value.__defaults__,
+        "kwdefaults": value.__kwdefaults__,
+        "closure": [cell.cell_contents for cell in cells if cell != types.CellType()],
+    }
+
+
+def _code(value: Any) -> dict[str, Any]:
+    parts = ("co_qualname", "co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_flags")
+    return {part: getattr(value, part) for part in parts}
+
+
+def _partial(value: Any) -> dict[str, Any]:
+    return {"func": value.func, "args": value.args, "keywords": value.keywords}
+
+
+def _method(value: Any) -> dict[str, Any]:
+    return {"method": value.__func__, "of": value.__self__}
+
+
+def _built_in(value: Any) -> dict[str, Any]:
+    owner = getattr(value, "__self__", None)
+    return {"function": qualified(value), "of": None if isinstance(owner, types.ModuleType) else owner}
+
+
+_READERS: Final[tuple[tuple[Any, Any], ...]] = (
+    (types.FunctionType, _function),
+    (types.MethodType, _method),
+    (types.CodeType, _code),
+    (_BUILT_IN, _built_in),
+    (functools.partial, _partial),
+    (deque, lambda value: {"items": list(deque.__iter__(value)), "maxlen": value.maxlen}),
+    (io.BytesIO, lambda value: {"data": io.BytesIO.getvalue(value), "at": io.BytesIO.tell(value)}),
+    (io.StringIO, lambda value: {"data": io.StringIO.getvalue(value), "at": io.StringIO.tell(value)}),
+    (re.Pattern, lambda value: {"pattern": value.pattern, "flags": value.flags}),
+    (OSError, lambda value: {"args": value.args, "files": (value.filename, value.filename2)}),
+    (BaseException, lambda value: {"args": value.args}),
+)
