@@ -74,6 +74,8 @@ class Approval(Table, table=True):
     decided_by: str | None = Field(default=None, sa_type=Id)
     note: str | None = Field(default=None, max_length=1000)
     consumed_at: datetime | None = Field(default=None, sa_type=Timestamp)
+    #: the call that used it up; empty when it named none
+    consumed_call_id: str = Field(default="", max_length=255)
     #: the decision that let the action through
     decision_id: str | None = Field(default=None, sa_type=Id)
     cancelled_at: datetime | None = Field(default=None, sa_type=Timestamp)

@@ -1,28 +1,21 @@
 """HTTP for approvals: people decide at /api/approvals, agents wait at /sdk/approvals (decisions §3)."""
 
-import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 
 from toolgate_service.accounts.caller import AnyCaller, FullCaller
 from toolgate_service.approvals import service
-from toolgate_service.approvals.models import PENDING
 from toolgate_service.approvals.schemas import ApprovalView, DecisionNote, SdkApprovalView
-from toolgate_service.errors import not_found
+from toolgate_service.approvals.waiting import Asking
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.hotpath.admission import admit, given_key
-from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName, Offset, PageSize
+from toolgate_service.web.fields import EnvironmentName, Offset, PageSize, Wait
 from toolgate_service.web.replies import Reply
 
 router = APIRouter(tags=["approvals"], route_class=StrictRoute)
-
-#: seconds between looks at the database while waiting: a decision made by another process is seen that late
-LOOK_AGAIN = 1.0
-MAX_WAIT = 60
 
 Status = Literal["pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed"]
 
@@ -107,36 +100,19 @@ async def _decide(
 
 async def _asking(
     request: Request, gateway: GatewayDep, x_api_key: Annotated[str | None, Header()] = None
-) -> Standing:
+) -> Asking:
     # A dependency, so that the key is judged and the request counted before the parameters are read.
-    found = gateway.reader.standing(key_digest(given_key(x_api_key)), "", "")
-    return admit(request.scope, found, gateway.rates, "reads")
+    digest = key_digest(given_key(x_api_key))
+    standing = admit(request.scope, gateway.reader.standing(digest, "", ""), gateway.rates, "reads")
+    return Asking(gateway, digest, standing)
 
 
 @router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView)
 async def wait_for_approval(
-    approval_id: str,
-    gateway: GatewayDep,
-    standing: Annotated[Standing, Depends(_asking)],
-    wait: Annotated[int, Query(ge=0, le=MAX_WAIT)] = 0,
+    approval_id: str, request: Request, asking: Annotated[Asking, Depends(_asking)], wait: Wait = 0
 ) -> Reply:
     """Return an approval; with `wait`, once it is no longer pending or after that many seconds."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait
-    with gateway.hub.watching(approval_id) as changed:
-        while True:
-            async with gateway.database.reading() as session:
-                approval, _ = await service.find_approval(
-                    session, standing.organization_id, standing.environment, approval_id
-                )
-            if standing.key_agent_id not in {None, approval.agent_id}:
-                raise not_found("Approval")
-            shown = service.sdk_view(approval)
-            left = deadline - loop.time()
-            if shown.status != PENDING or left <= 0 or gateway.hub.closed:
-                return Reply(shown)
-            changed.clear()
-            try:
-                await asyncio.wait_for(changed.wait(), min(left, LOOK_AGAIN))
-            except TimeoutError:
-                continue
+    await asking.look(approval_id)
+    if wait:
+        await asking.wait_for_change(approval_id, wait, request.is_disconnected)
+    return Reply(await asking.look(approval_id))

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from toolgate_service.web.bodies import Body
+from toolgate_service.web.fields import Description
 
 
 class SdkApprovalView(BaseModel):
@@ -40,4 +41,4 @@ class ApprovalView(SdkApprovalView):
 class DecisionNote(Body):
     """The optional body of a decision."""
 
-    note: Annotated[str, Field(max_length=1000)] | None = None
+    note: Description | None = None

@@ -48,18 +48,18 @@ def decide(
     if standing.agent_status != ACTIVE:
         return Blocked("Agent is inactive")
     if standing.permission_id is None:
-        return Blocked(f"Agent has no permission for action {action!r}")
+        return Blocked(f"Agent has no permission for action '{action}'")
     if standing.max_amount is not None:
         excess = _excess(Decimal(standing.max_amount), bool(standing.amount_required), action, context)
         if excess is not None:
             return Blocked(excess)
     if standing.requires_approval:
-        return NeedsApproval(f"Action {action!r} needs human approval")
+        return NeedsApproval(f"Action '{action}' needs human approval")
     return PERMITTED
 
 
 def _excess(maximum: Decimal, required: bool, action: str, context: Mapping[str, object]) -> str | None:  # noqa: FBT001 - private, two calls' worth of facts
-    limit = f"the maximum of {plain_number(maximum)} for action {action!r}"
+    limit = f"the maximum of {plain_number(maximum)} for action '{action}'"
     if "amount" not in context:
         return f"context.amount is required because of {limit}" if required else None
     amount = context["amount"]

@@ -102,12 +102,16 @@ async def _settle_by(
         if state == APPROVED and await requests.approver_still_may(session, approval):
             if question.dry_run:
                 return LetThrough(new_id())
-            decision_id = requests.use_up(session, approval, now)
+            decision_id = requests.use_up(session, approval, question, now)
             await remember(session, standing, attempt, decision_id, now)
             return LetThrough(decision_id)
-    answer = _answer_by_state(settings, question, reason, states, now)
+    answer = _answer_by_state(question, reason, states)
     if answer is not None:
         return answer
+    since = now - timedelta(seconds=settings.denial_memory_seconds)
+    denial = await requests.recent_denial(session, standing, question, since)
+    if denial is not None:
+        return _denied(denial)
     if question.dry_run:
         return Held(reason, None)
     waits = timedelta(seconds=settings.approval_ttl_seconds)
@@ -115,24 +119,18 @@ async def _settle_by(
 
 
 def _answer_by_state(
-    settings: Settings,
-    question: Question,
-    reason: str,
-    states: Sequence[tuple[Approval, str]],
-    now: datetime,
+    question: Question, reason: str, states: Sequence[tuple[Approval, str]]
 ) -> Blocked | Held | None:
     for approval, state in states:
         if state == PENDING:
             return Held(reason, approval.id)
-    for approval, state in states:
-        if state == DENIED and (question.approval_id is not None or _fresh(settings, approval, now)):
-            return Blocked(f"Denied by a person: {approval.note}" if approval.note else "Denied by a person")
-    if question.approval_id is not None:
-        approval, state = states[0]
-        return Blocked(f"Approval {approval.id!r} is {state}; check again without approval_id")
-    return None
+    if question.approval_id is None:
+        return None
+    approval, state = states[0]
+    if state == DENIED:
+        return _denied(approval)
+    return Blocked(f"Approval {approval.id!r} is {state}; check again without approval_id")
 
 
-def _fresh(settings: Settings, approval: Approval, now: datetime) -> bool:
-    memory = timedelta(seconds=settings.denial_memory_seconds)
-    return approval.decided_at is not None and now < approval.decided_at + memory
+def _denied(approval: Approval) -> Blocked:
+    return Blocked(f"Denied by a person: {approval.note}" if approval.note else "Denied by a person")

@@ -7,7 +7,7 @@ from sqlmodel import col, or_, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.models import VIEWER, User
-from toolgate_service.approvals.models import CONSUMED, EXPIRED, PENDING, Approval
+from toolgate_service.approvals.models import CONSUMED, DENIED, EXPIRED, PENDING, Approval
 from toolgate_service.checks.question import Question
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import new_id
@@ -56,7 +56,7 @@ async def already_let_through(session: AsyncSession, standing: Standing, questio
         Approval.agent_id == standing.agent_id,
         Approval.action == question.action,
         Approval.run_id == (question.run_id or ""),
-        Approval.call_id == question.call_id,
+        or_(Approval.call_id == question.call_id, Approval.consumed_call_id == question.call_id),
         Approval.status == CONSUMED,
     )
     return (await session.exec(query)).first() is not None
@@ -70,10 +70,34 @@ async def approver_still_may(session: AsyncSession, approval: Approval) -> bool:
     return (await session.exec(query)).first() is not None
 
 
-def use_up(session: AsyncSession, approval: Approval, now: datetime) -> str:
+async def recent_denial(
+    session: AsyncSession, standing: Standing, question: Question, since: datetime
+) -> Approval | None:
+    """Return the newest denial of the equal check since a moment, whatever call it was asked for."""
+    query = (
+        select(Approval)
+        .where(
+            Approval.organization_id == standing.organization_id,
+            Approval.environment == standing.environment,
+            Approval.agent_id == standing.agent_id,
+            Approval.action == question.action,
+            Approval.digest == question.digest,
+            Approval.permission_id == standing.permission_id,
+            Approval.run_id == (question.run_id or ""),
+            Approval.status == DENIED,
+            col(Approval.decided_at) > since,
+        )
+        .order_by(col(Approval.decided_at).desc())
+        .limit(1)
+    )
+    return (await session.exec(query)).first()
+
+
+def use_up(session: AsyncSession, approval: Approval, question: Question, now: datetime) -> str:
     """Let an approved request through, this once, and return the decision's id."""
     decision_id = new_id()
     approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now, decision_id
+    approval.consumed_call_id = question.call_id or ""
     session.add(approval)
     return decision_id
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolgate_service.errors import ApiError, FieldErrors
@@ -100,6 +101,9 @@ async def _read(scope: Scope, receive: Receive) -> Call:
     try:
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                # What came so far may look complete, and nobody is there for the answer: nothing is decided.
+                raise ClientDisconnect
             parts.append(message.get("body", b""))
             more = message.get("more_body", False)
     except ApiError as error:

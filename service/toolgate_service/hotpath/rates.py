@@ -60,9 +60,11 @@ class RateWindows:
         """Count one request, unless the window is full."""
         now = self._clock()
         window = int(now // WINDOW)
-        if window != self._window:
+        if window > self._window:
             # All windows end at the same moment, so that forgetting the old ones is one assignment.
             self._window, self._counts = window, {}
+        # A clock that was set back does not open the window again.
+        window = self._window
         key = (organization_id, environment, surface)
         used = self._counts.get(key, 0)
         reset = (window + 1) * WINDOW

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from toolgate_service.clock import utcnow, wire
 from toolgate_service.hotpath.standing import STANDING, Standing
+from toolgate_service.ids import new_id
 from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored, entry_answer
 from toolgate_service.plans import PLANS, UNLIMITED
 from toolgate_service.storage.base import PRODUCTION
@@ -18,6 +19,9 @@ from toolgate_service.storage.database import PRAGMAS
 
 #: how long the answer to an idempotency key is remembered (decisions §6)
 REMEMBERED = timedelta(hours=24)
+
+
+APPROVAL_STATE = "SELECT status, expires_at FROM approvals WHERE id = ?"
 
 
 class SqliteReader:
@@ -39,6 +43,13 @@ class SqliteReader:
         values = {"key_digest": key_digest, "agent_id": agent_id, "action": action}
         rows = self._connection.execute(STANDING, values).fetchall()
         return Standing._make(rows[0]) if rows else None
+
+    def approval_state(self, approval_id: str) -> tuple[str, str] | None:
+        """Return an approval's status and the moment it runs out, as kept; None when there is none."""
+        if self._connection is None:
+            raise RuntimeError("the reader is not open")
+        rows = self._connection.execute(APPROVAL_STATE, (approval_id,)).fetchall()
+        return rows[0] if rows else None
 
     def close(self) -> None:
         """Disconnect."""
@@ -109,7 +120,11 @@ class _Batch:
                 return remembered
         used, limit = self._usage(entry), PLANS[entry.plan].max_logs_per_month
         if entry.environment == PRODUCTION and limit != UNLIMITED and used >= limit:
-            return Refused.plan_limit(used, limit, entry.plan)
+            return (
+                Refused.plan_limit(used, limit, entry.plan)
+                if self._exists(entry)
+                else Refused.agent_not_found()
+            )
         stored = Stored.at(self._now)
         values = entry.columns() | {"id": stored.id, "created_at": wire(stored.created_at)}
         if self._connection.execute(_INSERT_ENTRY, values).rowcount == 0:
@@ -125,6 +140,9 @@ class _Batch:
         for (organization_id, environment), entries in self._used.items():
             self._connection.execute(_WRITE_USAGE, (organization_id, environment, self._month, entries))
 
+    def _exists(self, entry: NewEntry) -> bool:
+        return bool(self._connection.execute(_FIND_AGENT, entry.columns()).fetchall())
+
     def _usage(self, entry: NewEntry) -> int:
         key = (entry.organization_id, entry.environment)
         if key not in self._used:
@@ -138,7 +156,20 @@ class _Batch:
         if not rows:
             return None
         answer, fingerprint = rows[0]
-        return Replayed(answer, mismatch=fingerprint != entry.fingerprint)
+        mismatch = fingerprint != entry.fingerprint
+        if mismatch:
+            self._audit_mismatch(entry)
+        return Replayed(answer, mismatch=mismatch)
+
+    def _audit_mismatch(self, entry: NewEntry) -> None:
+        values = (
+            new_id(),
+            entry.organization_id,
+            entry.environment,
+            "log.idempotency_mismatch",
+            entry.key_id,
+        )
+        self._connection.execute(_WRITE_AUDIT, (*values, entry.address_seen, wire(self._now)))
 
     def _remember(self, entry: NewEntry, answer: bytes) -> None:
         until = wire(self._now + REMEMBERED)
@@ -153,6 +184,16 @@ SELECT :id, :organization_id, :environment, :agent_id, :action, :status, :contex
        :created_at, :occurred_at, :decision_id, :approval_id, :call_id, :run_id, :key_id
 FROM agents
 WHERE id = :agent_id AND organization_id = :organization_id AND environment = :environment AND deleted_at IS NULL
+"""
+
+_FIND_AGENT = """
+SELECT 1 FROM agents
+WHERE id = :agent_id AND organization_id = :organization_id AND environment = :environment AND deleted_at IS NULL
+"""
+
+_WRITE_AUDIT = """
+INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 
 _READ_USAGE = """

@@ -130,7 +130,13 @@ def _is_busy(error: DBAPIError) -> bool:
 
 def _engine(path: Path, begin: str, pool_size: int) -> AsyncEngine:
     url = URL.create("sqlite+aiosqlite", database=str(path))
-    engine = create_async_engine(url, pool_size=pool_size, max_overflow=0)
+    engine = create_async_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=0,
+        # A failed statement is logged; what it was to write may be a password's hash or a call's context.
+        hide_parameters=True,
+    )
 
     def prepare(connection: Any, _record: object) -> None:
         # The driver must not open transactions by itself: `begin` below does, with the lock we want.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.datastructures import MutableHeaders
 
 from toolgate_service import exact_json
-from toolgate_service.errors import FieldErrors
+from toolgate_service.errors import ApiError, FieldErrors
 
 
 class Body(BaseModel):
@@ -26,14 +26,14 @@ _UNREADABLE = {"\0": None}
 class StrictRequest(Request):
     """A request whose JSON is read by `exact_json`."""
 
-    #: why the body is no JSON object
-    problem: FieldErrors | None = None
+    #: why the body is no JSON object, or too large
+    problem: ApiError | None = None
 
     async def json(self) -> Any:
         """Return the body's value, or keep the problem for later: FastAPI reads before it knows who asks."""
         try:
             return read_object(await self.body())
-        except FieldErrors as problem:
+        except ApiError as problem:
             self.problem = problem
             return _UNREADABLE
 

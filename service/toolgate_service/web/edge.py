@@ -10,6 +10,7 @@ import sqlite3
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_service.ids import new_id
@@ -72,6 +73,9 @@ class Edge:
 
         try:
             await self._inner(scope, limited(decompressed(scope, limited(receive))), sending)
+        except ClientDisconnect:
+            # The caller hung up in the middle of the request.
+            return
         except Exception as error:
             logger.exception("request %s failed", request_id)
             if not started:

@@ -61,7 +61,11 @@ def _action(text: str) -> str:
 
 
 def _email(text: str) -> str:
-    text = text.strip().lower()
+    text = text.strip()
+    # Before the letters are made small: the Kelvin sign would become a k.
+    if not text.isascii():
+        raise ValueError("is not an e-mail address")
+    text = text.lower()
     if len(text) > MAX_EMAIL or not _EMAIL.fullmatch(text):
         raise ValueError("is not an e-mail address")
     return text
@@ -76,6 +80,13 @@ def _amount(value: object) -> object:
     return number
 
 
+def _digits(value: object) -> object:
+    # pydantic also reads 1_0, +5 and 10.0 as integers.
+    if isinstance(value, str) and not (value.isascii() and value.isdecimal()):
+        raise ValueError("must be a whole number")
+    return value
+
+
 Name = Annotated[str, AfterValidator(_name)]
 Description = Annotated[str, AfterValidator(_description)]
 Action = Annotated[str, AfterValidator(_action)]
@@ -85,5 +96,7 @@ Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema({"type": "n
 
 #: which of the organization's two worlds a management request means (decisions §8)
 EnvironmentName = Annotated[Literal["production", "test"], Query()]
-PageSize = Annotated[int, Query(ge=1, le=100)]
-Offset = Annotated[int, Query(ge=0, le=2**63 - 1)]
+PageSize = Annotated[int, BeforeValidator(_digits), Query(ge=1, le=100)]
+Offset = Annotated[int, BeforeValidator(_digits), Query(ge=0, le=2**63 - 1)]
+#: seconds that a request may be held back
+Wait = Annotated[int, BeforeValidator(_digits), Query(ge=0, le=60)]

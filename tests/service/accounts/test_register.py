@@ -69,6 +69,7 @@ def test_all_missing_fields_are_named_together(anyone: httpx.Client) -> None:
         ("password", None),
         ("email", "no at sign"),
         ("email", "a@b@c"),
+        ("email", "ma\N{KELVIN SIGN}@example.test"),
         ("email", ""),
         ("email", "a" * 250 + "@example.test"),
         ("email", ["a@example.test"]),

@@ -168,3 +168,11 @@ def test_a_decision_is_audited(gateway: LiveGateway, acme: Owner, ask: Ask, deci
     decide(approval, "deny")
     query = "SELECT kind, user_id, ip_address FROM audit_entries WHERE resource_id = ?"
     assert rows(gateway, query, approval) == [("approval.denied", acme.user["id"], "127.0.0.1")]
+
+
+def test_a_note_is_plain_text(acme: Owner, ask: Ask) -> None:
+    """Control characters, which a terminal would obey, are refused and nothing is decided."""
+    approval = ask()["approval_id"]
+    answer = acme.http.post(f"/api/approvals/{approval}/deny", json={"note": "\x1b[31mred"})
+    assert (answer.status_code, list(answer.json()["detail"])) == (400, ["note"])
+    assert acme.http.get(f"/api/approvals/{approval}").json()["status"] == "pending"

@@ -168,3 +168,22 @@ def attempt(owner: Owner, agent: str, key: str, context: object = None) -> httpx
 
 def assert_blocked(result: dict[str, object]) -> None:
     assert (result["allowed"], result["requires_approval"], result["approval_id"]) == (False, False, None)
+
+
+def test_a_denial_is_no_other_calls_chance(ask: Ask, decide: Decide) -> None:
+    """A new `call_id` on the equal check meets the same denial (decisions §5)."""
+    decide(ask({"k": 3}, call_id="d1")["approval_id"], "deny", note="not this table")
+    for again in (ask({"k": 3}, call_id="d1"), ask({"k": 3}, call_id="d2"), ask({"k": 3})):
+        assert (again["allowed"], again["requires_approval"]) == (False, False)
+        assert "not this table" in again["reason"]
+    assert ask({"k": 4}, call_id="d2")["requires_approval"] is True
+
+
+def test_a_call_that_used_an_approval_by_its_id_was_let_through(ask: Ask, decide: Decide) -> None:
+    """Whoever's request it was: the call that used it up does not happen again (decisions §5)."""
+    for asked in ({}, {"call_id": "asker"}):
+        approval = ask({"t": 7}, **asked)["approval_id"]
+        decide(approval)
+        call = f"user of {approval}"
+        assert ask({"t": 7}, approval_id=approval, call_id=call) == ALLOWED
+        assert "already let through" in ask({"t": 7}, call_id=call)["reason"]

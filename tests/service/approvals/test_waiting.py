@@ -82,3 +82,21 @@ def test_waiting_does_not_block_other_requests(acme: Owner, bot: str, ask: Ask) 
 
     *answers, _ = together(*[partial(poll, acme, approval, 30)] * 30, work_then_decide)
     assert [answer.json()["status"] for answer in answers] == ["approved"] * 30
+
+
+def test_a_revoked_key_hears_of_no_decision(rival: Owner) -> None:
+    """A key that is replaced while it waits gets 401, not the decision (spec §5)."""
+    agent = rival.agent()
+    rival.permit(agent, "db.drop", requires_approval=True)
+    approval = rival.check(agent, "db.drop").json()["approval_id"]
+    answer, _ = together(
+        partial(poll, rival, approval, 20), partial(rival.http.post, "/api/organization/regenerate-key")
+    )
+    assert (answer.status_code, answer.json()) == (401, {"detail": "Invalid API key"})
+
+
+@pytest.mark.parametrize("wait", ["1_0", "+5", "1.0", "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_seconds_are_plain_digits(acme: Owner, ask: Ask, wait: str) -> None:
+    """What only Python takes for a number is refused."""
+    answer = poll(acme, ask()["approval_id"], wait)
+    assert (answer.status_code, list(answer.json()["detail"])) == (400, ["wait"])

@@ -78,3 +78,12 @@ def test_up_to_the_maximum_is_permitted(amount: object) -> None:
 def test_what_is_no_exact_number_is_blocked(amount: object) -> None:
     """Not even a binary float comes through: the reader makes none, and none is believed."""
     assert "must be a non-negative number" in reason(GOOD._replace(max_amount="5"), amount=amount)
+
+
+@pytest.mark.parametrize("action", ["a\\b", "a'\"b", "pay'"])
+def test_a_reason_names_the_action_as_it_is(action: str) -> None:
+    """No quoting of ours changes the action's characters (spec §4: text naming the action)."""
+    for standing in (GOOD._replace(permission_id=None), GOOD._replace(requires_approval=1)):
+        verdict = decide(standing, "bot", action, {})
+        assert isinstance(verdict, Blocked | NeedsApproval)
+        assert action in verdict.reason

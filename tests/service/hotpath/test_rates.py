@@ -79,3 +79,13 @@ def test_old_windows_are_forgotten() -> None:
     clock.now = 60.0
     windows.count("o", "production", "actions", 1)
     assert len(windows._counts) == 1
+
+
+def test_a_clock_set_back_opens_no_window() -> None:
+    """Stepping back over a minute's end and forward again gives nobody a second minute."""
+    clock = Clock(660.0)
+    windows = RateWindows(clock)
+    windows.count("o", "production", "actions", 1)
+    for now in (659.9, 660.1):
+        clock.now = now
+        assert windows.count("o", "production", "actions", 1).exceeded is True

@@ -108,3 +108,16 @@ def test_a_deleted_agents_answer_is_repeated(acme: Owner, bot: str) -> None:
     acme.http.delete(f"/api/agents/{bot}")
     assert repeats(first, send(acme, bot, f"{bot}-deleted"))
     assert send(acme, bot, f"{bot}-other").status_code == 404
+
+
+def test_a_mismatch_is_audited(gateway: LiveGateway, acme: Owner, bot: str) -> None:
+    """A key sent again with another body leaves a trace in the management audit (decisions §6)."""
+    query = (
+        "SELECT count(*) FROM audit_entries WHERE kind = 'log.idempotency_mismatch' AND organization_id = ?"
+    )
+    before = rows(gateway, query, acme.user["organization_id"])[0][0]
+    for action in ("one", "one", "other"):
+        body = {"agent_id": bot, "action": action, "status": "success"}
+        headers = {"X-API-Key": acme.key, "Idempotency-Key": "audited"}
+        assert acme.http.post("/sdk/log", json=body, headers=headers).status_code == 200
+    assert rows(gateway, query, acme.user["organization_id"])[0][0] == before + 1

@@ -113,3 +113,14 @@ def test_a_check_costs_nothing_of_the_month(free_gateway: LiveGateway, frugal: O
     use(free_gateway, frugal, 1000)
     assert frugal.check(bot, "a").json()["allowed"] is True
     assert used(free_gateway, frugal) == 1000
+
+
+@pytest.mark.parametrize("key", [None, "a key"])
+def test_in_a_full_month_an_unknown_agent_is_still_unknown(
+    free_gateway: LiveGateway, frugal: Owner, key: str | None
+) -> None:
+    """404 comes before the month's 403, with an idempotency key as without (spec §7)."""
+    use(free_gateway, frugal, 1000)
+    body = {"agent_id": "01890000-0000-7000-8000-000000000000", "action": "a", "status": "success"}
+    headers = {"X-API-Key": frugal.key} | ({} if key is None else {"Idempotency-Key": key})
+    assert frugal.http.post("/sdk/log", json=body, headers=headers).status_code == 404

@@ -1,12 +1,15 @@
 """The database file: private, created with its folder, refused when it cannot be used (decisions §9)."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 from support.gateway import LiveGateway
 
+from toolgate_service.accounts.models import LoginFailures
+from toolgate_service.clock import utcnow
 from toolgate_service.errors import StorageError
 from toolgate_service.storage.database import Database, sqlite_path
 
@@ -108,3 +111,16 @@ def test_a_home_folder_may_be_abbreviated(monkeypatch: pytest.MonkeyPatch, tmp_p
     """`~` is the user's home."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert sqlite_path("sqlite:///~/x.db") == tmp_path / "x.db"
+
+
+async def test_a_failed_statement_does_not_tell_its_values(tmp_path: Path) -> None:
+    """What goes to the operator's log when a statement fails is not what it was to write."""
+    database = Database(f"sqlite:///{tmp_path / 'gateway.db'}")
+    await database.start()
+    for expected in (nullcontext(), pytest.raises(IntegrityError, match="UNIQUE")):
+        with expected as failed:
+            async with database.writing() as session:
+                session.add(LoginFailures(subject="hunter2", last_failed_at=utcnow()))
+    await database.close()
+    assert failed is not None
+    assert "hunter2" not in str(failed.value)

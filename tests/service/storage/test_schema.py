@@ -156,6 +156,7 @@ def approval(agent_id: str, organization: str, environment: str = "production") 
         "digest": "d",
         "run_id": "",
         "call_id": "",
+        "consumed_call_id": "",
         "status": "pending",
         "required_approvals": 1,
         "expires_at": MOMENT,

@@ -304,6 +304,7 @@ def upgrade() -> None:
         sa.Column("decided_by", Id(), nullable=True),
         sa.Column("note", sa.String(1000), nullable=True),
         sa.Column("consumed_at", Timestamp(), nullable=True),
+        sa.Column("consumed_call_id", sa.String(255), nullable=False),
         sa.Column("decision_id", Id(), nullable=True),
         sa.Column("cancelled_at", Timestamp(), nullable=True),
         sa.Column("cancel_reason", sa.String(255), nullable=True),

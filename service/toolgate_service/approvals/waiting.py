@@ -1,0 +1,73 @@
+"""An agent waits for a decision (decisions §3): woken at once in this process, looking once a second beneath.
+
+A look costs one indexed read on the loop's own connection; the pool that people's requests share is asked only at the
+beginning and at the end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from toolgate_service.approvals import service
+from toolgate_service.approvals.models import PENDING
+from toolgate_service.approvals.schemas import SdkApprovalView
+from toolgate_service.clock import from_wire, utcnow
+from toolgate_service.errors import ApiError, not_found
+from toolgate_service.gateway import Gateway
+from toolgate_service.hotpath.standing import Standing
+
+#: seconds between two looks: a decision made by another process is seen that late
+LOOK_AGAIN = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Somebody with a valid API key."""
+
+    gateway: Gateway
+    key_digest: str
+    standing: Standing
+
+    async def look(self, approval_id: str) -> SdkApprovalView:
+        """Return an approval as it is now.
+
+        Raises:
+            ApiError: 404, it is not the key's to see; 401, the key stopped working meanwhile.
+        """
+        if not self._still_admitted():
+            raise ApiError(401, "Invalid API key")
+        async with self.gateway.database.reading() as session:
+            approval, _ = await service.find_approval(
+                session, self.standing.organization_id, self.standing.environment, approval_id
+            )
+        if self.standing.key_agent_id not in {None, approval.agent_id}:
+            raise not_found("Approval")
+        return service.sdk_view(approval)
+
+    async def wait_for_change(
+        self, approval_id: str, seconds: int, hung_up: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Return once the approval is no longer pending, the time is up, the key stopped working or nobody listens."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        with self.gateway.hub.watching(approval_id) as changed:
+            while True:
+                # Before the look: a change after it must still wake.
+                changed.clear()
+                if not (self._pending(approval_id) and self._still_admitted()) or self.gateway.hub.closed:
+                    return
+                left = deadline - loop.time()
+                if left <= 0 or await hung_up():
+                    return
+                try:
+                    await asyncio.wait_for(changed.wait(), min(left, LOOK_AGAIN))
+                except TimeoutError:
+                    continue
+
+    def _still_admitted(self) -> bool:
+        standing = self.gateway.reader.standing(self.key_digest, "", "")
+        return standing is not None and bool(standing.organization_is_active)
+
+    def _pending(self, approval_id: str) -> bool:
+        state = self.gateway.reader.approval_state(approval_id)
+        return state is not None and state[0] == PENDING and from_wire(state[1]) > utcnow()
