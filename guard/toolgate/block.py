@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from toolgate.capture.context import Captured, capture
+from toolgate.capture.context import Captured, capture, copy_context
+from toolgate.capture.facts import clip
 from toolgate.capture.fitting import fit
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json
@@ -31,13 +32,13 @@ class Action:
     Attributes:
         context: What the gateway is asked about, as given; what the block adds reaches the log entry.
             A value the block changes is added under its name with a trailing underscore: what was
-            asked about stays as it was.
+            asked about stays as it was. If it is no mapping in the end, the entry says so instead.
     """
 
     def __init__(
         self, runtime: Callable[[], Runtime], options: Options, context: Mapping[str, object] | None
     ) -> None:
-        self.context: dict[str, Any] = dict(context or {})
+        self.context: dict[str, Any] = {} if context is None else copy_context(context)
         self._find_runtime = runtime
         self._runtime: Runtime | None = None
         self._options = options
@@ -93,7 +94,7 @@ class Action:
         return runtime, self._flow
 
     def _recapture(self) -> Captured:
-        captured = capture(self.context, self._options.rules, self._hider())
+        captured = capture(copy_context(self.context), self._options.rules, self._hider())
         self._asked = captured.context
         return captured
 
@@ -102,10 +103,19 @@ class Action:
 
     def _outcome(self, error: BaseException | None) -> Outcome:
         duration = since(self._began)
-        now = capture(self.context, self._options.rules, self._hider()).context
-        added = {name: value for name, value in now.items() if self._asked.get(name, _ABSENT) != value}
-        added = fit(added, self._hider(), beside=self._asked)
+        try:
+            added = self._added()
+        except Exception:  # noqa: BLE001 - the block's own end must be recorded and go on, whatever it left here
+            kind = type(getattr(self, "context", None)).__name__
+            added = {
+                "additions": clip(f"not recorded: act.context is no mapping that can be read, but {kind}")
+            }
         return Returned(duration, added) if error is None else Raised(error, duration, added)
+
+    def _added(self) -> dict[str, Json]:
+        now = capture(copy_context(self.context), self._options.rules, self._hider()).context
+        added = {name: value for name, value in now.items() if self._asked.get(name, _ABSENT) != value}
+        return fit(added, self._hider(), beside=self._asked)
 
 
 _ABSENT = object()

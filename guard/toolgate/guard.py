@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from toolgate.action_name import valid_action
 from toolgate.block import Action
-from toolgate.capture.context import Captured, Rules, capture
+from toolgate.capture.context import Captured, Rules, capture, copy_context
 from toolgate.errors import ConfigurationError
 from toolgate.flow import OnHold
 from toolgate.identity import identify, valid_id
@@ -138,7 +138,7 @@ class Guard:
             agent_id: The agent that acts; wins over `acting_as`.
 
         Raises:
-            ConfigurationError: If an option is wrong.
+            ConfigurationError: If an option is wrong or the context no mapping.
         """
         rules = Rules(exclude=exclude, redact=redact)
         options = make_options(
@@ -306,4 +306,5 @@ class Guard:
         )
 
     def _capture(self, context: Mapping[str, object] | None) -> Captured:
-        return capture(context or {}, Rules(), self._runtime.hider)
+        given = {} if context is None else copy_context(context)
+        return capture(given, Rules(), self._runtime.hider)

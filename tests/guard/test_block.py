@@ -110,3 +110,65 @@ async def test_large_additions_fit(block: Any, gateway: Any) -> None:
         act.context.update({f"m{i}": "y" * 8000 for i in range(7)})
     assert len(gateway.requests[1].content) < 64 * 1024
     assert gateway.logs[0]["context"]["n0"] == "x" * 8000
+
+
+class Unreadable(dict[str, Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError("not now")
+
+    items = keys = __iter__
+
+
+@pytest.mark.parametrize("odd", [None, 5, [("a", 1)], Unreadable(a=1), {1: "x"}], ids=repr)
+@pytest.mark.parametrize("error", [None, ValueError("mine")], ids=repr)
+async def test_odd_context_at_the_end(block: Any, gateway: Any, odd: Any, error: Exception | None) -> None:
+    """Whatever the context is in the end, the entry is made and the block's own exception goes on."""
+    caught: BaseException | None = None
+    try:
+        async with block("db.drop", {"t": 1}) as act:
+            act.context = odd
+            if error is not None:
+                raise error
+    except BaseException as raised:
+        caught = raised
+    assert caught is error
+    entry = gateway.logs[0]
+    assert (entry["status"], entry["context"]["t"]) == ("success" if error is None else "failed", 1)
+    if type(odd) is dict:
+        assert entry["context"]["1"] == "x"
+    else:
+        assert type(odd).__name__ in entry["context"]["additions"]
+
+
+async def test_context_gone_at_the_end(block: Any, gateway: Any) -> None:
+    """Also a context that was deleted leaves an entry."""
+    async with block("db.drop", {"t": 1}) as act:
+        del act.context
+    assert "additions" in gateway.logs[0]["context"]
+
+
+async def test_odd_names_become_text(block: Any, gateway: Any) -> None:
+    """Names that are no strings are sent as text, beside equal ones, and hidden by their text."""
+    async with block("db.drop", {1: "a", "1": "b", None: "c"}) as act:
+        act.context[2] = "x"
+        act.context[(3, "y")] = "z"
+    assert gateway.context == {"1": "b", "1_": "a", "null": "c"}
+    assert gateway.logs[0]["context"]["2"] == "x"
+    assert gateway.logs[0]["context"]['[3,"y"]'] == "z"
+
+
+@pytest.mark.parametrize("odd", ["text", 0, [], ["ab"], 5, object()], ids=repr)
+async def test_context_must_be_a_mapping(block: Any, gateway: Any, odd: Any) -> None:
+    """A context that is no mapping is refused by the name of its class, before anything is asked."""
+    with pytest.raises(ConfigurationError, match=f"context.*{type(odd)!r}"):
+        block("db.drop", odd)
+    assert gateway.requests == []
+
+
+async def test_context_replaced_before_entering(guard: Guard, gateway: Any) -> None:
+    """What the block is entered with must be a mapping as well."""
+    act = guard.action("db.drop")
+    act.context = None  # type: ignore[assignment]  # what is tested
+    with pytest.raises(ConfigurationError, match="NoneType"), act:
+        pytest.fail("the block ran")
+    assert gateway.requests == []

@@ -98,6 +98,32 @@ def test_wrong_status(guard: Guard, status: Any) -> None:
         guard.log("a.b", status)
 
 
+@pytest.mark.parametrize("odd", ["text", 0, [], 5], ids=repr)
+async def test_context_must_be_a_mapping(guard: Guard, gateway: Any, odd: Any) -> None:
+    """A context that is no mapping is refused by the name of its class, before anything is sent."""
+    wanted = f"context.*{type(odd)!r}"
+    with pytest.raises(ConfigurationError, match=wanted):
+        guard.check("a.b", odd)
+    with pytest.raises(ConfigurationError, match=wanted):
+        guard.log("a.b", "success", odd)
+    with pytest.raises(ConfigurationError, match=wanted):
+        await guard.acheck("a.b", odd)
+    with pytest.raises(ConfigurationError, match=wanted):
+        await guard.alog("a.b", "success", odd)
+    assert gateway.requests == []
+
+
+async def test_odd_names_become_text(guard: Guard, gateway: Any) -> None:
+    """Names that are no strings are sent as text."""
+    odd: Any = {1: "x", None: "y"}
+    guard.check("a.b", odd)
+    await guard.acheck("a.b", odd)
+    guard.log("a.b", "success", odd)
+    await guard.alog("a.b", "success", odd)
+    assert [each["context"] for each in gateway.checks + gateway.logs] == [{"1": "x", "null": "y"}] * 4
+    await guard.aclose()
+
+
 def test_closed(make_guard: Callable[..., Guard]) -> None:
     """A closed guard refuses every call clearly, and closing twice does nothing."""
     with make_guard() as guard:

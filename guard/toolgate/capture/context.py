@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolgate.capture.binding import Binder
+from toolgate.capture.binding import Binder, free_name
 from toolgate.capture.fitting import fit
 from toolgate.capture.forms import forms
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsonsafe import JsonSafe
-from toolgate.capture.jsontext import Json
+from toolgate.capture.jsontext import Json, dumps
 from toolgate.capture.redaction import NameRule
 from toolgate.capture.state import extra
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Captured", "Rules", "capture"]
+__all__ = ["Captured", "Rules", "capture", "copy_context"]
 
 _AMOUNT: Final = "amount"
 
@@ -99,16 +99,31 @@ class Rules:
         return name not in self.visible and (name in self.exclude or self.names.hides(name))
 
 
-def capture(arguments: Mapping[str, Any], rules: Rules, hider: Hider) -> Captured:
+def copy_context(context: object) -> dict[Any, Any]:
+    """A copy of the context someone wrote.
+
+    Raises:
+        ConfigurationError: If it is no mapping, naming its class.
+    """
+    if not isinstance(context, Mapping):
+        raise ConfigurationError(
+            f"context is of {type(context)!r}; pass a mapping of names to values, like {{'table': 'users'}}"
+        )
+    return dict(context)
+
+
+def capture(arguments: Mapping[Any, Any], rules: Rules, hider: Hider) -> Captured:
     """Make the context of a call; never raises, whatever the arguments are.
 
     Args:
-        arguments: The call's arguments by name.
+        arguments: The call's arguments by name; a name that is no string becomes text.
         rules: What of them is shown.
         hider: Makes the digests of what is not.
     """
     safe = JsonSafe(hider, rules.names)
     context: dict[str, Json] = {}
+    if not all(type(name) is str for name in arguments):
+        arguments = _with_text_names(arguments, safe)
     for name, value in arguments.items():
         if rules.leaves_out(name):
             # Only strings: the rest is often a session or a client, whose repr may cost much.
@@ -124,6 +139,20 @@ def capture(arguments: Mapping[str, Any], rules: Rules, hider: Hider) -> Capture
     if rules.amount is not None and rules.amount in context:
         context[_AMOUNT] = context[rules.amount]
     return Captured(fit(context, hider), tuple(sorted(set(safe.hidden))))
+
+
+def _with_text_names(arguments: Mapping[Any, Any], safe: JsonSafe) -> dict[str, Any]:
+    named = {name: value for name, value in arguments.items() if type(name) is str}
+    others: list[tuple[str, str, Any]] = []
+    for name, value in arguments.items():
+        if type(name) is not str:
+            text = str.__str__(name) if issubclass(type(name), str) else safe.convert(name)
+            plain = text if isinstance(text, str) else dumps(text, canonical=True)
+            others.append((plain, type(name).__qualname__, value))
+    # Sorted, so that the order of names never changes one; 1 and "1" both stay.
+    for plain, _, value in sorted(others, key=lambda other: other[:2]):
+        named[free_name(plain, named)] = value
+    return named
 
 
 def _names(option: str, names: Iterable[str]) -> frozenset[str]:
