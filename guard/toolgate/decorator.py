@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -125,6 +126,8 @@ class _Tool:
     ) -> Coroutine[Any, Any, Any]:
         # Bound here, so that a wrong call fails where it is written and not where it is awaited.
         runtime, capture_again = self._prepare(instance, args, kwargs)
+        # The caller acts, not whoever awaits; the arguments count as they are when the tool runs.
+        caller = contextvars.copy_context()
 
         async def guarded_call() -> Any:
             performer = AsyncPerformer(
@@ -133,7 +136,7 @@ class _Tool:
                 capture_again,
                 hold_timeout=self._options.hold_timeout,
             )
-            flow = self._options.flow(runtime, capture_again())
+            flow = caller.run(self._options.flow, runtime, capture_again())
             return await acall(flow, performer, lambda: function(*args, **kwargs))
 
         return guarded_call()

@@ -102,3 +102,26 @@ async def test_reaches_the_gateway_async(make_guard: Callable[..., Guard], gatew
             await tool()
     assert [each["agent_id"] for each in gateway.checks] == ["decorator", "acting"]
     assert [each.get("run_id") for each in gateway.logs] == [None, "run-7"]
+
+
+async def test_the_call_decides_not_the_await(make_guard: Callable[..., Guard], gateway: Any) -> None:
+    """A coroutine acts as who called the function, whoever awaits it and wherever."""
+    async with make_guard() as guard:
+
+        @guard.guarded("a.b", agent_id="decorator")
+        async def tool(items: list[int]) -> None: ...
+
+        items = [1]
+        with acting_as("acting", run_id="run-7"):
+            inside = tool(items)
+        outside = tool(items)
+        items.append(2)
+        await inside
+        with acting_as("later"):
+            await outside
+            await asyncio.create_task(tool(items))
+    for sent in (gateway.checks, gateway.logs):
+        assert [each["agent_id"] for each in sent] == ["acting", "decorator", "later"]
+        assert [each.get("run_id") for each in sent] == ["run-7", None, None]
+        # What runs is what is asked about: the arguments count as they are when it runs.
+        assert [each["context"]["items"] for each in sent] == [[1, 2]] * 3
