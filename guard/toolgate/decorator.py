@@ -18,7 +18,7 @@ from toolgate.flow import OnHold
 from toolgate.options import Options, make_options
 from toolgate.performers import AsyncPerformer, Performer
 from toolgate.runtime import Runtime
-from toolgate.tools import inner_function, is_async, is_class_method_of, refuse_unguardable
+from toolgate.tools import inner_function, is_async, is_class_method_of, is_in_class, refuse_unguardable
 
 __all__ = ["Guardable", "decorate"]
 
@@ -59,7 +59,7 @@ def decorate(
         refuse_unguardable(function)
         _refuse_guarded(function, options.action)
         inner = inner_function(function)
-        binder = Binder(inner)
+        binder = Binder(inner, in_class=is_in_class(function))
         rules.fits(binder, inner)
         tool = _Tool(runtime, options, binder)
         wrapper = tool.run_async if is_async(inner) else tool.run

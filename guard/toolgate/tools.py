@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
 from toolgate.errors import ConfigurationError
 
-__all__ = ["inner_function", "is_async", "is_class_method_of", "refuse_unguardable"]
+__all__ = ["inner_function", "is_async", "is_class_method_of", "is_in_class", "refuse_unguardable"]
 
 
 def inner_function(function: Any) -> Any:
@@ -52,6 +53,17 @@ def is_class_method_of(function: Any, owner: object) -> bool:
         return False
     found = inspect.getattr_static(owner, function.__name__, None)
     return isinstance(found, classmethod) and found.__func__ is function
+
+
+def is_in_class(function: Any) -> bool:
+    """Whether `function` was defined in a class body and is given its instance or class when called.
+
+    Built-in methods are not defined in one: what they are given is all there is to ask about.
+    """
+    if isinstance(function, (staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return False
+    scope = str(getattr(inner_function(function), "__qualname__", "")).rpartition(".")[0]
+    return scope.rpartition(".")[2] not in {"", "<locals>"}
 
 
 def _name(function: Callable[..., Any]) -> str:

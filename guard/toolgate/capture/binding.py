@@ -11,6 +11,7 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["Binder", "free_name"]
 
+_OWNERS: Final = frozenset(("self", "cls", "mcs", "metacls"))
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -26,12 +27,14 @@ class Binder:
 
     Args:
         function: The function as it will be called, before any binding to an instance.
+        in_class: Whether it was defined in a class: a first parameter called like an instance or class is one,
+            also in calls that came through neither.
 
     Raises:
         ConfigurationError: If the function has no signature that can be read.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, in_class: bool = False) -> None:
         try:
             self._signature = inspect.signature(function)
         except (TypeError, ValueError) as error:
@@ -42,6 +45,9 @@ class Binder:
         self._bound = getattr(function, "__self__", None) is not None
         self._method = self._without_first()
         parameters = self._signature.parameters.values()
+        first = next(iter(parameters), None)
+        owned = first is not None and first.kind in _POSITIONAL and first.name in _OWNERS
+        self._owner = first.name if first is not None and owned and in_class and not self._bound else None
         self.extra = next((each.name for each in parameters if each.kind is Parameter.VAR_KEYWORD), None)
 
     def names(self) -> frozenset[str]:
@@ -74,6 +80,8 @@ class Binder:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = dict(bound.arguments)
+        if signature is self._signature and self._owner is not None:
+            del arguments[self._owner]
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
         taken: dict[str, Any] = {**arguments, **({reserved: None} if reserved else {})}
         # Sorted, and the unproblematic first, so that the order of keywords never changes a name.

@@ -41,6 +41,18 @@ def test_instance_is_dropped() -> None:
     assert bind(lambda *args: None, 1, drop_first=True) == {"args": (1,)}
 
 
+@pytest.mark.parametrize("name", ["self", "cls", "mcs", "metacls"])
+def test_owner_is_dropped(name: str) -> None:
+    """A function of a class loses its instance or class once, wherever it stands in the call."""
+    scope: dict[str, Any] = {}
+    exec(f"def method({name}, x): ...", scope)
+    binder = Binder(scope["method"], in_class=True)
+    for args, kwargs in [((0, 1), {}), ((0,), {"x": 1}), ((), {name: 0, "x": 1})]:
+        assert binder.bind(args, kwargs, drop_first=False, reserved=None) == {"x": 1}
+    assert binder.bind((1,), {}, drop_first=True, reserved=None) == {"x": 1}
+    assert bind(scope["method"], 0, 1) == {name: 0, "x": 1}
+
+
 def test_wrong_call() -> None:
     """A call the function would refuse raises the TypeError it always raised."""
     with pytest.raises(TypeError, match="missing a required argument: 'a'"):
