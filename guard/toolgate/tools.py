@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -56,14 +57,24 @@ def is_class_method_of(function: Any, owner: object) -> bool:
 
 
 def is_in_class(function: Any) -> bool:
-    """Whether `function` was defined in a class body and is given its instance or class when called.
+    """Whether `function` is being defined in a class body and is given its instance or class when called.
 
-    Built-in methods are not defined in one: what they are given is all there is to ask about.
+    Built-in methods are not defined in one, and a method taken from a finished class is a function of the object
+    it works on: there, what they are given is what there is to ask about.
     """
     if isinstance(function, (staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType)):
         return False
-    scope = str(getattr(inner_function(function), "__qualname__", "")).rpartition(".")[0]
-    return scope.rpartition(".")[2] not in {"", "<locals>"}
+    inner = inner_function(function)
+    scope = str(getattr(inner, "__qualname__", "")).rpartition(".")[0]
+    return scope.rpartition(".")[2] not in {"", "<locals>"} and not _is_of_finished_class(inner)
+
+
+def _is_of_finished_class(function: Any) -> bool:
+    # While a class body runs, its name is not there yet or still means something older.
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for part in str(function.__qualname__).split("."):
+        found = inspect.getattr_static(found, part, None)
+    return inner_function(found) is function
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -157,7 +157,9 @@ async def test_odd_names_become_text(block: Any, gateway: Any) -> None:
     assert gateway.logs[0]["context"]['[3,"y"]'] == "z"
 
 
-@pytest.mark.parametrize("odd", ["text", 0, [], ["ab"], 5, object()], ids=repr)
+@pytest.mark.parametrize(
+    "odd", ["text", 0, [], ["ab"], 5, object()], ids=lambda context: type(context).__name__
+)
 async def test_context_must_be_a_mapping(block: Any, gateway: Any, odd: Any) -> None:
     """A context that is no mapping is refused by the name of its class, before anything is asked."""
     with pytest.raises(ConfigurationError, match=f"context.*{type(odd)!r}"):

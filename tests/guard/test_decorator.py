@@ -7,6 +7,7 @@ import inspect
 import pickle
 import types
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -601,6 +602,14 @@ def test_wrong_options(options: dict[str, Any]) -> None:
     """Wrong options are refused when decorated, by name."""
     with pytest.raises(ConfigurationError, match=list(options)[-1]):
         guarded("a.b", **options)
+
+
+def test_a_method_taken_from_a_finished_class(guard: Guard, gateway: Any) -> None:
+    """Guarded as a tool of its own, a method is asked about the object it works on: that is what is at stake."""
+    exists = guard.guarded("fs.look")(Path.exists)
+    assert exists(Path("/")) is True
+    assert exists(Path("/no such place")) is False
+    assert [check["context"]["self"] for check in gateway.checks] == ["/", "/no such place"]
 
 
 def test_coroutine_in_disguise(guard: Guard, gateway: Any) -> None:
