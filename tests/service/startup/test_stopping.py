@@ -25,7 +25,15 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gateway(home: Path) -> Iterator[Serving]:
+def interruptible() -> Iterator[None]:
+    """Let the processes started here hear SIGINT: a shell's background job, and all it starts, ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def gateway(home: Path, interruptible: None) -> Iterator[Serving]:
     """A gateway of its own."""
     with Serving(home, "--plan", "enterprise") as gateway:
         yield gateway.listening()
