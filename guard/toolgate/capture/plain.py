@@ -26,7 +26,7 @@ def number(value: Any) -> int | float | Decimal | Fraction:
         return value if kind is Decimal else Decimal(tuple(Decimal.as_tuple(value)))  # type: ignore[arg-type]  # its own form
     if issubclass(kind, Fraction):
         # Its slots: the properties above them can be overridden.
-        return Fraction(value._numerator, value._denominator)  # noqa: SLF001
+        return Fraction(value._numerator, value._denominator)  # noqa: SLF001 - a subclass may lie in its properties
     return int(value) if issubclass(kind, Integral) else float(value)
 
 
