@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from sqlalchemy import ColumnElement
 from sqlmodel import col, or_, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -16,6 +17,19 @@ from toolgate_service.ids import new_id
 RECENT = 20
 
 
+def _bound_to(standing: Standing, question: Question) -> tuple[ColumnElement[bool], ...]:
+    # What an approval is bound to (decisions §5), for every query that asks for the equal check.
+    return (
+        col(Approval.organization_id) == standing.organization_id,
+        col(Approval.environment) == standing.environment,
+        col(Approval.agent_id) == standing.agent_id,
+        col(Approval.action) == question.action,
+        col(Approval.digest) == question.digest,
+        col(Approval.permission_id) == standing.permission_id,
+        col(Approval.run_id) == (question.run_id or ""),
+    )
+
+
 async def equal_requests(session: AsyncSession, standing: Standing, question: Question) -> Sequence[Approval]:
     """Return the requests that this check may speak of: the one it names, then the newest.
 
@@ -24,13 +38,7 @@ async def equal_requests(session: AsyncSession, standing: Standing, question: Qu
     query = (
         select(Approval)
         .where(
-            Approval.organization_id == standing.organization_id,
-            Approval.environment == standing.environment,
-            Approval.agent_id == standing.agent_id,
-            Approval.action == question.action,
-            Approval.digest == question.digest,
-            Approval.permission_id == standing.permission_id,
-            Approval.run_id == (question.run_id or ""),
+            *_bound_to(standing, question),
             or_(
                 Approval.call_id == (question.call_id or ""),
                 Approval.id == (question.approval_id or ""),
@@ -77,13 +85,7 @@ async def recent_denial(
     query = (
         select(Approval)
         .where(
-            Approval.organization_id == standing.organization_id,
-            Approval.environment == standing.environment,
-            Approval.agent_id == standing.agent_id,
-            Approval.action == question.action,
-            Approval.digest == question.digest,
-            Approval.permission_id == standing.permission_id,
-            Approval.run_id == (question.run_id or ""),
+            *_bound_to(standing, question),
             Approval.status == DENIED,
             col(Approval.decided_at) > since,
         )
