@@ -89,7 +89,7 @@ def make_guard(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterato
     made: list[Guard] = []
 
     def make(**options: Any) -> Guard:
-        given = {"agent_id": "agent-1", "transport": httpx.MockTransport(gateway), "timeout": 0.05, **options}
+        given = {"agent_id": "agent-1", "transport": httpx.MockTransport(gateway), "timeout": 1.0, **options}
         made.append(Guard("http://127.0.0.1:9", KEY, **given))
         return made[-1]
 
