@@ -6,11 +6,11 @@ from fastapi import Depends, Request
 
 from toolgate_service.accounts.passwords import Passwords
 from toolgate_service.approvals.hub import DecisionHub
-from toolgate_service.hotpath.rates import RateWindows
+from toolgate_service.hotpath.rates import MemoryWindows, RateWindows
 from toolgate_service.hotpath.sqlite import SqliteLogStore, SqliteReader
 from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.settings import Settings
-from toolgate_service.storage.database import Database
+from toolgate_service.storage.sqlite import SqliteDatabase
 from toolgate_service.vault import Vault
 
 
@@ -23,10 +23,10 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.database = Database(settings.database_url)
+        self.database = SqliteDatabase(settings.database_url)
         self.vault = Vault(settings.secret_bytes())
         self.passwords = Passwords(settings.login_threads, settings.login_queue)
-        self.rates = RateWindows()
+        self.rates: RateWindows = MemoryWindows()
         self.hub = DecisionHub()
         self.reader = SqliteReader(self.database.path)
         self.log_writer = LogWriter(SqliteLogStore(self.database.path), self.database.write_turn)

@@ -12,7 +12,7 @@ from toolgate_service.app import build
 from toolgate_service.errors import StorageError
 from toolgate_service.gateway import Gateway
 from toolgate_service.settings import Settings
-from toolgate_service.storage.database import Database
+from toolgate_service.storage.database import open_database
 
 #: seconds that requests under way, long polls above all, are given when the gateway stops
 GRACE = 5
@@ -104,7 +104,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 async def _prepare(settings: Settings) -> None:
     # Before anything is announced: uvicorn would report a failed start with a traceback.
-    database = Database(settings.database_url)
+    database = open_database(settings.database_url)
     try:
         await database.start()
     finally:

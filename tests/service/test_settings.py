@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from toolgate_service.errors import StorageError
 from toolgate_service.plans import PLANS
 from toolgate_service.settings import Settings, default_database_url
-from toolgate_service.storage.database import sqlite_path
+from toolgate_service.storage.sqlite import sqlite_path
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts import tokens
 from toolgate_service.accounts.models import ADMIN, CLI, VIEWER, Session, User
-from toolgate_service.clock import utcnow
 from toolgate_service.errors import ApiError, bad_credentials
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.organizations.models import Organization
+from toolgate_service.storage.database import now
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ async def _who(session: AsyncSession, claims: tokens.Claims) -> tuple[User, Sess
             User.version == claims.version,
             col(User.removed_at).is_(None),
             col(Session.revoked_at).is_(None),
-            Session.expires_at > utcnow(),
+            Session.expires_at > now(session),
         )
     )
     return (await session.exec(query)).first()

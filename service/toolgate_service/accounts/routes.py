@@ -9,6 +9,7 @@ from toolgate_service.accounts.models import User
 from toolgate_service.accounts.schemas import CurrentUser, Login, Registration, TokenView
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.storage.database import ACCOUNTS
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.replies import NO_STORE, Reply
 
@@ -20,7 +21,7 @@ async def register(registration: Registration, gateway: GatewayDep) -> Reply:
     """Create an organization and its first user, who administers it."""
     # Hashed before the transaction opens: a tenth of a second in it would hold up every writer.
     password_hash = await gateway.passwords.hash(registration.password)
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(ACCOUNTS) as session:
         token = await service.register(
             session, gateway.vault, registration, password_hash, gateway.settings.default_plan
         )
@@ -35,7 +36,7 @@ async def login(credentials: Login, gateway: GatewayDep) -> Reply:
     fits = await gateway.passwords.verify(credentials.password, user.password_hash if user else None)
     if user is None or not fits:
         raise ApiError(401, "Invalid e-mail or password")
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(user.organization_id) as session:
         token = await service.open_session(session, gateway.vault, user, credentials.scope)
     return Reply(token, headers=NO_STORE)
 

@@ -10,12 +10,12 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.accounts import tokens
 from toolgate_service.accounts.models import ADMIN, FULL, Session, User
 from toolgate_service.accounts.schemas import Registration, TokenView, UserView
-from toolgate_service.clock import utcnow
 from toolgate_service.errors import ApiError
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import mint_key
 from toolgate_service.organizations.models import Environment, Organization
 from toolgate_service.storage.base import ENVIRONMENTS
+from toolgate_service.storage.database import now
 from toolgate_service.vault import Vault
 from toolgate_service.web.fields import MAX_NAME
 
@@ -36,13 +36,13 @@ async def register(
     """
     if await find_user(session, registration.email) is not None:
         raise ApiError(400, "E-mail already registered")
-    now = utcnow()
+    moment = now(session)
     organization = Organization(
         id=new_id(),
         name=registration.organization_name,
         slug=await _free_slug(session, registration.organization_name),
         plan=plan,
-        created_at=now,
+        created_at=moment,
     )
     session.add(organization)
     await session.flush()
@@ -54,30 +54,30 @@ async def register(
         email=registration.email,
         password_hash=password_hash,
         role=ADMIN,
-        created_at=now,
+        created_at=moment,
     )
     session.add(user)
     await session.flush()
     for environment in ENVIRONMENTS:
-        session.add(mint_key(vault, organization.id, environment, created_by=user.id))
+        session.add(mint_key(vault, organization.id, environment, created_at=moment, created_by=user.id))
     return await open_session(session, vault, user, FULL)
 
 
 async def open_session(session: AsyncSession, vault: Vault, user: User, scope: str) -> TokenView:
     """Begin a session and write its token."""
-    now = utcnow()
+    moment = now(session)
     login = Session(
         id=new_id(),
         organization_id=user.organization_id,
         user_id=user.id,
         scope=scope,
-        created_at=now,
-        expires_at=now + tokens.LIFETIME,
+        created_at=moment,
+        expires_at=moment + tokens.LIFETIME,
     )
     session.add(login)
     await session.flush()
     claims = tokens.Claims(user.id, login.id, user.version)
-    token = tokens.issue(vault.token_key, claims, scope=scope, issued_at=now)
+    token = tokens.issue(vault.token_key, claims, scope=scope, issued_at=moment)
     view = UserView(id=user.id, email=user.email, organization_id=user.organization_id)
     return TokenView(access_token=token, user=view)
 

@@ -28,7 +28,7 @@ async def create_agent(
     new: NewAgent, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Register an agent; it starts active and may do nothing."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         agent = await service.create_agent(session, caller, environment, new)
     return Reply(AgentView.model_validate(agent, from_attributes=True), 201)
 
@@ -52,7 +52,7 @@ async def change_agent(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Rename, describe, switch off or switch on an agent."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         agent = await service.change_agent(session, caller, environment, agent_id, change)
     return Reply(AgentView.model_validate(agent, from_attributes=True))
 
@@ -62,6 +62,6 @@ async def delete_agent(
     agent_id: str, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> NoContent:
     """Remove an agent and its permissions for good; its log entries stay."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         await service.delete_agent(session, caller, environment, agent_id)
     return NoContent()

@@ -11,13 +11,13 @@ from toolgate_service.agents.models import ACTIVE, INACTIVE, Agent
 from toolgate_service.agents.schemas import AgentChange, NewAgent
 from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
-from toolgate_service.clock import utcnow
 from toolgate_service.errors import ApiError, PlanLimitExceeded, not_found
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.models import Organization
 from toolgate_service.permissions.models import Permission
 from toolgate_service.plans import PLANS, UNLIMITED
 from toolgate_service.storage.base import PRODUCTION
+from toolgate_service.storage.database import now
 
 
 async def list_agents(session: AsyncSession, caller: Caller, environment: str) -> Sequence[Agent]:
@@ -67,7 +67,7 @@ async def create_agent(session: AsyncSession, caller: Caller, environment: str, 
         name=new.name,
         description=new.description,
         created_by=caller.user_id,
-        created_at=utcnow(),
+        created_at=now(session),
     )
     session.add(agent)
     audit.record(
@@ -109,7 +109,7 @@ async def delete_agent(session: AsyncSession, caller: Caller, environment: str, 
     agent = await get_agent(session, caller, environment, agent_id)
     await cancel_open(session, agent, "the agent was deleted")
     await session.exec(delete(Permission).where(col(Permission.agent_id) == agent.id))
-    agent.deleted_at = utcnow()
+    agent.deleted_at = now(session)
     audit.record(
         session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}
     )

@@ -11,6 +11,7 @@ from toolgate_service.approvals.waiting import Asking
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.hotpath.admission import admit, given_key
 from toolgate_service.organizations.keys import key_digest
+from toolgate_service.storage.database import now
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import EnvironmentName, Offset, PageSize, Wait
 from toolgate_service.web.replies import Reply
@@ -43,7 +44,8 @@ async def list_approvals(
             limit=limit,
             offset=offset,
         )
-    return Reply([service.view(approval, agent) for approval, agent in found])
+        moment = now(session)
+    return Reply([service.view(approval, agent, moment) for approval, agent in found])
 
 
 @router.get("/api/approvals/{approval_id}", response_model=ApprovalView)
@@ -53,7 +55,8 @@ async def get_approval(
     """Return one approval."""
     async with gateway.database.reading() as session:
         found = await service.find_approval(session, caller.organization_id, environment, approval_id)
-    return Reply(service.view(*found))
+        moment = now(session)
+    return Reply(service.view(*found, moment))
 
 
 @router.post("/api/approvals/{approval_id}/approve", response_model=ApprovalView)
@@ -90,12 +93,13 @@ async def _decide(
     approve: bool,
 ) -> Reply:
     note = decision.note if decision else None
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         found = await service.decide(
             session, gateway.settings, caller, environment, approval_id, approve=approve, note=note
         )
+        moment = now(session)
     gateway.hub.tell(approval_id)
-    return Reply(service.view(*found))
+    return Reply(service.view(*found, moment))
 
 
 async def _asking(
@@ -103,7 +107,8 @@ async def _asking(
 ) -> Asking:
     # A dependency, so that the key is judged and the request counted before the parameters are read.
     digest = key_digest(given_key(x_api_key))
-    standing = admit(request.scope, gateway.reader.standing(digest, "", ""), gateway.rates, "reads")
+    standing = await gateway.reader.standing(digest, "", "")
+    standing = await admit(request.scope, standing, gateway.rates, "reads")
     return Asking(gateway, digest, standing)
 
 

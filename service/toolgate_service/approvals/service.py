@@ -25,17 +25,17 @@ from toolgate_service.approvals.models import (
 )
 from toolgate_service.approvals.schemas import ApprovalView, SdkApprovalView
 from toolgate_service.audit import service as audit
-from toolgate_service.clock import utcnow
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.permissions.models import Permission
 from toolgate_service.settings import Settings
+from toolgate_service.storage.database import now
 
 OPEN = (PENDING, APPROVED)
 
 
-def state_of(approval: Approval, now: datetime) -> str:
+def state_of(approval: Approval, moment: datetime) -> str:
     """Return an approval's state by the clock: an open one past its time has expired, whatever the row says."""
-    if approval.status in OPEN and approval.expires_at <= now:
+    if approval.status in OPEN and approval.expires_at <= moment:
         return EXPIRED
     return approval.status
 
@@ -52,7 +52,7 @@ async def list_approvals(
     offset: int,
 ) -> Sequence[tuple[Approval, Agent]]:
     """Return approvals with their agents, newest first."""
-    now = utcnow()
+    moment = now(session)
     query = (
         select(Approval, Agent)
         .join(Agent, col(Agent.id) == Approval.agent_id)
@@ -62,12 +62,12 @@ async def list_approvals(
         .offset(offset)
     )
     if status == EXPIRED:
-        past = col(Approval.status).in_(OPEN) & (col(Approval.expires_at) <= now)
+        past = col(Approval.status).in_(OPEN) & (col(Approval.expires_at) <= moment)
         query = query.where(past | (col(Approval.status) == EXPIRED))
     elif status is not None:
         query = query.where(Approval.status == status)
         if status in OPEN:
-            query = query.where(Approval.expires_at > now)
+            query = query.where(Approval.expires_at > moment)
     if agent_id is not None:
         query = query.where(Approval.agent_id == agent_id)
     if action is not None:
@@ -114,20 +114,20 @@ async def decide(
         ApiError: 404 unknown, 409 no longer pending.
     """
     approval, agent = await find_approval(session, caller.organization_id, environment, approval_id)
-    now = utcnow()
-    state = state_of(approval, now)
+    moment = now(session)
+    state = state_of(approval, moment)
     if state != PENDING:
         raise ApiError(409, f"Approval is no longer pending: it is {state}")
     approval.status = APPROVED if approve else DENIED
-    approval.decided_at, approval.decided_by, approval.note = now, caller.user_id, note
+    approval.decided_at, approval.decided_by, approval.note = moment, caller.user_id, note
     if approve:
-        approval.expires_at = now + timedelta(seconds=settings.approved_ttl_seconds)
+        approval.expires_at = moment + timedelta(seconds=settings.approved_ttl_seconds)
     session.add(approval)
-    _keep_vote(session, caller, approval, now)
+    _keep_vote(session, caller, approval)
     return approval, agent
 
 
-def _keep_vote(session: AsyncSession, caller: Caller, approval: Approval, now: datetime) -> None:
+def _keep_vote(session: AsyncSession, caller: Caller, approval: Approval) -> None:
     session.add(
         ApprovalVote(
             approval_id=approval.id,
@@ -136,7 +136,7 @@ def _keep_vote(session: AsyncSession, caller: Caller, approval: Approval, now: d
             environment=approval.environment,
             decision=approval.status,
             note=approval.note,
-            created_at=now,
+            created_at=now(session),
         )
     )
     audit.record(
@@ -152,7 +152,7 @@ def _keep_vote(session: AsyncSession, caller: Caller, approval: Approval, now: d
 async def cancel_open(session: AsyncSession, of: Agent | Permission, reason: str) -> None:
     """Cancel whatever waits, or waits to be used, for an agent or a permission; nothing revives it."""
     owner = col(Approval.agent_id) if isinstance(of, Agent) else col(Approval.permission_id)
-    now = utcnow()
+    moment = now(session)
     await session.exec(
         update(Approval)
         .where(
@@ -160,25 +160,25 @@ async def cancel_open(session: AsyncSession, of: Agent | Permission, reason: str
             col(Approval.organization_id) == of.organization_id,
             col(Approval.status).in_(OPEN),
             # What has run out stays expired.
-            col(Approval.expires_at) > now,
+            col(Approval.expires_at) > moment,
         )
-        .values(status=CANCELLED, cancelled_at=now, cancel_reason=reason)
+        .values(status=CANCELLED, cancelled_at=moment, cancel_reason=reason)
     )
 
 
-def sdk_view(approval: Approval) -> SdkApprovalView:
-    """Show an approval to the agent that asked."""
-    return SdkApprovalView.model_validate(_shown(approval))
+def sdk_view(approval: Approval, moment: datetime) -> SdkApprovalView:
+    """Show an approval, as it stands at a moment, to the agent that asked."""
+    return SdkApprovalView.model_validate(_shown(approval, moment))
 
 
-def view(approval: Approval, agent: Agent) -> ApprovalView:
-    """Show an approval to people."""
-    return ApprovalView.model_validate(_shown(approval) | {"agent_name": agent.name})
+def view(approval: Approval, agent: Agent, moment: datetime) -> ApprovalView:
+    """Show an approval, as it stands at a moment, to people."""
+    return ApprovalView.model_validate(_shown(approval, moment) | {"agent_name": agent.name})
 
 
-def _shown(approval: Approval) -> dict[str, Any]:
+def _shown(approval: Approval, moment: datetime) -> dict[str, Any]:
     return approval.model_dump() | {
-        "status": state_of(approval, utcnow()),
+        "status": state_of(approval, moment),
         "context": exact_json.loads_own(approval.context),
         "run_id": approval.run_id or None,
         "call_id": approval.call_id or None,

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from toolgate_service.approvals import service
-from toolgate_service.approvals.models import PENDING
 from toolgate_service.approvals.schemas import SdkApprovalView
-from toolgate_service.clock import from_wire, utcnow
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.standing import Standing
+from toolgate_service.storage.database import now
 
 #: seconds between two looks: a decision made by another process is seen that late
 LOOK_AGAIN = 1.0
@@ -34,15 +33,16 @@ class Asking:
         Raises:
             ApiError: 404, it is not the key's to see; 401, the key stopped working meanwhile.
         """
-        if not self._still_admitted():
+        if not await self._still_admitted():
             raise ApiError(401, "Invalid API key")
         async with self.gateway.database.reading() as session:
             approval, _ = await service.find_approval(
                 session, self.standing.organization_id, self.standing.environment, approval_id
             )
+            moment = now(session)
         if self.standing.key_agent_id not in {None, approval.agent_id}:
             raise not_found("Approval")
-        return service.sdk_view(approval)
+        return service.sdk_view(approval, moment)
 
     async def wait_for_change(
         self, approval_id: str, seconds: int, hung_up: Callable[[], Awaitable[bool]]
@@ -54,7 +54,12 @@ class Asking:
             while True:
                 # Before the look: a change after it must still wake.
                 changed.clear()
-                if not (self._pending(approval_id) and self._still_admitted()) or self.gateway.hub.closed:
+                if (
+                    not (
+                        await self.gateway.reader.still_pending(approval_id) and await self._still_admitted()
+                    )
+                    or self.gateway.hub.closed
+                ):
                     return
                 left = deadline - loop.time()
                 if left <= 0 or await hung_up():
@@ -64,10 +69,6 @@ class Asking:
                 except TimeoutError:
                     continue
 
-    def _still_admitted(self) -> bool:
-        standing = self.gateway.reader.standing(self.key_digest, "", "")
+    async def _still_admitted(self) -> bool:
+        standing = await self.gateway.reader.standing(self.key_digest, "", "")
         return standing is not None and bool(standing.organization_is_active)
-
-    def _pending(self, approval_id: str) -> bool:
-        state = self.gateway.reader.approval_state(approval_id)
-        return state is not None and state[0] == PENDING and from_wire(state[1]) > utcnow()

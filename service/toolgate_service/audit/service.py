@@ -7,8 +7,8 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service import exact_json
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.audit.models import AuditEntry
-from toolgate_service.clock import utcnow
 from toolgate_service.ids import new_id
+from toolgate_service.storage.database import now
 
 
 def record(
@@ -40,6 +40,6 @@ def record(
             resource_id=resource_id,
             changes=exact_json.dumps(dict(changes)) if changes else None,
             ip_address=caller.ip_address,
-            created_at=utcnow(),
+            created_at=now(session),
         )
     )

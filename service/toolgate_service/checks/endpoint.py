@@ -24,10 +24,10 @@ def check_endpoint(gateway: Gateway) -> Handler:
         digest = key_digest(given_key(call.header(b"x-api-key")))
         body, problem = call.fields()
         agent_id, action = body.get("agent_id"), body.get("action")
-        standing = gateway.reader.standing(
+        standing = await gateway.reader.standing(
             digest, agent_id if isinstance(agent_id, str) else "", action if isinstance(action, str) else ""
         )
-        standing = admit(call.scope, standing, gateway.rates, "actions")
+        standing = await admit(call.scope, standing, gateway.rates, "actions")
         if problem is not None:
             raise problem
         question = read_question(body)
@@ -35,8 +35,9 @@ def check_endpoint(gateway: Gateway) -> Handler:
         verdict = decide(standing, question.agent_id, question.action, question.context)
         if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
             return _answer(verdict)
-        transaction = gateway.database.reading if question.dry_run else gateway.database.writing
-        async with transaction() as session:
+        database = gateway.database
+        turn = database.reading() if question.dry_run else database.writing(standing.organization_id)
+        async with turn as session:
             return _answer(await settle(session, gateway.settings, digest, question, key, call.raw))
 
     return check

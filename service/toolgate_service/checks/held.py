@@ -17,10 +17,10 @@ from toolgate_service.checks import requests
 from toolgate_service.checks.attempts import Attempt, remember, remembered
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.question import Question
-from toolgate_service.clock import utcnow
 from toolgate_service.hotpath.standing import STANDING, Standing
 from toolgate_service.ids import new_id
 from toolgate_service.settings import Settings
+from toolgate_service.storage.database import now
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ async def settle(
     verdict = decide(standing, question.agent_id, question.action, question.context)
     if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
         return verdict
-    now = utcnow()
+    moment = now(session)
     attempt = Attempt.of(idempotency_key, raw)
-    earlier = await remembered(session, standing, attempt, now)
+    earlier = await remembered(session, standing, attempt, moment)
     if earlier is not None:
         return LetThrough(earlier)
     equal = await requests.equal_requests(session, standing, question)
@@ -76,7 +76,7 @@ async def settle(
             return _not_of_this_check(question.approval_id)
     if isinstance(verdict, Permitted):
         return verdict
-    return await _settle_by(session, settings, standing, question, verdict.reason, equal, attempt, now)
+    return await _settle_by(session, settings, standing, question, verdict.reason, equal, attempt, moment)
 
 
 def _not_of_this_check(approval_id: str) -> Blocked:
@@ -93,29 +93,29 @@ async def _settle_by(
     reason: str,
     equal: Sequence[Approval],
     attempt: Attempt | None,
-    now: datetime,
+    moment: datetime,
 ) -> Blocked | LetThrough | Held:
-    states = [(approval, state_of(approval, now)) for approval in equal]
+    states = [(approval, state_of(approval, moment)) for approval in equal]
     if question.call_id and await requests.already_let_through(session, standing, question):
         return Blocked(f"Call {question.call_id!r} was already let through once")
     for approval, state in states:
         if state == APPROVED and await requests.approver_still_may(session, approval):
             if question.dry_run:
                 return LetThrough(new_id())
-            decision_id = requests.use_up(session, approval, question, now)
-            await remember(session, standing, attempt, decision_id, now)
+            decision_id = requests.use_up(session, approval, question, moment)
+            await remember(session, standing, attempt, decision_id, moment)
             return LetThrough(decision_id)
     answer = _answer_by_state(question, reason, states)
     if answer is not None:
         return answer
-    since = now - timedelta(seconds=settings.denial_memory_seconds)
+    since = moment - timedelta(seconds=settings.denial_memory_seconds)
     denial = await requests.recent_denial(session, standing, question, since)
     if denial is not None:
         return _denied(denial)
     if question.dry_run:
         return Held(reason, None)
     waits = timedelta(seconds=settings.approval_ttl_seconds)
-    return Held(reason, await requests.ask(session, standing, question, now, waits=waits))
+    return Held(reason, await requests.ask(session, standing, question, moment, waits=waits))
 
 
 def _answer_by_state(

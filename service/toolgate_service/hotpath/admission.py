@@ -9,7 +9,7 @@ from toolgate_service.hotpath.standing import Standing
 from toolgate_service.plans import PLANS
 
 
-def admit(scope: Scope, standing: Standing | None, rates: RateWindows, surface: Surface) -> Standing:
+async def admit(scope: Scope, standing: Standing | None, rates: RateWindows, surface: Surface) -> Standing:
     """Return the standing of a request that may go on; count it.
 
     Raises:
@@ -20,7 +20,7 @@ def admit(scope: Scope, standing: Standing | None, rates: RateWindows, surface: 
     if not standing.organization_is_active:
         raise ApiError(401, "Organization is not active")
     limit = standing.requests_per_minute or PLANS[standing.plan].requests_per_minute
-    rate = rates.count(standing.organization_id, standing.environment, surface, limit)
+    rate = await rates.count(standing.organization_id, f"{standing.environment}/{surface}", limit)
     add_headers(scope, rate.headers())
     if rate.exceeded:
         raise rate.refusal()

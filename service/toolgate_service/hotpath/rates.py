@@ -1,9 +1,9 @@
-"""Rate windows of one minute, exact within one process (spec §8, decisions §7)."""
+"""Rate windows of one minute, counted exactly (spec §8, decisions §7)."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from toolgate_service.errors import ApiError
 
@@ -31,6 +31,13 @@ class Rate:
     exceeded: bool
     retry_after: int
 
+    @classmethod
+    def at(cls, moment: float, window: int, limit: int, used: int, *, exceeded: bool) -> "Rate":
+        """Return where a caller stands at a moment, after `used` requests in a window."""
+        reset = (window + 1) * WINDOW
+        retry_after = max(1, int(reset - moment + 0.999))
+        return cls(limit, max(0, limit - used), reset, exceeded=exceeded, retry_after=retry_after)
+
     def headers(self) -> dict[str, str]:
         """Return the headers that every authenticated answer carries."""
         return {
@@ -48,28 +55,38 @@ class Rate:
         )
 
 
-class RateWindows:
-    """Counts requests per organization, environment and surface. One event loop calls it, so no lock is needed."""
+class RateWindows(Protocol):
+    """Counts requests, each organization and scope apart."""
+
+    async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Count one request, unless the window is full.
+
+        Args:
+            organization_id: whose requests are counted.
+            scope: which of them, for instance ``production/actions`` or ``user/…``.
+            limit: requests a window.
+        """
+
+
+class MemoryWindows:
+    """Windows of one process. One event loop calls it and nothing is awaited, so no lock is needed."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._window = 0
-        self._counts: dict[tuple[str, str, Surface], int] = {}
+        self._counts: dict[tuple[str, str], int] = {}
 
-    def count(self, organization_id: str, environment: str, surface: Surface, limit: int) -> Rate:
+    async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
         """Count one request, unless the window is full."""
-        now = self._clock()
-        window = int(now // WINDOW)
+        moment = self._clock()
+        window = int(moment // WINDOW)
         if window > self._window:
             # All windows end at the same moment, so that forgetting the old ones is one assignment.
             self._window, self._counts = window, {}
         # A clock that was set back does not open the window again.
         window = self._window
-        key = (organization_id, environment, surface)
-        used = self._counts.get(key, 0)
-        reset = (window + 1) * WINDOW
-        retry_after = max(1, int(reset - now + 0.999))
+        used = self._counts.get((organization_id, scope), 0)
         if used >= limit:
-            return Rate(limit, 0, reset, exceeded=True, retry_after=retry_after)
-        self._counts[key] = used + 1
-        return Rate(limit, limit - used - 1, reset, exceeded=False, retry_after=retry_after)
+            return Rate.at(moment, window, limit, used, exceeded=True)
+        self._counts[organization_id, scope] = used + 1
+        return Rate.at(moment, window, limit, used + 1, exceeded=False)

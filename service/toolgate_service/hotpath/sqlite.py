@@ -15,13 +15,13 @@ from toolgate_service.ids import new_id
 from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored, entry_answer
 from toolgate_service.plans import PLANS, UNLIMITED
 from toolgate_service.storage.base import PRODUCTION
-from toolgate_service.storage.database import PRAGMAS
+from toolgate_service.storage.sqlite import PRAGMAS
 
 #: how long the answer to an idempotency key is remembered (decisions §6)
 REMEMBERED = timedelta(hours=24)
 
 
-APPROVAL_STATE = "SELECT status, expires_at FROM approvals WHERE id = ?"
+STILL_PENDING = "SELECT 1 FROM approvals WHERE id = ? AND status = 'pending' AND expires_at > ?"
 
 
 class SqliteReader:
@@ -36,7 +36,7 @@ class SqliteReader:
         uri = f"{self._path.as_uri()}?mode=ro"
         self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=16)
 
-    def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
+    async def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
         """Return what is true at this moment; None for a key that is unknown or revoked."""
         if self._connection is None:
             raise RuntimeError("the reader is not open")
@@ -44,12 +44,12 @@ class SqliteReader:
         rows = self._connection.execute(STANDING, values).fetchall()
         return Standing._make(rows[0]) if rows else None
 
-    def approval_state(self, approval_id: str) -> tuple[str, str] | None:
-        """Return an approval's status and the moment it runs out, as kept; None when there is none."""
+    async def still_pending(self, approval_id: str) -> bool:
+        """Say whether an approval exists and waits for a decision."""
         if self._connection is None:
             raise RuntimeError("the reader is not open")
-        rows = self._connection.execute(APPROVAL_STATE, (approval_id,)).fetchall()
-        return rows[0] if rows else None
+        values = (approval_id, wire(utcnow()))
+        return bool(self._connection.execute(STILL_PENDING, values).fetchall())
 
     def close(self) -> None:
         """Disconnect."""

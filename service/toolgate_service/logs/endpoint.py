@@ -22,8 +22,8 @@ def log_endpoint(gateway: Gateway) -> Handler:
         digest = key_digest(given_key(call.header(b"x-api-key")))
         body, problem = call.fields()
         agent_id = body.get("agent_id")
-        standing = gateway.reader.standing(digest, agent_id if isinstance(agent_id, str) else "", "")
-        standing = admit(call.scope, standing, gateway.rates, "actions")
+        standing = await gateway.reader.standing(digest, agent_id if isinstance(agent_id, str) else "", "")
+        standing = await admit(call.scope, standing, gateway.rates, "actions")
         if problem is not None:
             raise problem
         entry = _read_entry(call, body, standing)

@@ -3,14 +3,15 @@
 import hashlib
 import secrets
 import string
+from datetime import datetime
 
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.clock import utcnow
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.models import ApiKey
 from toolgate_service.storage.base import PRODUCTION, TEST
+from toolgate_service.storage.database import now
 from toolgate_service.vault import Vault
 
 LENGTH = 40
@@ -24,7 +25,13 @@ def key_digest(key: str) -> str:
 
 
 def mint_key(
-    vault: Vault, organization_id: str, environment: str, *, created_by: str, agent_id: str | None = None
+    vault: Vault,
+    organization_id: str,
+    environment: str,
+    *,
+    created_at: datetime,
+    created_by: str,
+    agent_id: str | None = None,
 ) -> ApiKey:
     """Make a new key: 40 characters, lower-case letters and digits after the prefix."""
     prefix = PREFIXES[environment]
@@ -39,7 +46,7 @@ def mint_key(
         ciphertext=vault.seal(key, table=ApiKey.__name__, row=row_id, organization=organization_id),
         last_four=key[-4:],
         created_by=created_by,
-        created_at=utcnow(),
+        created_at=created_at,
     )
 
 
@@ -76,9 +83,9 @@ async def replace_organization_key(
             col(ApiKey.agent_id).is_(None),
             col(ApiKey.revoked_at).is_(None),
         )
-        .values(revoked_at=utcnow())
+        .values(revoked_at=now(session))
     )
-    key = mint_key(vault, organization_id, environment, created_by=created_by)
+    key = mint_key(vault, organization_id, environment, created_at=now(session), created_by=created_by)
     session.add(key)
     await session.flush()
     return key

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api/organization", tags=["organization"], route_clas
 @router.get("", response_model=OrganizationView)
 async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the caller's organization. Showing the key is an event of its own, so it is audited."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         view = await _view(session, gateway, caller)
     return Reply(view, headers=NO_STORE)
 
@@ -29,7 +29,7 @@ async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
 @router.put("", response_model=OrganizationView)
 async def rename_organization(change: OrganizationChange, caller: AdminCaller, gateway: GatewayDep) -> Reply:
     """Change the organization's name; the slug stays."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         organization = await _organization(session, caller)
         organization.name = change.name
         audit.record(session, caller, "organization.updated", organization.id, changes={"name": change.name})
@@ -40,7 +40,7 @@ async def rename_organization(change: OrganizationChange, caller: AdminCaller, g
 @router.post("/regenerate-key", response_model=KeyView)
 async def regenerate_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
     """Replace the production key; the old one stops working at once."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         organization = await _organization(session, caller)
         key = await keys.replace_organization_key(
             session, gateway.vault, organization.id, PRODUCTION, created_by=caller.user_id

@@ -35,7 +35,7 @@ async def create_permission(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Let an agent do an action."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         permission = await service.create_permission(session, caller, agent, new)
     return Reply(PermissionView.model_validate(permission, from_attributes=True), 201)
@@ -50,7 +50,7 @@ async def delete_agent_permission(
     environment: EnvironmentName = "production",
 ) -> NoContent:
     """Take an action from an agent; the very next check is refused."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         permission = await service.find_permission(session, permission_id)
         if permission.agent_id != agent.id:
@@ -64,7 +64,7 @@ async def change_permission(
     permission_id: str, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
     """Change a permission; what is not sent stays as it is."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         permission = await service.find_permission(session, permission_id)
         if permission.organization_id != caller.organization_id:
             raise not_found("Permission")
@@ -75,7 +75,7 @@ async def change_permission(
 @router.delete("/permissions/{permission_id}", status_code=204)
 async def delete_permission(permission_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
     """Take an action from whichever agent has this permission; the very next check is refused."""
-    async with gateway.database.writing() as session:
+    async with gateway.database.writing(caller.organization_id) as session:
         permission = await service.find_permission(session, permission_id)
         if permission.organization_id != caller.organization_id:
             # 403 and not 404: the specification says so, for this path alone (spec §7).

@@ -9,11 +9,11 @@ from toolgate_service.accounts.caller import Caller
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
-from toolgate_service.clock import utcnow
 from toolgate_service.errors import ApiError, FieldErrors, not_found
 from toolgate_service.ids import new_id
 from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange
+from toolgate_service.storage.database import now
 
 
 async def list_permissions(session: AsyncSession, agent: Agent) -> Sequence[Permission]:
@@ -43,7 +43,7 @@ async def create_permission(
         environment=agent.environment,
         agent_id=agent.id,
         created_by=caller.user_id,
-        created_at=utcnow(),
+        created_at=now(session),
         **new.model_dump(),
     )
     session.add(permission)
@@ -85,7 +85,7 @@ async def change_permission(
         raise FieldErrors({name: ["must not be null; leave it out to keep it"] for name in nulls})
     for name, value in changes.items():
         setattr(permission, name, value)
-    permission.updated_at = utcnow()
+    permission.updated_at = now(session)
     session.add(permission)
     audit.record(
         session,

@@ -1,162 +1,73 @@
-"""The gateway's database: opened, brought up to date, read from and written to."""
+"""The gateway's database, whichever it is: read from on one snapshot, written to in turns."""
 
-import asyncio
-import os
-import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Protocol
 
-from sqlalchemy import event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service.clock import utcnow
 from toolgate_service.errors import StorageError
-from toolgate_service.storage.migrate import upgrade
 
-#: How long one process waits for another's write transaction on the same file, in seconds.
-BUSY_TIMEOUT = 10
-#: How long a start waits between two attempts, in seconds.
-LOOK_AGAIN = 0.05
+#: where a session keeps the moment that its database's clock showed
+NOW = "toolgate.now"
+
+#: the turn of whoever changes what is unique across organizations: e-mail addresses and slugs
+ACCOUNTS = "accounts"
 
 
-class Database:
-    """An SQLite file in WAL mode, every commit synced to disk before it is acknowledged.
-
-    SQLite has one writer at a time. `write_turn` gives this process's writers their turns in order of arrival;
-    SQLite's own lock, which has no queue, is left to settle between processes.
-
-    Attributes:
-        path: the file.
-        write_turn: held by whoever writes.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.path = sqlite_path(url)
-        self.write_turn = asyncio.Lock()
-        self._readers = _engine(self.path, begin="BEGIN", pool_size=4)
-        self._writer = _engine(self.path, begin="BEGIN IMMEDIATE", pool_size=1)
+class Database(Protocol):
+    """What a request may ask of the database."""
 
     async def start(self) -> None:
-        """Create the file and its folder if they are missing, and bring the schema up to date.
+        """Connect, and bring the schema up to date.
 
         Raises:
-            StorageError: the file cannot be created or written, is no database, or is a newer version's.
+            StorageError: the database cannot be used; the message says why and names the cure.
         """
-        create_private(self.path)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + BUSY_TIMEOUT
-        while True:
-            try:
-                async with self._writer.begin() as connection:
-                    await connection.run_sync(upgrade)
-            except DBAPIError as error:
-                # While one process turns a new file to WAL mode, SQLite refuses another without waiting for it.
-                if _is_busy(error) and loop.time() < deadline:
-                    await asyncio.sleep(LOOK_AGAIN)
-                    continue
-                raise StorageError(
-                    f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a folder you may write "
-                    "with TOOLGATE_DATABASE_URL=sqlite:///PATH"
-                ) from error
-            return
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncSession]:
+    def reading(self) -> AbstractAsyncContextManager[AsyncSession]:
         """Open a session on one consistent snapshot."""
-        async with AsyncSession(self._readers, expire_on_commit=False) as session:
-            yield session
 
-    @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncSession]:
-        """Open a write transaction: committed and on disk when the block ends, rolled back when it raises."""
-        async with (
-            self.write_turn,
-            AsyncSession(self._writer, expire_on_commit=False) as session,
-            session.begin(),
-        ):
-            yield session
+    def writing(self, *turns: str) -> AbstractAsyncContextManager[AsyncSession]:
+        """Open a write transaction: committed and on disk when the block ends, rolled back when it raises.
+
+        Args:
+            turns: whoever names the same one waits until this transaction has ended, so that what was counted or
+                looked for in it stays true until it is committed. The organization's id for its own affairs,
+                `ACCOUNTS` for what is unique across organizations.
+        """
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._readers.dispose()
-        await self._writer.dispose()
 
 
-def sqlite_path(url: str) -> Path:
-    """Return the file that a database URL names.
+def open_database(url: str) -> Database:
+    """Return the database that a URL names, not yet connected.
 
     Raises:
-        StorageError: the URL is none, names another kind of database, or no file.
+        StorageError: the URL is none, or names a kind of database that the gateway does not serve.
     """
     try:
-        parsed = make_url(url)
+        backend = make_url(url).get_backend_name()
     except ArgumentError:
         raise StorageError("TOOLGATE_DATABASE_URL is not a database URL; write sqlite:///PATH") from None
-    if parsed.get_backend_name() != "sqlite":
+    if backend != "sqlite":
         raise StorageError(
-            f"TOOLGATE_DATABASE_URL names the database {parsed.get_backend_name()!r}, which this version does not "
+            f"TOOLGATE_DATABASE_URL names the database {backend!r}, which this version does not "
             "serve; write sqlite:///PATH"
         )
-    if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
-        raise StorageError("TOOLGATE_DATABASE_URL names no file; write sqlite:///PATH")
-    return Path(parsed.database).expanduser().absolute()
+    from toolgate_service.storage.sqlite import SqliteDatabase
+
+    return SqliteDatabase(url)
 
 
-def create_private(path: Path) -> None:
-    """Create a file for its owner alone, and the folder if it is missing, likewise (decisions §9).
+def now(session: AsyncSession) -> datetime:
+    """Return the present moment by the database's clock (decisions §12).
 
-    Raises:
-        StorageError: it cannot be created or opened for writing.
+    PostgreSQL's was read when the session got its turn; SQLite has no other clock than this machine's.
     """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    except OSError as error:
-        raise StorageError(
-            f"cannot write the database {str(path)!r}: {error.strerror}; name a file in a folder you may write with "
-            "TOOLGATE_DATABASE_URL=sqlite:///PATH"
-        ) from error
-
-
-def _is_busy(error: DBAPIError) -> bool:
-    code = getattr(error.orig, "sqlite_errorcode", None)
-    # The low byte is the kind of error, what stands above it the occasion.
-    return isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_BUSY
-
-
-def _engine(path: Path, begin: str, pool_size: int) -> AsyncEngine:
-    url = URL.create("sqlite+aiosqlite", database=str(path))
-    engine = create_async_engine(
-        url,
-        pool_size=pool_size,
-        max_overflow=0,
-        # A failed statement is logged; what it was to write may be a password's hash or a call's context.
-        hide_parameters=True,
-    )
-
-    def prepare(connection: Any, _record: object) -> None:
-        # The driver must not open transactions by itself: `begin` below does, with the lock we want.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        for pragma in PRAGMAS:
-            cursor.execute(pragma)
-        cursor.close()
-
-    event.listen(engine.sync_engine, "connect", prepare)
-    event.listen(engine.sync_engine, "begin", lambda connection: connection.exec_driver_sql(begin))
-    return engine
-
-
-#: FULL: a commit is on disk when it returns, also in WAL mode. MEMORY: SQLite would put parts of a large transaction
-#: into a file of its own in /var/tmp, which may be full, or not ours to write.
-PRAGMAS = (
-    f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000}",
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA temp_store = MEMORY",
-)
+    read: datetime | None = session.info.get(NOW)
+    return read or utcnow()

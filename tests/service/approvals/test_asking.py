@@ -6,7 +6,6 @@ import pytest
 
 from toolgate_service.approvals.hub import DecisionHub
 from toolgate_service.approvals.waiting import Asking
-from toolgate_service.clock import utcnow, wire
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.standing import Standing
 
@@ -20,12 +19,12 @@ class Reader:
         self.standings: Standing | None = ACTIVE
         self.looks = 0
 
-    def standing(self, *_: str) -> Standing | None:
+    async def standing(self, *_: str) -> Standing | None:
         return self.standings
 
-    def approval_state(self, _approval_id: str) -> tuple[str, str]:
+    async def still_pending(self, _approval_id: str) -> bool:
         self.looks += 1
-        return "pending", wire(utcnow().replace(year=9999))
+        return True
 
 
 class FakeGateway:

@@ -48,10 +48,10 @@ def test_both_serve_one_organization(pair: tuple[LiveGateway, LiveGateway], owne
 #: opens the databases that it is told, one by one, and says how that went
 RACER = """
 import asyncio, sys
-from toolgate_service.storage.database import Database
+from toolgate_service.storage.sqlite import SqliteDatabase
 
 async def start(url):
-    database = Database(url)
+    database = SqliteDatabase(url)
     try:
         await database.start()
     finally:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate_service.hotpath.rates import Rate, RateWindows
+from toolgate_service.hotpath.rates import MemoryWindows, Rate
 
 
 class Clock:
@@ -15,43 +15,43 @@ class Clock:
         return self.now
 
 
-def test_a_window_counts_down_to_refusal() -> None:
+async def test_a_window_counts_down_to_refusal() -> None:
     """Three of three pass, the fourth is refused, and refusing costs nothing."""
-    windows = RateWindows(Clock(600.0))
-    rates = [windows.count("o", "production", "actions", 3) for _ in range(5)]
+    windows = MemoryWindows(Clock(600.0))
+    rates = [await windows.count("o", "production/actions", 3) for _ in range(5)]
     assert [rate.exceeded for rate in rates] == [False, False, False, True, True]
     assert [rate.remaining for rate in rates] == [2, 1, 0, 0, 0]
     assert {(rate.limit, rate.reset) for rate in rates} == {(3, 660)}
 
 
-def test_a_new_minute_is_a_new_window() -> None:
+async def test_a_new_minute_is_a_new_window() -> None:
     """At the minute's end the count begins anew, not a moment earlier."""
     clock = Clock(659.999)
-    windows = RateWindows(clock)
-    assert windows.count("o", "production", "actions", 1).exceeded is False
-    assert windows.count("o", "production", "actions", 1).exceeded is True
+    windows = MemoryWindows(clock)
+    assert (await windows.count("o", "production/actions", 1)).exceeded is False
+    assert (await windows.count("o", "production/actions", 1)).exceeded is True
     clock.now = 660.0
-    fresh = windows.count("o", "production", "actions", 1)
+    fresh = await windows.count("o", "production/actions", 1)
     assert (fresh.exceeded, fresh.reset) == (False, 720)
 
 
 @pytest.mark.parametrize(
-    "other", [("p", "production", "actions"), ("o", "test", "actions"), ("o", "production", "reads")]
+    "other", [("p", "production/actions"), ("o", "test/actions"), ("o", "production/reads")]
 )
-def test_windows_do_not_mix(other: tuple[str, str, str]) -> None:
+async def test_windows_do_not_mix(other: tuple[str, str]) -> None:
     """Organizations, environments and surfaces are counted apart."""
-    windows = RateWindows(Clock(0.0))
-    windows.count("o", "production", "actions", 1)
-    assert windows.count(*other, 1).exceeded is False  # type: ignore[arg-type]  # a parametrised literal
-    assert windows.count("o", "production", "actions", 1).exceeded is True
+    windows = MemoryWindows(Clock(0.0))
+    await windows.count("o", "production/actions", 1)
+    assert (await windows.count(*other, 1)).exceeded is False
+    assert (await windows.count("o", "production/actions", 1)).exceeded is True
 
 
 @pytest.mark.parametrize(
     ("now", "seconds"), [(600.0, 60), (600.001, 60), (659.0, 1), (659.999, 1), (630.5, 30)]
 )
-def test_waiting_as_long_as_told_is_long_enough(now: float, seconds: int) -> None:
+async def test_waiting_as_long_as_told_is_long_enough(now: float, seconds: int) -> None:
     """`Retry-After` is whole seconds, at least one, and never ends before the window does."""
-    rate = RateWindows(Clock(now)).count("o", "production", "actions", 0)
+    rate = await MemoryWindows(Clock(now)).count("o", "production/actions", 0)
     assert rate.retry_after == seconds
     assert now + rate.retry_after >= rate.reset - 0.001
 
@@ -70,22 +70,22 @@ def test_the_refusal_says_when_to_come_back() -> None:
     }
 
 
-def test_old_windows_are_forgotten() -> None:
+async def test_old_windows_are_forgotten() -> None:
     """Memory holds the current minute alone."""
     clock = Clock(0.0)
-    windows = RateWindows(clock)
+    windows = MemoryWindows(clock)
     for number in range(100):
-        windows.count(f"o{number}", "production", "actions", 1)
+        await windows.count(f"o{number}", "production/actions", 1)
     clock.now = 60.0
-    windows.count("o", "production", "actions", 1)
+    await windows.count("o", "production/actions", 1)
     assert len(windows._counts) == 1
 
 
-def test_a_clock_set_back_opens_no_window() -> None:
+async def test_a_clock_set_back_opens_no_window() -> None:
     """Stepping back over a minute's end and forward again gives nobody a second minute."""
     clock = Clock(660.0)
-    windows = RateWindows(clock)
-    windows.count("o", "production", "actions", 1)
+    windows = MemoryWindows(clock)
+    await windows.count("o", "production/actions", 1)
     for now in (659.9, 660.1):
         clock.now = now
-        assert windows.count("o", "production", "actions", 1).exceeded is True
+        assert (await windows.count("o", "production/actions", 1)).exceeded is True

@@ -11,11 +11,11 @@ from support.gateway import LiveGateway
 from toolgate_service.accounts.models import LoginFailures
 from toolgate_service.clock import utcnow
 from toolgate_service.errors import StorageError
-from toolgate_service.storage.database import Database, sqlite_path
+from toolgate_service.storage.sqlite import SqliteDatabase, sqlite_path
 
 
 async def start(path: Path) -> None:
-    database = Database(f"sqlite:///{path}")
+    database = SqliteDatabase(f"sqlite:///{path}")
     try:
         await database.start()
     finally:
@@ -66,7 +66,7 @@ async def test_a_folder_is_no_database(tmp_path: Path) -> None:
 
 async def test_every_commit_is_synced_and_foreign_keys_hold(tmp_path: Path) -> None:
     """Both engines run in WAL mode with `synchronous=FULL` and foreign keys (decisions §6, §9)."""
-    database = Database(f"sqlite:///{tmp_path / 'gateway.db'}")
+    database = SqliteDatabase(f"sqlite:///{tmp_path / 'gateway.db'}")
     await database.start()
     for transaction in (database.reading, database.writing):
         async with transaction() as session:
@@ -115,7 +115,7 @@ def test_a_home_folder_may_be_abbreviated(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 async def test_a_failed_statement_does_not_tell_its_values(tmp_path: Path) -> None:
     """What goes to the operator's log when a statement fails is not what it was to write."""
-    database = Database(f"sqlite:///{tmp_path / 'gateway.db'}")
+    database = SqliteDatabase(f"sqlite:///{tmp_path / 'gateway.db'}")
     await database.start()
     for expected in (nullcontext(), pytest.raises(IntegrityError, match="UNIQUE")):
         with expected as failed:
