@@ -1,12 +1,34 @@
-"""Fixtures that every kind of test may use."""
+"""Fixtures that every kind of test may use, and the choice of a database for the gateways."""
 
 from collections.abc import Iterator
 
 import pytest
+from support import choosing
 from support.compiled import compiled_once
 from support.gateway import LiveGateway, Owner
 
 __all__ = ["compiled_once", "live_gateway", "owner"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    choosing.add_option(parser)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    choosing.begin(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: choosing.Node) -> None:
+    choosing.hand_over(node)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    choosing.deselect(config, items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    choosing.end()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ from support.gateway import SECRET, LiveGateway, Owner
 from support.model_api import model_api
 from support.readme import ROOT
 
+pytestmark = pytest.mark.sqlite_only("the demo brings a gateway with a file of its own")
+
 MODELS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 
 

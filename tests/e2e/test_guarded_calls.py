@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.gateway import Owner
+from support.insight import execute
 from support.waiting import until
 
 from toolgate import ActionDenied, ApprovalDenied, ApprovalExpired, ApprovalPending, Guard
@@ -216,16 +217,12 @@ def test_secrets_never_reach_the_gateway(guard, owner, agent_id):
 
 def test_an_expired_request_is_no_persons_no(guard, owner, agent_id, live_gateway):
     """When a request runs out while a call waits, the call raises ApprovalExpired, which is not a denial."""
-    import sqlite3
-    from contextlib import closing
-
     owner.permit(agent_id, "stripe.refund", requires_approval=True)
     refunds = Refunds(guard, on_hold="wait", hold_timeout=60)
 
     def run_out() -> None:
         until(lambda: owner.http.get("/api/approvals", params={"status": "pending"}).json())
-        with closing(sqlite3.connect(live_gateway.database)) as database, database:
-            database.execute("UPDATE approvals SET expires_at = created_at WHERE agent_id = ?", (agent_id,))
+        execute(live_gateway, "UPDATE approvals SET expires_at = created_at WHERE agent_id = ?", agent_id)
 
     thread = threading.Thread(target=run_out)
     thread.start()

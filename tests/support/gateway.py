@@ -9,16 +9,21 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
 
 import httpx
+
+from support.databases import database_file, database_url
 
 SECRET = "a secret for tests, long enough"
 PASSWORD = "correct horse battery"
 
 
 class LiveGateway:
-    """`toolgate serve` on an SQLite file; the port is the operating system's choice, or fixed to restart on it."""
+    """`toolgate serve`; the port is the operating system's choice, or fixed to restart on it.
+
+    Its data is what the folder stands for: an SQLite file in it or, by `--database`, a PostgreSQL database. Whoever
+    names the folder again finds the same data.
+    """
 
     def __init__(
         self,
@@ -28,11 +33,12 @@ class LiveGateway:
         env: Mapping[str, str] | None = None,
         prefix: tuple[str, ...] = (),
     ) -> None:
-        self.database = folder / "gateway.db"
+        self.folder = folder
+        self.database_url = database_url(folder)
         self.plan = plan
         self._env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")},
-            "TOOLGATE_DATABASE_URL": f"sqlite:///{quote(str(self.database))}",
+            "TOOLGATE_DATABASE_URL": self.database_url,
             "TOOLGATE_SECRET": SECRET,
             **(env or {}),
         }
@@ -41,8 +47,13 @@ class LiveGateway:
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
 
+    @property
+    def database(self) -> Path:
+        """The SQLite file, for what is about files."""
+        return database_file(self.folder)
+
     def start(self) -> Self:
-        """Start, or start again on the same port and file; return once it listens."""
+        """Start, or start again on the same port and data; return once it listens."""
         command = [*self._prefix, sys.executable, "-m", "toolgate", "serve"]
         command += ["--port", str(self._port), "--plan", self.plan]
         self.process = subprocess.Popen(command, env=self._env, stdout=subprocess.PIPE, text=True)

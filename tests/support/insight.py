@@ -1,24 +1,10 @@
-"""Looking into a live gateway's database file, and changing what no endpoint changes."""
-
-import sqlite3
-from contextlib import closing
-from typing import Any
+"""Looking into a live gateway's database, and changing what no endpoint changes."""
 
 from support.gateway import SECRET, LiveGateway, Owner
+from support.tables import execute, rows
 from toolgate_service.vault import Vault
 
-
-def execute(gateway: LiveGateway, statement: str, *values: object) -> int:
-    """Change the file and return the number of rows that were changed."""
-    with closing(sqlite3.connect(gateway.database, timeout=30, isolation_level=None)) as connection:
-        connection.execute("PRAGMA foreign_keys = ON")
-        return connection.execute(statement, values).rowcount
-
-
-def rows(gateway: LiveGateway, query: str, *values: object) -> list[tuple[Any, ...]]:
-    """Read from the file."""
-    with closing(sqlite3.connect(gateway.database, timeout=30)) as connection:
-        return connection.execute(query, values).fetchall()
+__all__ = ["execute", "key_to_test", "move_into", "rows", "set_active", "set_role", "vault"]
 
 
 def vault() -> Vault:
@@ -27,7 +13,7 @@ def vault() -> Vault:
 
 
 def key_to_test(gateway: LiveGateway, owner: Owner) -> str:
-    """Return an organization's key to its test environment, unsealed from the file."""
+    """Return an organization's key to its test environment, unsealed from the database."""
     query = (
         "SELECT id, ciphertext FROM api_keys "
         "WHERE organization_id = ? AND environment = 'test' AND revoked_at IS NULL"
@@ -52,7 +38,10 @@ def set_active(gateway: LiveGateway, owner: Owner, *, active: bool) -> None:
 
 def move_into(gateway: LiveGateway, user: Owner, owner: Owner) -> None:
     """Make a user of one organization a user of another's, as an invitation would."""
-    with closing(sqlite3.connect(gateway.database, timeout=30, isolation_level=None)) as connection:
-        values = (owner.user["organization_id"], user.user["id"])
-        connection.execute("UPDATE users SET organization_id = ? WHERE id = ?", values)
-        connection.execute("UPDATE sessions SET organization_id = ? WHERE user_id = ?", values)
+    values = (owner.user["organization_id"], user.user["id"])
+    for statement in (
+        "UPDATE users SET organization_id = ? WHERE id = ?",
+        "UPDATE sessions SET organization_id = ? WHERE user_id = ?",
+    ):
+        # What the user did in the old organization stays there.
+        execute(gateway, statement, *values, constrained=False)

@@ -1,6 +1,7 @@
 """Approving and denying: who, what is shown, and what cannot be decided twice (decisions §3, §5)."""
 
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 
 import httpx
@@ -10,6 +11,8 @@ from support.crowd import together
 from support.gateway import LiveGateway, Owner
 from support.insight import execute, rows
 from support.shapes import MOMENT, complaints, refused
+
+from toolgate_service.clock import from_wire, wire
 
 UNKNOWN = "01890000-0000-7000-8000-000000000000"
 AGENT_SEES = {
@@ -124,11 +127,11 @@ def test_after_five_minutes_a_denied_check_may_be_asked_again(
 ) -> None:
     """A denial answers the equal check for five minutes, then it is held as a new request."""
     denied = ask()["approval_id"]
-    moment = decide(denied, "deny").json()["decided_at"]
-    earlier = "UPDATE approvals SET decided_at = strftime('%Y-%m-%dT%H:%M:%f000Z', ?, ?) WHERE id = ?"
-    execute(gateway, earlier, moment, "-290 seconds", denied)
+    moment = from_wire(decide(denied, "deny").json()["decided_at"])
+    earlier = "UPDATE approvals SET decided_at = ? WHERE id = ?"
+    execute(gateway, earlier, wire(moment - timedelta(seconds=290)), denied)
     assert ask()["requires_approval"] is False
-    execute(gateway, earlier, moment, "-301 seconds", denied)
+    execute(gateway, earlier, wire(moment - timedelta(seconds=301)), denied)
     again = ask()
     assert again["requires_approval"] is True
     assert again["approval_id"] != denied

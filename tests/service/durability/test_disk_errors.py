@@ -10,6 +10,10 @@ from support.gateway import LiveGateway, Owner
 from support.traces import TRACEABLE, Strace
 from support.wire import Heard, Wire
 
+pytestmark = pytest.mark.sqlite_only(
+    "the faults are put into the syncs of the gateway itself; PostgreSQL syncs in processes of its own"
+)
+
 CLIENTS = 8
 ALWAYS = "fsync,fdatasync:error=EIO"
 

@@ -11,6 +11,8 @@ import pytest
 from support.gateway import LiveGateway, Owner
 from support.wire import Wire
 
+pytestmark = pytest.mark.sqlite_only("the disk that fills is the one that the gateway itself writes to")
+
 SIZE = 2 * 1024 * 1024
 
 

@@ -10,6 +10,8 @@ from support.gateway import LiveGateway, Owner
 from support.traces import SYNCS, TRACEABLE, Story, Strace, Syscall, stories
 from support.wire import Wire
 
+pytestmark = pytest.mark.sqlite_only("the writes and syncs that are traced are those of the gateway itself")
+
 CLIENTS = 8
 MARKER = re.compile(r"traced\.[0-9a-f.-]+\.end")
 

@@ -27,7 +27,8 @@ def month() -> str:
 def use(gateway: LiveGateway, owner: Owner, entries: int, of: str | None = None) -> None:
     """Set the month's counter."""
     statement = (
-        "INSERT INTO monthly_usage VALUES (?, 'production', ?, ?) ON CONFLICT DO UPDATE SET log_entries = ?"
+        "INSERT INTO monthly_usage VALUES (?, 'production', ?, ?) "
+        "ON CONFLICT (organization_id, environment, month) DO UPDATE SET log_entries = ?"
     )
     execute(gateway, statement, owner.user["organization_id"], of or month(), entries, entries)
 

@@ -17,11 +17,12 @@ def own_key(gateway: LiveGateway, acme: Owner, bot: str) -> str:
     key = f"ak_{row.replace('-', '')}00000"
     execute(
         gateway,
-        "INSERT INTO api_keys VALUES (?, ?, 'production', ?, ?, x'00', '0000', NULL, ?, NULL)",
+        "INSERT INTO api_keys VALUES (?, ?, 'production', ?, ?, ?, '0000', NULL, ?, NULL)",
         row,
         acme.user["organization_id"],
         bot,
         key_digest(key),
+        b"\0",
         "2026-01-01T00:00:00.000000Z",
     )
     return key

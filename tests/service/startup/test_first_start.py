@@ -12,6 +12,8 @@ from support.serving import Serving
 
 from toolgate_service import settings
 
+pytestmark = pytest.mark.sqlite_only("where nothing is set, the gateway makes an SQLite file")
+
 SECONDS = 10
 
 

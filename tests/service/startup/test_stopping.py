@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.crowd import meanwhile
-from support.gateway import Owner
+from support.databases import database_url
+from support.gateway import SECRET, Owner
 from support.serving import Serving
 from support.waiting import until
 from support.wire import GONE, Wire
@@ -25,6 +26,12 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def kept(home: Path) -> dict[str, str]:
+    """What a gateway is told that keeps its data for this home."""
+    return {"TOOLGATE_DATABASE_URL": database_url(home), "TOOLGATE_SECRET": SECRET}
+
+
+@pytest.fixture
 def interruptible() -> Iterator[None]:
     """Let the processes started here hear SIGINT: a shell's background job, and all it starts, ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,9 +40,9 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture
-def gateway(home: Path, interruptible: None) -> Iterator[Serving]:
+def gateway(home: Path, kept: dict[str, str], interruptible: None) -> Iterator[Serving]:
     """A gateway of its own."""
-    with Serving(home, "--plan", "enterprise") as gateway:
+    with Serving(home, "--plan", "enterprise", extra=kept) as gateway:
         yield gateway.listening()
 
 
@@ -62,7 +69,7 @@ def _used(wire: Wire, approval: str) -> int:
     return int(headers["X-RateLimit-Limit"]) - int(headers["X-RateLimit-Remaining"]) - 1
 
 
-def test_stopping_amid_log_entries_loses_none(gateway: Serving, home: Path) -> None:
+def test_stopping_amid_log_entries_loses_none(gateway: Serving, home: Path, kept: dict[str, str]) -> None:
     """On SIGTERM amid logging every answer given is a 200 whose entry is there at the next start."""
     acknowledged: list[str] = []
     with Owner(gateway.url) as owner:
@@ -83,7 +90,7 @@ def test_stopping_amid_log_entries_loses_none(gateway: Serving, home: Path) -> N
             until(lambda: len(acknowledged) >= 50)
             assert gateway.ended_by(signal.SIGTERM, SECONDS) == 0
     assert gateway.complaint == ""
-    with Serving(home) as again, Wire(again.listening().url, owner.key, owner.token) as wire:
+    with Serving(home, extra=kept) as again, Wire(again.listening().url, owner.key, owner.token) as wire:
         assert {entry["id"] for entry in wire.entries("amid.all")} >= set(acknowledged)
 
 
@@ -93,8 +100,8 @@ def test_an_interrupt_ends_without_a_traceback(gateway: Serving) -> None:
     assert gateway.complaint == ""
 
 
-def test_a_stop_during_the_start_is_a_stop(home: Path) -> None:
+def test_a_stop_during_the_start_is_a_stop(home: Path, kept: dict[str, str]) -> None:
     """SIGTERM right after the start-up line, before the first request, ends the gateway as well."""
-    with Serving(home) as gateway:
+    with Serving(home, extra=kept) as gateway:
         assert gateway.listening().ended_by(signal.SIGTERM, SECONDS) == 0
         assert gateway.complaint == ""

@@ -13,6 +13,8 @@ from toolgate_service.clock import utcnow
 from toolgate_service.errors import StorageError
 from toolgate_service.storage.sqlite import SqliteDatabase, sqlite_path
 
+pytestmark = pytest.mark.sqlite_only("about the file: its rights, what is refused as a file, and its pragmas")
+
 
 async def start(path: Path) -> None:
     database = SqliteDatabase(f"sqlite:///{path}")

@@ -1,0 +1,113 @@
+"""Where the tests' gateways keep their data: in SQLite files, or in databases of one PostgreSQL server."""
+
+import asyncio
+import secrets
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import asyncpg
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from toolgate_service.storage.migrate import upgrade
+
+T = TypeVar("T")
+
+
+class Server:
+    """A PostgreSQL server that holds a database of the newest schema, to be copied for each gateway.
+
+    Attributes:
+        url: where its database for maintenance is.
+        template: the database that is copied, if it was made.
+    """
+
+    def __init__(self, url: str, template: str | None = None) -> None:
+        self.url = url
+        self.template = template
+        self._made: dict[str, None] = {}
+
+    def make_template(self) -> str:
+        """Make the database that is copied, by the gateway's own migrations."""
+        name = self.create_database(migrated=False)
+        finished(_migrate(self.url_of(name)))
+        self.template = name
+        return name
+
+    def create_database(self, *, migrated: bool = True) -> str:
+        """Return the name of a new database: of the newest schema, or empty."""
+        name = f"toolgate_{secrets.token_hex(8)}"
+        source = (self.template or self.make_template()) if migrated else "template0"
+        self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"')
+        self._made[name] = None
+        return name
+
+    def drop_database(self, name: str) -> None:
+        """Remove a database, whoever is connected to it."""
+        self._execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        self._made.pop(name, None)
+
+    def drop_all(self) -> None:
+        """Remove every database that was made here."""
+        for name in list(self._made):
+            self.drop_database(name)
+
+    def url_of(self, name: str) -> str:
+        """Return where a database is, as the gateway is told."""
+        return make_url(self.url).set(database=name).render_as_string(hide_password=False)
+
+    def _execute(self, statement: str) -> None:
+        async def execute() -> None:
+            connection = await asyncpg.connect(self.url)
+            try:
+                await connection.execute(statement)
+            finally:
+                await connection.close()
+
+        finished(execute())
+
+
+async def _migrate(url: str) -> None:
+    engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"), poolclass=NullPool)
+    async with engine.begin() as connection:
+        await connection.run_sync(upgrade)
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Return a coroutine's result, also where a loop runs already: it gets a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+class _Choice:
+    """What `--database` chose.
+
+    Attributes:
+        server: the server, or None where gateways keep files.
+    """
+
+    server: Server | None = None
+
+
+CHOICE = _Choice()
+_by_folder: dict[Path, str] = {}
+
+
+def database_url(folder: Path) -> str:
+    """Return where a gateway keeps the data of a folder: the same folder, the same data."""
+    if CHOICE.server is None:
+        return f"sqlite:///{quote(str(database_file(folder)))}"
+    folder = folder.resolve()
+    if folder not in _by_folder:
+        _by_folder[folder] = CHOICE.server.create_database()
+    return CHOICE.server.url_of(_by_folder[folder])
+
+
+def database_file(folder: Path) -> Path:
+    """Return the file in which a gateway keeps the data of a folder, if it keeps files."""
+    assert CHOICE.server is None, "this gateway keeps no file: its data is in PostgreSQL"
+    return folder / "gateway.db"
