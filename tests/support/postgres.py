@@ -117,7 +117,8 @@ class Cluster:
                 "name another folder for temporary files with TMPDIR"
             )
         shutil.chown(self.folder, UNPRIVILEGED)
-        self.installation = self.installation.reachable_from(self.folder)
+        if closed_above(self.installation.programs):
+            self.installation = self.installation.copied_to(self.folder)
 
     def _run(self, program: str, *arguments: str) -> None:
         with self._begin(program, *arguments) as process:

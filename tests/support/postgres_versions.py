@@ -33,10 +33,8 @@ class Installation:
     version: int
     programs: Path
 
-    def reachable_from(self, folder: Path) -> Self:
-        """Return it, or a copy in the folder if other users may not enter the place where it is."""
-        if not closed_above(self.programs):
-            return self
+    def copied_to(self, folder: Path) -> Self:
+        """Return a copy in a folder."""
         home = self.programs.parent
         copy = folder / home.parent.name / home.name
         shutil.copytree(home, copy, symlinks=True)
