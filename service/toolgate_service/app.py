@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolgate_service.accounts.routes import router as accounts
+from toolgate_service.agents.key_routes import router as agent_keys
 from toolgate_service.agents.routes import router as agents
 from toolgate_service.approvals.routes import router as approvals
 from toolgate_service.checks.endpoint import check_endpoint
@@ -17,6 +18,7 @@ from toolgate_service.logs.endpoint import log_endpoint
 from toolgate_service.logs.routes import router as logs
 from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
+from toolgate_service.permissions.routes import sdk_router as own_permissions
 from toolgate_service.settings import Settings
 from toolgate_service.web.edge import Edge
 from toolgate_service.web.faults import tell_faults
@@ -81,6 +83,16 @@ def _management(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     tell_faults(app)
-    for router in (accounts, organizations, agents, permissions, approvals, logs, health):
+    for router in (
+        accounts,
+        organizations,
+        agents,
+        agent_keys,
+        permissions,
+        own_permissions,
+        approvals,
+        logs,
+        health,
+    ):
         app.include_router(router)
     return app

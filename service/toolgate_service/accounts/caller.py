@@ -11,7 +11,7 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts import tokens
-from toolgate_service.accounts.models import ADMIN, CLI, VIEWER, Session, User
+from toolgate_service.accounts.models import ADMIN, CLI, FULL, VIEWER, Session, User
 from toolgate_service.errors import ApiError, bad_credentials
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.organizations.models import Organization
@@ -35,6 +35,11 @@ class Caller:
     def is_admin(self) -> bool:
         """Whether the user administers the organization."""
         return self.role == ADMIN
+
+    @property
+    def sees_keys(self) -> bool:
+        """Whether API keys are shown whole: to admins, but never to a ``cli`` token."""
+        return self.is_admin and self.scope == FULL
 
 
 async def authenticated(request: Request, gateway: GatewayDep) -> Caller:

@@ -61,7 +61,7 @@ async def change_agent(
 async def delete_agent(
     agent_id: str, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> NoContent:
-    """Remove an agent and its permissions for good; its log entries stay."""
+    """Remove an agent, its permissions and its keys for good; its log entries stay."""
     async with gateway.database.writing(caller.organization_id) as session:
         await service.delete_agent(session, caller, environment, agent_id)
     return NoContent()

@@ -13,6 +13,7 @@ from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, PlanLimitExceeded, not_found
 from toolgate_service.ids import new_id
+from toolgate_service.organizations.keys import revoke_agent_keys
 from toolgate_service.organizations.models import Organization
 from toolgate_service.permissions.models import Permission
 from toolgate_service.plans import PLANS, UNLIMITED
@@ -101,7 +102,7 @@ async def change_agent(
 
 
 async def delete_agent(session: AsyncSession, caller: Caller, environment: str, agent_id: str) -> None:
-    """Remove an agent with its permissions; its log entries stay.
+    """Remove an agent with its permissions and keys; its log entries stay.
 
     Raises:
         ApiError: 404 unknown.
@@ -109,6 +110,7 @@ async def delete_agent(session: AsyncSession, caller: Caller, environment: str, 
     agent = await get_agent(session, caller, environment, agent_id)
     await cancel_open(session, agent, "the agent was deleted")
     await session.exec(delete(Permission).where(col(Permission.agent_id) == agent.id))
+    await revoke_agent_keys(session, agent.organization_id, agent.id)
     agent.deleted_at = now(session)
     audit.record(
         session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}

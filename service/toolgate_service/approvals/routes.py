@@ -2,15 +2,14 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from toolgate_service.accounts.caller import AnyCaller, FullCaller
 from toolgate_service.approvals import service
 from toolgate_service.approvals.schemas import ApprovalView, DecisionNote, SdkApprovalView
 from toolgate_service.approvals.waiting import Asking
 from toolgate_service.gateway import GatewayDep
-from toolgate_service.hotpath.admission import admit, given_key
-from toolgate_service.organizations.keys import key_digest
+from toolgate_service.organizations.key_caller import AnyKey
 from toolgate_service.storage.database import now
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import EnvironmentName, Offset, PageSize, Wait
@@ -102,22 +101,23 @@ async def _decide(
     return Reply(service.view(*found, moment))
 
 
-async def _asking(
-    request: Request, gateway: GatewayDep, x_api_key: Annotated[str | None, Header()] = None
-) -> Asking:
-    # A dependency, so that the key is judged and the request counted before the parameters are read.
-    digest = key_digest(given_key(x_api_key))
-    standing = await gateway.reader.standing(digest, "", "")
-    standing = await admit(request.scope, standing, gateway.rates, "reads")
-    return Asking(gateway, digest, standing)
-
-
 @router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView)
 async def wait_for_approval(
-    approval_id: str, request: Request, asking: Annotated[Asking, Depends(_asking)], wait: Wait = 0
+    approval_id: str, request: Request, caller: AnyKey, gateway: GatewayDep, wait: Wait = 0
 ) -> Reply:
     """Return an approval; with `wait`, once it is no longer pending or after that many seconds."""
+    asking = Asking(gateway, caller.key_digest, caller.standing)
     await asking.look(approval_id)
     if wait:
         await asking.wait_for_change(approval_id, wait, request.is_disconnected)
     return Reply(await asking.look(approval_id))
+
+
+@router.post("/sdk/approvals/{approval_id}/cancel", response_model=SdkApprovalView)
+async def cancel_approval(approval_id: str, caller: AnyKey, gateway: GatewayDep) -> Reply:
+    """Withdraw a request that waits, or that was approved and not used."""
+    async with gateway.database.writing(caller.standing.organization_id) as session:
+        approval = await service.cancel(session, caller, approval_id)
+        moment = now(session)
+    gateway.hub.tell(approval_id)
+    return Reply(service.sdk_view(approval, moment))

@@ -26,6 +26,8 @@ from toolgate_service.approvals.models import (
 from toolgate_service.approvals.schemas import ApprovalView, SdkApprovalView
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, not_found
+from toolgate_service.organizations.key_caller import KeyCaller
+from toolgate_service.organizations.keys import still_works
 from toolgate_service.permissions.models import Permission
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import now
@@ -147,6 +149,28 @@ def _keep_vote(session: AsyncSession, caller: Caller, approval: Approval) -> Non
         environment=approval.environment,
         changes={"digest": approval.digest, "note": approval.note},
     )
+
+
+async def cancel(session: AsyncSession, caller: KeyCaller, approval_id: str) -> Approval:
+    """Withdraw an open request, for good.
+
+    Raises:
+        ApiError: 401 the key was revoked meanwhile, 404 not the key's to cancel, 409 no longer open.
+    """
+    if not await still_works(session, caller.key_digest):
+        raise ApiError(401, "Invalid API key")
+    standing = caller.standing
+    approval, _ = await find_approval(session, standing.organization_id, standing.environment, approval_id)
+    if not caller.may_act_as(approval.agent_id):
+        raise not_found("Approval")
+    moment = now(session)
+    state = state_of(approval, moment)
+    if state not in OPEN:
+        raise ApiError(409, f"Approval is no longer open: it is {state}")
+    approval.status, approval.cancelled_at = CANCELLED, moment
+    approval.cancel_reason = "withdrawn by whoever asked"
+    session.add(approval)
+    return approval
 
 
 async def cancel_open(session: AsyncSession, of: Agent | Permission, reason: str) -> None:

@@ -89,3 +89,22 @@ async def replace_organization_key(
     session.add(key)
     await session.flush()
     return key
+
+
+async def still_works(session: AsyncSession, digest: str) -> bool:
+    """Say whether a key has not been revoked meanwhile."""
+    query = select(ApiKey.id).where(ApiKey.digest == digest, col(ApiKey.revoked_at).is_(None))
+    return (await session.exec(query)).first() is not None
+
+
+async def revoke_agent_keys(session: AsyncSession, organization_id: str, agent_id: str) -> None:
+    """Revoke every key that acts as an agent; they stop working at once."""
+    await session.exec(
+        update(ApiKey)
+        .where(
+            col(ApiKey.organization_id) == organization_id,
+            col(ApiKey.agent_id) == agent_id,
+            col(ApiKey.revoked_at).is_(None),
+        )
+        .values(revoked_at=now(session))
+    )

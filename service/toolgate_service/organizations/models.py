@@ -56,6 +56,7 @@ class ApiKey(Table, table=True):
         in_environment(),
         of_agent(),
         of_user("created_by"),
+        Index(None, "organization_id", "environment", "agent_id"),
         Index(
             "uq_api_keys_organization_key",
             "organization_id",

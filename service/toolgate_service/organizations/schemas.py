@@ -27,7 +27,7 @@ class OrganizationChange(Body):
 
 
 class KeyView(BaseModel):
-    """The answer to a key's regeneration; `created_at` is the organization's."""
+    """An organization's key: what a regeneration answers. `id`, `name` and `created_at` are the organization's."""
 
     id: str
     name: str

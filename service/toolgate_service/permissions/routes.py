@@ -1,11 +1,14 @@
 """HTTP for permissions (spec §4)."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from toolgate_service.accounts.caller import AdminCaller, AnyCaller, FullCaller
 from toolgate_service.agents.service import get_agent
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.organizations.key_caller import AnyKey
 from toolgate_service.permissions import service
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
 from toolgate_service.web.bodies import StrictRoute
@@ -13,6 +16,7 @@ from toolgate_service.web.fields import EnvironmentName
 from toolgate_service.web.replies import NoContent, Reply
 
 router = APIRouter(prefix="/api", tags=["permissions"], route_class=StrictRoute)
+sdk_router = APIRouter(prefix="/sdk", tags=["permissions"], route_class=StrictRoute)
 
 
 @router.get("/agents/{agent_id}/permissions", response_model=list[PermissionView])
@@ -82,3 +86,13 @@ async def delete_permission(permission_id: str, caller: FullCaller, gateway: Gat
             raise ApiError(403, "Permission not found")
         await service.delete_permission(session, caller, permission)
     return NoContent()
+
+
+@sdk_router.get("/permissions", response_model=list[PermissionView])
+async def list_own_permissions(
+    caller: AnyKey, gateway: GatewayDep, agent_id: Annotated[str, Query()]
+) -> Reply:
+    """Return what an agent may do at this moment: nothing while it is inactive."""
+    async with gateway.database.reading() as session:
+        permissions = await service.list_by_key(session, caller, agent_id)
+    return Reply([PermissionView.model_validate(one, from_attributes=True) for one in permissions])

@@ -6,11 +6,12 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.caller import Caller
-from toolgate_service.agents.models import Agent
+from toolgate_service.agents.models import ACTIVE, Agent
 from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, FieldErrors, not_found
 from toolgate_service.ids import new_id
+from toolgate_service.organizations.key_caller import KeyCaller
 from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange
 from toolgate_service.storage.database import now
@@ -24,6 +25,25 @@ async def list_permissions(session: AsyncSession, agent: Agent) -> Sequence[Perm
         .order_by(col(Permission.created_at).desc(), col(Permission.id).desc())
     )
     return (await session.exec(query)).all()
+
+
+async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -> Sequence[Permission]:
+    """Return what an agent may do, asked with an API key; an inactive agent may do nothing.
+
+    Raises:
+        ApiError: 404, the same for an unknown and a foreign agent and for one the key does not act as.
+    """
+    standing = caller.standing
+    query = select(Agent).where(
+        Agent.id == agent_id,
+        Agent.organization_id == standing.organization_id,
+        Agent.environment == standing.environment,
+        col(Agent.deleted_at).is_(None),
+    )
+    agent = (await session.exec(query)).first()
+    if agent is None or not caller.may_act_as(agent.id):
+        raise not_found("Agent")
+    return await list_permissions(session, agent) if agent.status == ACTIVE else ()
 
 
 async def create_permission(
