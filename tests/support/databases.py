@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import asyncpg
-from sqlalchemy import make_url
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import event, make_url
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from toolgate_service.storage.migrate import upgrade
@@ -72,9 +72,24 @@ class Server:
 
 
 async def _migrate(url: str) -> None:
-    engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"), poolclass=NullPool)
-    async with engine.begin() as connection:
+    async with engine(url).begin() as connection:
         await connection.run_sync(upgrade)
+
+
+def engine(url: str) -> AsyncEngine:
+    """Return what connects to a database, foreign keys held on SQLite too."""
+    kind = make_url(url)
+    if kind.get_backend_name() == "postgresql":
+        return create_async_engine(kind.set(drivername="postgresql+asyncpg"), poolclass=NullPool)
+    made = create_async_engine(kind.set(drivername="sqlite+aiosqlite"), poolclass=NullPool)
+    event.listen(made.sync_engine, "connect", _hold_foreign_keys)
+    return made
+
+
+def _hold_foreign_keys(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
@@ -105,6 +120,21 @@ def database_url(folder: Path) -> str:
     if folder not in _by_folder:
         _by_folder[folder] = CHOICE.server.create_database()
     return CHOICE.server.url_of(_by_folder[folder])
+
+
+def empty_database(folder: Path) -> str:
+    """Return where a new database without a schema is, of the chosen kind; the folder need not exist."""
+    if CHOICE.server is not None:
+        return CHOICE.server.url_of(CHOICE.server.create_database(migrated=False))
+    return f"sqlite:///{quote(str(folder / 'new.db'))}"
+
+
+def drop(url: str) -> None:
+    """Remove a database; a file goes with its folder."""
+    if CHOICE.server is not None:
+        name = make_url(url).database
+        assert name is not None
+        CHOICE.server.drop_database(name)
 
 
 def database_file(folder: Path) -> Path:

@@ -1,5 +1,6 @@
-"""Two gateways on one file: neither spoils nor outdates what the other does."""
+"""Two gateways on one database: neither spoils nor outdates what the other does."""
 
+import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -8,7 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from sqlalchemy import inspect
 from support.crowd import together
+from support.databases import drop, empty_database, engine
 from support.gateway import LiveGateway, Owner
 from support.wire import Heard, Wire
 
@@ -18,7 +21,7 @@ CLIENTS = 4
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveGateway, LiveGateway]]:
-    """Two gateways, started at the same moment on one file that did not exist."""
+    """Two gateways, started at the same moment on one database."""
     folder = tmp_path_factory.mktemp("pair")
     first, second = LiveGateway(folder), LiveGateway(folder)
     try:
@@ -37,7 +40,7 @@ def owner(pair: tuple[LiveGateway, LiveGateway]) -> Iterator[Owner]:
 
 
 def test_both_serve_one_organization(pair: tuple[LiveGateway, LiveGateway], owner: Owner) -> None:
-    """Started at once on an empty file, both come up, and what one writes the other shows."""
+    """Started at once, both come up, and what one writes the other shows."""
     agent = owner.agent()
     with Wire.of(owner) as first, Wire.of(owner, pair[1].url) as second:
         assert second.log(agent, "seen.by.both").status == 200
@@ -48,10 +51,10 @@ def test_both_serve_one_organization(pair: tuple[LiveGateway, LiveGateway], owne
 #: opens the databases that it is told, one by one, and says how that went
 RACER = """
 import asyncio, sys
-from toolgate_service.storage.sqlite import SqliteDatabase
+from toolgate_service.storage.database import open_database
 
 async def start(url):
-    database = SqliteDatabase(url)
+    database = open_database(url)
     try:
         await database.start()
     finally:
@@ -74,12 +77,19 @@ def test_first_starts_at_the_same_moment_agree_on_the_schema(rounds: int, tmp_pa
         racers = [stack.enter_context(_racer()) for _ in range(3)]
         assert [_line(racer) for racer in racers] == ["ready"] * 3
         for number in range(rounds):
+            url = empty_database(tmp_path / str(number))
             for racer in racers:
                 assert racer.stdin is not None
-                racer.stdin.write(f"sqlite:///{tmp_path}/{number}/new.db\n")
+                racer.stdin.write(f"{url}\n")
                 racer.stdin.flush()
             assert [_line(racer) for racer in racers] == ["started"] * 3
-    assert len(list(tmp_path.glob("*/new.db"))) == rounds
+            assert "organizations" in asyncio.run(_tables(url))
+            drop(url)
+
+
+async def _tables(url: str) -> list[str]:
+    async with engine(url).connect() as connection:
+        return await connection.run_sync(lambda sync: inspect(sync).get_table_names())
 
 
 def _racer() -> subprocess.Popen[str]:

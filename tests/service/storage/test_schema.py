@@ -1,217 +1,119 @@
-"""The schema: migrations and models agree, and the schema itself keeps tenants apart (decisions §9)."""
+"""The schema: migrations and models agree, on every database."""
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, Engine, create_engine, inspect
+from sqlalchemy import Connection, inspect
+from sqlalchemy.ext.asyncio import AsyncEngine
+from support.databases import Server, empty_database, engine
+from support.postgres import Cluster
+from support.postgres_versions import installations
 
 from toolgate_service.storage.migrate import configuration, upgrade
 from toolgate_service.storage.tables import METADATA
 
+CATALOGUES = {
+    "sqlite": "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'alembic_version'",
+    "postgresql": """
+        SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace AND conrelid <> 'alembic_version'::regclass
+        UNION ALL
+        SELECT indexname, indexdef FROM pg_indexes
+        WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+        UNION ALL
+        SELECT attrelid::regclass || '.' || attname,
+            format_type(atttypid, atttypmod) || ' ' || attnotnull || ' ' || coalesce(pg_get_expr(adbin, adrelid), '')
+        FROM pg_attribute LEFT JOIN pg_attrdef ON (attrelid, attnum) = (adrelid, adnum)
+        JOIN pg_class ON pg_class.oid = attrelid
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0
+            AND relname <> 'alembic_version'
+    """,
+}
+
 
 @pytest.fixture
-def migrated(tmp_path: Path) -> Iterator[Engine]:
+async def migrated(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
     """A database that the migrations made."""
-    engine = create_engine(f"sqlite:///{tmp_path / 'migrated.db'}")
-    with engine.begin() as connection:
-        upgrade(connection)
-    yield engine
-    engine.dispose()
+    made = engine(empty_database(tmp_path))
+    async with made.begin() as connection:
+        await connection.run_sync(upgrade)
+    yield made
+    await made.dispose()
 
 
 def statements(connection: Connection) -> dict[str, list[str]]:
-    """Return what SQLite says each table and index is made of, order aside."""
-    query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'alembic_version'"
-    found = connection.exec_driver_sql(query).fetchall()
+    """Return what the database says each thing in it is made of, order aside."""
+    found = connection.exec_driver_sql(CATALOGUES[connection.dialect.name]).fetchall()
     return {
-        name: sorted(line.strip().rstrip(",").strip() for line in sql.splitlines()) for name, sql in found
+        name: sorted(line.strip().rstrip(",").strip() for line in made_of.splitlines())
+        for name, made_of in found
     }
 
 
-def test_the_migrations_make_what_the_models_say(migrated: Engine, tmp_path: Path) -> None:
+def differences(connection: Connection) -> object:
+    """Return what Alembic would change, types included."""
+    return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), METADATA)
+
+
+def downgrade(connection: Connection) -> None:
+    """Take every migration back."""
+    command.downgrade(configuration(connection), "base")
+
+
+async def test_the_migrations_make_what_the_models_say(migrated: AsyncEngine, tmp_path: Path) -> None:
     """Column by column, constraint by constraint, index by index, checks included."""
-    declared = create_engine(f"sqlite:///{tmp_path / 'declared.db'}")
-    METADATA.create_all(declared)
-    with migrated.connect() as left, declared.connect() as right:
-        assert statements(left) == statements(right)
-    declared.dispose()
+    (tmp_path / "declared").mkdir()
+    declared = engine(empty_database(tmp_path / "declared"))
+    async with declared.begin() as connection:
+        await connection.exec_driver_sql("CREATE TABLE alembic_version (version_num TEXT)")
+        await connection.run_sync(METADATA.create_all)
+    async with migrated.connect() as left, declared.connect() as right:
+        found = await left.run_sync(statements)
+        assert len(found) > len(METADATA.tables)
+        assert found == await right.run_sync(statements)
+    await declared.dispose()
 
 
-def test_autogenerate_finds_no_drift(migrated: Engine) -> None:
+async def test_autogenerate_finds_no_drift(migrated: AsyncEngine) -> None:
     """Alembic sees no difference, types included."""
-    with migrated.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, METADATA) == []
+    async with migrated.connect() as connection:
+        assert await connection.run_sync(differences) == []
 
 
-def test_migrating_again_changes_nothing(migrated: Engine) -> None:
+async def test_migrating_again_changes_nothing(migrated: AsyncEngine) -> None:
     """Every start migrates; a database of this version stays as it is."""
-    with migrated.begin() as connection:
-        before = statements(connection)
-        upgrade(connection)
-        assert statements(connection) == before
+    async with migrated.begin() as connection:
+        before = await connection.run_sync(statements)
+        await connection.run_sync(upgrade)
+        assert await connection.run_sync(statements) == before
 
 
-def test_the_way_down_leaves_nothing(migrated: Engine) -> None:
+async def test_the_way_down_leaves_nothing(migrated: AsyncEngine) -> None:
     """Downgrading to the beginning drops every table."""
-    with migrated.begin() as connection:
-        command.downgrade(configuration(connection), "base")
-    assert inspect(migrated).get_table_names() == ["alembic_version"]
+    async with migrated.begin() as connection:
+        await connection.run_sync(downgrade)
+        left = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+    assert left == ["alembic_version"]
 
 
-def test_every_tenants_row_names_its_tenant() -> None:
-    """Each table has an organization, but for those of no tenant, and points by composite keys alone."""
-    for table in METADATA.sorted_tables:
-        if table.name in {"organizations", "login_failures"}:
-            continue
-        assert "organization_id" in table.columns, table.name
-        for constraint in table.foreign_key_constraints:
-            assert "organization_id" in constraint.column_keys, (table.name, constraint.name)
-            target = constraint.referred_table.name
-            scoped = {"agents", "approvals", "permissions", "api_keys", "environments", "log_entries"}
-            columns = set(constraint.column_keys)
-            assert target not in scoped or columns & {"environment", "name"}, (table.name, constraint.name)
-        assert not table.columns["organization_id"].nullable
+@pytest.fixture(params=["oldest", "newest"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of the oldest, or of the newest version of PostgreSQL at hand."""
+    found = installations()
+    with Cluster(found[0] if request.param == "oldest" else found[-1]) as cluster:
+        yield Server(cluster.url())
 
 
-MOMENT = "2026-01-01T00:00:00.000000Z"
-
-
-@pytest.fixture
-def tenants(migrated: Engine) -> Iterator[sqlite3.Connection]:
-    """Organizations `a` and `b`, each with both environments, a user, and an agent in either environment."""
-    with closing(sqlite3.connect(str(migrated.url.database), isolation_level=None)) as connection:
-        connection.execute("PRAGMA foreign_keys = ON")
-        for name in ("a", "b"):
-            insert(connection, "organizations", id=name, name=name, slug=name, plan="free", is_active=1)
-            insert(
-                connection,
-                "users",
-                id=f"user-{name}",
-                organization_id=name,
-                email=name,
-                password_hash="x",
-                role="admin",
-                version=1,
-            )
-            for environment in ("production", "test"):
-                connection.execute("INSERT INTO environments VALUES (?, ?, 0)", (name, environment))
-                insert(connection, "agents", **agent(name, environment), id=f"{environment}-{name}")
-        yield connection
-
-
-def insert(connection: sqlite3.Connection, table: str, **values: object) -> None:
-    values = {"created_at": MOMENT} | values
-    marks = ", ".join("?" * len(values))
-    connection.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
-
-
-def agent(organization: str, environment: str) -> dict[str, object]:
-    return {
-        "organization_id": organization,
-        "environment": environment,
-        "name": "bot",
-        "status": "active",
-        "created_by": f"user-{organization}",
-    }
-
-
-def permission(agent_id: str, organization: str, environment: str = "production") -> dict[str, object]:
-    return {
-        "id": "p",
-        "agent_id": agent_id,
-        "organization_id": organization,
-        "environment": environment,
-        "action": "a",
-        "requires_approval": 0,
-        "amount_required": 0,
-        "required_approvals": 1,
-        "separation_of_duties": 0,
-        "created_by": f"user-{organization}",
-    }
-
-
-def entry(agent_id: str, organization: str, environment: str = "production") -> dict[str, object]:
-    return {
-        "id": "e",
-        "agent_id": agent_id,
-        "organization_id": organization,
-        "environment": environment,
-        "action": "a",
-        "status": "success",
-        "key_id": "k",
-    }
-
-
-def approval(agent_id: str, organization: str, environment: str = "production") -> dict[str, object]:
-    return entry(agent_id, organization, environment) | {
-        "permission_id": "p",
-        "context": "{}",
-        "digest": "d",
-        "run_id": "",
-        "call_id": "",
-        "consumed_call_id": "",
-        "status": "pending",
-        "required_approvals": 1,
-        "expires_at": MOMENT,
-    }
-
-
-def api_key(agent_id: str, organization: str, environment: str = "production") -> dict[str, object]:
-    return {
-        "id": "k",
-        "agent_id": agent_id,
-        "organization_id": organization,
-        "environment": environment,
-        "digest": "d",
-        "ciphertext": b"c",
-        "last_four": "abcd",
-    }
-
-
-ROWS = pytest.mark.parametrize(
-    ("table", "row"),
-    [("permissions", permission), ("log_entries", entry), ("approvals", approval), ("api_keys", api_key)],
-)
-
-
-@ROWS
-def test_a_row_may_point_within_its_tenant(tenants: sqlite3.Connection, table: str, row: object) -> None:
-    """The rows that are refused below are refused for what they point at, nothing else."""
-    assert callable(row)
-    insert(tenants, table, **row("production-a", "a"))
-
-
-@ROWS
-@pytest.mark.parametrize("agent_id", ["production-b", "test-a", "nobody"])
-def test_a_row_cannot_point_into_another_tenant(
-    tenants: sqlite3.Connection, table: str, row: object, agent_id: str
-) -> None:
-    """Another organization's agent, or the other environment's, is refused by the database itself."""
-    assert callable(row)
-    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
-        insert(tenants, table, **row(agent_id, "a"))
-
-
-def test_nobody_acts_in_another_organization(tenants: sqlite3.Connection) -> None:
-    """A foreign user can create no agent and decide no approval, in the database itself."""
-    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
-        insert(tenants, "agents", **agent("a", "production") | {"id": "x", "created_by": "user-b"})
-    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
-        insert(tenants, "approvals", **approval("production-a", "a") | {"decided_by": "user-b"})
-
-
-@pytest.mark.parametrize(
-    ("table", "column"),
-    [("agents", "status"), ("organizations", "plan"), ("users", "role"), ("environments", "name")],
-)
-def test_words_outside_the_lists_are_refused(tenants: sqlite3.Connection, table: str, column: str) -> None:
-    """States are what the specification names, in the database itself."""
-    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-        tenants.execute(f"UPDATE {table} SET {column} = 'something else'")
+@pytest.mark.postgresql_only("SQLite has no servers of several versions")
+async def test_every_version_has_the_schema_and_loses_it(server: Server) -> None:
+    """On the oldest and on the newest server the migrations make what the models say, and the way down works."""
+    made = engine(server.url_of(server.create_database(migrated=False)))
+    async with made.begin() as connection:
+        await connection.run_sync(upgrade)
+        assert await connection.run_sync(differences) == []
+        await connection.run_sync(downgrade)
+    await made.dispose()
