@@ -23,6 +23,7 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.plans = settings.plans
         self.database = SqliteDatabase(settings.database_url)
         self.vault = Vault(settings.secret_bytes())
         self.passwords = Passwords(settings.login_threads, settings.login_queue)

@@ -1,11 +1,23 @@
-"""The plan table (spec §8, decisions §7). A limit of -1 means unlimited."""
+"""The plans: what each allows, and the built-in table (spec §8, decisions §7). A limit of -1 means unlimited."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Literal, TypeAlias, get_args
 
 PlanName: TypeAlias = Literal["free", "pro", "business", "enterprise"]
 
+#: from the smallest to the largest
+PLAN_NAMES: tuple[PlanName, ...] = get_args(PlanName)
+
 UNLIMITED = -1
+
+#: every plan is paid by the month
+INTERVAL = "month"
+
+#: everything that a plan may be said to have
+FEATURES = ("webhooks", "approval_workflows", "advanced_permissions", "priority_support")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,37 +32,58 @@ class Plan:
         log_retention_days: after which entries are removed.
         max_agents: production agents, inactive ones included.
         max_team_members: users of the organization.
-        features: gated features.
+        features: what it includes; `webhooks` is gated by it.
+        description: one line for whoever chooses.
+        provider_price_ids: the payment provider's prices that buy it.
     """
 
     name: PlanName
-    price: int
+    price: int | Decimal
     requests_per_minute: int
     max_logs_per_month: int
     log_retention_days: int
     max_agents: int
     max_team_members: int
     features: tuple[str, ...]
+    description: str
+    provider_price_ids: tuple[str, ...] = ()
 
 
-_PRO = ("webhooks", "approval_workflows")
-_BUSINESS = (*_PRO, "advanced_permissions")
+#: every plan by its name, always all four, in order
+Plans: TypeAlias = Mapping[str, Plan]
 
-PLANS: dict[str, Plan] = {
-    plan.name: plan
-    for plan in (
-        Plan("free", 0, 100, 1_000, 7, 2, 1, ()),
-        Plan("pro", 29, 1_000, 50_000, 30, 10, 5, _PRO),
-        Plan("business", 199, 10_000, 500_000, 90, 50, 25, _BUSINESS),
-        Plan(
-            "enterprise",
-            0,
-            1_000_000,
-            UNLIMITED,
-            UNLIMITED,
-            UNLIMITED,
-            UNLIMITED,
-            (*_BUSINESS, "priority_support"),
-        ),
-    )
-}
+_PRO = FEATURES[:2]
+_BUSINESS = FEATURES[:3]
+
+BUILT_IN: Plans = MappingProxyType(
+    {
+        plan.name: plan
+        for plan in (
+            Plan("free", 0, 100, 1_000, 7, 2, 1, (), "For trying things out"),
+            Plan("pro", 29, 1_000, 50_000, 30, 10, 5, _PRO, "For small teams with agents in production"),
+            Plan("business", 199, 10_000, 500_000, 90, 50, 25, _BUSINESS, "For companies with many agents"),
+            Plan(
+                "enterprise",
+                0,
+                1_000_000,
+                UNLIMITED,
+                UNLIMITED,
+                UNLIMITED,
+                UNLIMITED,
+                FEATURES,
+                "Without limits; arranged with the operator",
+            ),
+        )
+    }
+)
+
+
+def plan_name(text: str) -> PlanName:
+    """Return the plan's name that a text is.
+
+    Raises:
+        ValueError: it is none; the message names those that exist.
+    """
+    if text not in PLAN_NAMES:
+        raise ValueError(f"{text!r} is no plan; choose one of {', '.join(PLAN_NAMES)}")
+    return text

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 import uvicorn
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from toolgate_service.app import build
 from toolgate_service.errors import StorageError
@@ -80,11 +81,13 @@ def _settings(overrides: Mapping[str, str]) -> Settings:
     try:
         return Settings(**overrides)  # type: ignore[arg-type]  # texts, validated by the model as the environment's are
     except ValidationError as error:
-        problems = [
-            f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg'].removeprefix('Value error, ')}"
-            for problem in error.errors()
-        ]
-        raise StartError("; ".join(problems)) from None
+        raise StartError("; ".join(_told(problem) for problem in error.errors())) from None
+
+
+def _told(problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    # What concerns several settings names them itself.
+    return f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {message}" if problem["loc"] else message
 
 
 def _listen(host: str, port: int) -> socket.socket:

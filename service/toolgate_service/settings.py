@@ -3,15 +3,16 @@
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import quote
 
 from platformdirs import user_config_path, user_data_path
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolgate_service.errors import StorageError
-from toolgate_service.plans import PLANS, PlanName
+from toolgate_service.plan_file import PlanFileError, read_plans
+from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
 
 #: shorter secrets could be guessed
 MIN_SECRET = 16
@@ -32,6 +33,7 @@ class Settings(BaseSettings):
         database_url: ``sqlite:///PATH``.
         secret: signs tokens and seals stored keys; one is created for the embedded database.
         default_plan: the plan of new organizations.
+        plans_file: overrides the plans; ``.toml`` or ``.json``.
         approval_ttl_seconds: how long a held check waits for a decision.
         approved_ttl_seconds: how long an approval may be used after the decision.
         denial_memory_seconds: how long a denial answers the equal check.
@@ -46,18 +48,18 @@ class Settings(BaseSettings):
     database_url: str = Field(default_factory=default_database_url)
     secret: SecretStr | None = None
     default_plan: PlanName = "free"
+    plans_file: Path | None = None
     approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
     approved_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
     denial_memory_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = 300
     login_threads: Annotated[int, Field(gt=0)] = 2
     login_queue: Annotated[int, Field(ge=0)] = 32
+    _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
 
     @field_validator("default_plan", mode="before")
     @classmethod
     def _known_plan(cls, value: object) -> object:
-        if value not in PLANS:
-            raise ValueError(f"{value!r} is no plan; choose one of {', '.join(PLANS)}")
-        return value
+        return plan_name(str(value))
 
     @field_validator("secret")
     @classmethod
@@ -65,6 +67,21 @@ class Settings(BaseSettings):
         if value is not None and len(value.get_secret_value()) < MIN_SECRET:
             raise ValueError(f"too short; use at least {MIN_SECRET} random characters")
         return value
+
+    @model_validator(mode="after")
+    def _read_plans(self) -> Self:
+        # Read once, here: a file that cannot be used is refused before anything is touched.
+        if self.plans_file is not None:
+            try:
+                self._plans = read_plans(self.plans_file)
+            except PlanFileError as error:
+                raise ValueError(f"TOOLGATE_PLANS_FILE: {error}") from None
+        return self
+
+    @property
+    def plans(self) -> Plans:
+        """The plans, with what the operator's file overrides."""
+        return self._plans
 
     def secret_bytes(self) -> bytes:
         """Return the secret, created in the user's configuration folder if none is set (decisions §9).

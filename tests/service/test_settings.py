@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from toolgate_service.errors import StorageError
-from toolgate_service.plans import PLANS
+from toolgate_service.plans import BUILT_IN
 from toolgate_service.settings import Settings, default_database_url
 from toolgate_service.storage.sqlite import sqlite_path
 
@@ -124,7 +124,7 @@ def test_the_plans_are_those_of_the_specification() -> None:
             plan.max_team_members,
             plan.price,
         )
-        for plan in PLANS.values()
+        for plan in BUILT_IN.values()
     }
     assert table == {
         "free": (100, 1_000, 7, 2, 1, 0),

@@ -29,7 +29,7 @@ async def create_agent(
 ) -> Reply:
     """Register an agent; it starts active and may do nothing."""
     async with gateway.database.writing(caller.organization_id) as session:
-        agent = await service.create_agent(session, caller, environment, new)
+        agent = await service.create_agent(session, gateway.plans, caller, environment, new)
     return Reply(AgentView.model_validate(agent, from_attributes=True), 201)
 
 

@@ -16,7 +16,7 @@ from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import revoke_agent_keys
 from toolgate_service.organizations.models import Organization
 from toolgate_service.permissions.models import Permission
-from toolgate_service.plans import PLANS, UNLIMITED
+from toolgate_service.plans import UNLIMITED, Plans
 from toolgate_service.storage.base import PRODUCTION
 from toolgate_service.storage.database import now
 
@@ -53,14 +53,16 @@ async def get_agent(session: AsyncSession, caller: Caller, environment: str, age
     return agent
 
 
-async def create_agent(session: AsyncSession, caller: Caller, environment: str, new: NewAgent) -> Agent:
+async def create_agent(
+    session: AsyncSession, plans: Plans, caller: Caller, environment: str, new: NewAgent
+) -> Agent:
     """Create an active agent.
 
     Raises:
         PlanLimitExceeded: the plan's production agents are used up; inactive ones count.
     """
     if environment == PRODUCTION:
-        await _refuse_beyond_plan(session, caller)
+        await _refuse_beyond_plan(session, plans, caller)
     agent = Agent(
         id=new_id(),
         organization_id=caller.organization_id,
@@ -117,14 +119,14 @@ async def delete_agent(session: AsyncSession, caller: Caller, environment: str, 
     )
 
 
-async def _refuse_beyond_plan(session: AsyncSession, caller: Caller) -> None:
+async def _refuse_beyond_plan(session: AsyncSession, plans: Plans, caller: Caller) -> None:
     # The row is locked before counting, so that parallel creations count one after the other.
     organization = (
         await session.exec(
             select(Organization).where(Organization.id == caller.organization_id).with_for_update()
         )
     ).one()
-    limit = PLANS[organization.plan].max_agents
+    limit = plans[organization.plan].max_agents
     if limit == UNLIMITED:
         return
     count = select(func.count()).where(

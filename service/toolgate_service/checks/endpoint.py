@@ -27,7 +27,7 @@ def check_endpoint(gateway: Gateway) -> Handler:
         standing = await gateway.reader.standing(
             digest, agent_id if isinstance(agent_id, str) else "", action if isinstance(action, str) else ""
         )
-        standing = await admit(call.scope, standing, gateway.rates, "actions")
+        standing = await admit(call.scope, standing, gateway, "actions")
         if problem is not None:
             raise problem
         question = read_question(body)

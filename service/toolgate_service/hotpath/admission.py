@@ -3,13 +3,13 @@
 from starlette.types import Scope
 
 from toolgate_service.errors import ApiError
+from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.http import add_headers
-from toolgate_service.hotpath.rates import RateWindows, Surface
+from toolgate_service.hotpath.rates import Surface
 from toolgate_service.hotpath.standing import Standing
-from toolgate_service.plans import PLANS
 
 
-async def admit(scope: Scope, standing: Standing | None, rates: RateWindows, surface: Surface) -> Standing:
+async def admit(scope: Scope, standing: Standing | None, gateway: Gateway, surface: Surface) -> Standing:
     """Return the standing of a request that may go on; count it.
 
     Raises:
@@ -19,8 +19,8 @@ async def admit(scope: Scope, standing: Standing | None, rates: RateWindows, sur
         raise ApiError(401, "Invalid API key")
     if not standing.organization_is_active:
         raise ApiError(401, "Organization is not active")
-    limit = standing.requests_per_minute or PLANS[standing.plan].requests_per_minute
-    rate = await rates.count(standing.organization_id, f"{standing.environment}/{surface}", limit)
+    limit = standing.requests_per_minute or gateway.plans[standing.plan].requests_per_minute
+    rate = await gateway.rates.count(standing.organization_id, f"{standing.environment}/{surface}", limit)
     add_headers(scope, rate.headers())
     if rate.exceeded:
         raise rate.refusal()

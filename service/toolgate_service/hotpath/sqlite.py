@@ -13,7 +13,7 @@ from toolgate_service.clock import utcnow, wire
 from toolgate_service.hotpath.standing import STANDING, Standing
 from toolgate_service.ids import new_id
 from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored, entry_answer
-from toolgate_service.plans import PLANS, UNLIMITED
+from toolgate_service.plans import UNLIMITED
 from toolgate_service.storage.base import PRODUCTION
 from toolgate_service.storage.sqlite import PRAGMAS
 
@@ -118,7 +118,7 @@ class _Batch:
             remembered = self._remembered(entry)
             if remembered is not None:
                 return remembered
-        used, limit = self._usage(entry), PLANS[entry.plan].max_logs_per_month
+        used, limit = self._usage(entry), entry.max_logs_per_month
         if entry.environment == PRODUCTION and limit != UNLIMITED and used >= limit:
             return (
                 Refused.plan_limit(used, limit, entry.plan)

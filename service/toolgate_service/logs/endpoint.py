@@ -12,6 +12,7 @@ from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Refused, Replayed, Stored
 from toolgate_service.logs.models import STATUSES
 from toolgate_service.organizations.keys import key_digest
+from toolgate_service.plans import Plan
 from toolgate_service.web.sdk_fields import SdkFields, idempotency_key
 
 
@@ -23,10 +24,10 @@ def log_endpoint(gateway: Gateway) -> Handler:
         body, problem = call.fields()
         agent_id = body.get("agent_id")
         standing = await gateway.reader.standing(digest, agent_id if isinstance(agent_id, str) else "", "")
-        standing = await admit(call.scope, standing, gateway.rates, "actions")
+        standing = await admit(call.scope, standing, gateway, "actions")
         if problem is not None:
             raise problem
-        entry = _read_entry(call, body, standing)
+        entry = _read_entry(call, body, standing, gateway.plans[standing.plan])
         if standing.key_agent_id not in {None, entry.agent_id}:
             raise not_found("Agent")
         # With a key the answer may be an earlier one, given while the agent still was: the writer finds out.
@@ -47,13 +48,14 @@ def log_endpoint(gateway: Gateway) -> Handler:
     return log
 
 
-def _read_entry(call: Call, body: Mapping[str, Json], standing: Standing) -> NewEntry:
+def _read_entry(call: Call, body: Mapping[str, Json], standing: Standing, plan: Plan) -> NewEntry:
     fields = SdkFields(body)
     context = fields.context("context")
     entry = NewEntry(
         organization_id=standing.organization_id,
         environment=standing.environment,
         plan=standing.plan,
+        max_logs_per_month=plan.max_logs_per_month,
         key_id=standing.key_id,
         agent_id=fields.text("agent_id"),
         action=fields.action("action"),

@@ -17,6 +17,7 @@ class NewEntry:
     organization_id: str
     environment: str
     plan: str
+    max_logs_per_month: int
     key_id: str
     agent_id: str
     action: str

@@ -31,7 +31,7 @@ async def key_caller(request: Request, gateway: GatewayDep) -> KeyCaller:
     """
     digest = key_digest(given_key(request.headers.get("x-api-key")))
     standing = await gateway.reader.standing(digest, "", "")
-    return KeyCaller(digest, await admit(request.scope, standing, gateway.rates, "reads"))
+    return KeyCaller(digest, await admit(request.scope, standing, gateway, "reads"))
 
 
 AnyKey = Annotated[KeyCaller, Depends(key_caller)]

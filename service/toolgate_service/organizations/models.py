@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, Text, text
 from sqlmodel import Field
 
-from toolgate_service.plans import PLANS
+from toolgate_service.plans import PLAN_NAMES
 from toolgate_service.storage.base import ENVIRONMENTS, Table, in_environment, of_agent, of_user, one_of
 from toolgate_service.storage.types import Id, Timestamp
 
@@ -14,7 +14,7 @@ class Organization(Table, table=True):
     """A tenant."""
 
     __tablename__ = "organizations"
-    __table_args__ = (one_of("plan", PLANS),)
+    __table_args__ = (one_of("plan", PLAN_NAMES),)
 
     id: str = Field(primary_key=True, sa_type=Id)
     name: str = Field(max_length=100)
