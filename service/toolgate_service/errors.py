@@ -4,6 +4,7 @@ ApiError                 any refusal with a status and a detail
 ├── FieldErrors          400, a map from field name to messages
 └── PlanLimitExceeded    403, the plan-limit object
 StorageError             the database cannot be opened or used; for the operator, at start
+StorageFault             the database cannot be used just now; the request may be repeated
 """
 
 from collections.abc import Mapping
@@ -37,6 +38,10 @@ class PlanLimitExceeded(ApiError):
 
     def __init__(self, limit_type: str, used: int, limit: int, plan: str) -> None:
         super().__init__(403, plan_limit_detail(limit_type, used, limit, plan))
+
+
+class StorageFault(Exception):
+    """The database refused or did not answer: nothing is wrong with the request. The message holds no values."""
 
 
 class StorageError(Exception):

@@ -6,11 +6,10 @@ from fastapi import Depends, Request
 
 from toolgate_service.accounts.passwords import Passwords
 from toolgate_service.approvals.hub import DecisionHub
-from toolgate_service.hotpath.rates import MemoryWindows, RateWindows
-from toolgate_service.hotpath.sqlite import SqliteLogStore, SqliteReader
+from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.settings import Settings
-from toolgate_service.storage.sqlite import SqliteDatabase
+from toolgate_service.storage.database import open_database
 from toolgate_service.vault import Vault
 
 
@@ -24,13 +23,12 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.plans = settings.plans
-        self.database = SqliteDatabase(settings.database_url)
+        self.database = open_database(settings.database_url)
         self.vault = Vault(settings.secret_bytes())
         self.passwords = Passwords(settings.login_threads, settings.login_queue)
-        self.rates: RateWindows = MemoryWindows()
         self.hub = DecisionHub()
-        self.reader = SqliteReader(self.database.path)
-        self.log_writer = LogWriter(SqliteLogStore(self.database.path), self.database.write_turn)
+        self.reader, self.rates, log_store = stores_of(self.database)
+        self.log_writer = LogWriter(log_store)
 
     async def start(self) -> None:
         """Open the database, bring it up to date, and begin to take log entries.
@@ -39,13 +37,15 @@ class Gateway:
             StorageError: the database cannot be used.
         """
         await self.database.start()
-        self.reader.open()
+        await self.reader.open()
+        await self.rates.open()
         await self.log_writer.start()
 
     async def stop(self) -> None:
         """Write what waits, then close everything."""
         await self.log_writer.stop()
-        self.reader.close()
+        await self.rates.close()
+        await self.reader.close()
         await self.database.close()
         self.passwords.close()
 

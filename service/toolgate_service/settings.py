@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from toolgate_service.errors import StorageError
 from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
+from toolgate_service.storage.database import is_embedded
 
 #: shorter secrets could be guessed
 MIN_SECRET = 16
@@ -30,7 +31,7 @@ class Settings(BaseSettings):
     """What an operator may set.
 
     Attributes:
-        database_url: ``sqlite:///PATH``.
+        database_url: ``sqlite:///PATH`` or ``postgresql://…``.
         secret: signs tokens and seals stored keys; one is created for the embedded database.
         default_plan: the plan of new organizations.
         plans_file: overrides the plans; ``.toml`` or ``.json``.
@@ -87,10 +88,15 @@ class Settings(BaseSettings):
         """Return the secret, created in the user's configuration folder if none is set (decisions §9).
 
         Raises:
-            StorageError: the file can be neither read nor created.
+            StorageError: the file can be neither read nor created, or the database is no file and no secret is set.
         """
         if self.secret is not None:
             return self.secret.get_secret_value().encode()
+        if not is_embedded(self.database_url):
+            # Several gateways share a server, and must share the secret.
+            raise StorageError(
+                f"TOOLGATE_SECRET is not set; a gateway on PostgreSQL needs one of at least {MIN_SECRET} random characters"
+            )
         return _stored_secret(_secret_folder() / "secret")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import text
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.models import APPROVED, DENIED, PENDING, Approval
@@ -17,7 +16,7 @@ from toolgate_service.checks import requests
 from toolgate_service.checks.attempts import Attempt, remember, remembered
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.question import Question
-from toolgate_service.hotpath.standing import STANDING, Standing
+from toolgate_service.hotpath.standing import Standing, standing_in
 from toolgate_service.ids import new_id
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import now
@@ -56,11 +55,9 @@ async def settle(
         idempotency_key: repeats an answer that used up an approval to the same attempt.
         raw: the body as it came, to tell an honest repetition.
     """
-    values = {"key_digest": key_digest, "agent_id": question.agent_id, "action": question.action}
-    rows = (await session.execute(text(STANDING), values)).fetchall()
-    if not rows or not rows[0].is_active:
+    standing = await standing_in(session, key_digest, question.agent_id, question.action)
+    if standing is None or not standing.organization_is_active:
         return Blocked("The API key stopped working while the check was under way")
-    standing = Standing._make(rows[0])
     verdict = decide(standing, question.agent_id, question.action, question.context)
     if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
         return verdict

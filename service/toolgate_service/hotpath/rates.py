@@ -58,6 +58,12 @@ class Rate:
 class RateWindows(Protocol):
     """Counts requests, each organization and scope apart."""
 
+    async def open(self) -> None:
+        """Begin to count."""
+
+    async def close(self) -> None:
+        """End."""
+
     async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
         """Count one request, unless the window is full.
 
@@ -75,6 +81,12 @@ class MemoryWindows:
         self._clock = clock
         self._window = 0
         self._counts: dict[tuple[str, str], int] = {}
+
+    async def open(self) -> None:
+        """Begin to count; memory is always there."""
+
+    async def close(self) -> None:
+        """End; what was counted is forgotten."""
 
     async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
         """Count one request, unless the window is full."""

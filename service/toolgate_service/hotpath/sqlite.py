@@ -4,89 +4,103 @@ A thread hop costs ten times what the read does, so the reader has none. It alwa
 would keep an old snapshot, and with it a revoked permission.
 """
 
+import asyncio
 import sqlite3
-from collections.abc import Sequence
-from datetime import datetime, timedelta
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from toolgate_service.clock import utcnow, wire
+from toolgate_service.hotpath.batch import REMEMBERED, Batch, Known, month_of, tenant_of
 from toolgate_service.hotpath.standing import STANDING, Standing
 from toolgate_service.ids import new_id
-from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored, entry_answer
-from toolgate_service.plans import UNLIMITED
-from toolgate_service.storage.base import PRODUCTION
-from toolgate_service.storage.sqlite import PRAGMAS
-
-#: how long the answer to an idempotency key is remembered (decisions §6)
-REMEMBERED = timedelta(hours=24)
-
-
-STILL_PENDING = "SELECT 1 FROM approvals WHERE id = ? AND status = 'pending' AND expires_at > ?"
+from toolgate_service.logs.entries import NewEntry, Outcome, Stored
+from toolgate_service.storage.sqlite import PRAGMAS, SqliteDatabase
 
 
 class SqliteReader:
-    """Reads standings over a read-only connection."""
+    """Reads over a read-only connection."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._path = database.path
         self._connection: sqlite3.Connection | None = None
 
-    def open(self) -> None:
+    async def open(self) -> None:
         """Connect; the schema must exist."""
         uri = f"{self._path.as_uri()}?mode=ro"
         self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=16)
 
     async def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
         """Return what is true at this moment; None for a key that is unknown or revoked."""
-        if self._connection is None:
-            raise RuntimeError("the reader is not open")
         values = {"key_digest": key_digest, "agent_id": agent_id, "action": action}
-        rows = self._connection.execute(STANDING, values).fetchall()
+        rows = self._open_connection().execute(STANDING, values).fetchall()
         return Standing._make(rows[0]) if rows else None
 
     async def still_pending(self, approval_id: str) -> bool:
         """Say whether an approval exists and waits for a decision."""
-        if self._connection is None:
-            raise RuntimeError("the reader is not open")
         values = (approval_id, wire(utcnow()))
-        return bool(self._connection.execute(STILL_PENDING, values).fetchall())
+        return bool(self._open_connection().execute(_STILL_PENDING, values).fetchall())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Disconnect."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise RuntimeError("the reader is not open")
+        return self._connection
+
 
 class SqliteLogStore:
     """Commits batches of log entries: one transaction and one sync to disk for all of them."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._path = database.path
+        self._write_turn = database.write_turn
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="log-writer")
         self._connection: sqlite3.Connection | None = None
 
-    def open(self) -> None:
+    async def open(self) -> None:
         """Connect; the schema must exist."""
-        self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        for pragma in PRAGMAS:
-            self._connection.execute(pragma)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._connect)
 
-    def commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
-        """Store entries that are on disk when this returns, one outcome each, in order.
+    def turn(self) -> asyncio.Lock:
+        """Wait for this process's turn to write."""
+        return self._write_turn
 
-        One bad entry fails alone: its insert is the first thing it does, and a failed statement leaves no trace.
+    async def commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+        """Make entries durable and return one outcome each, in order.
 
         Raises:
             sqlite3.Error: nothing of the batch is acknowledged.
         """
-        if self._connection is None:
-            raise RuntimeError("the store is not open")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, entries)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown()
+
+    def _connect(self) -> None:
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
+        for pragma in PRAGMAS:
+            self._connection.execute(pragma)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
         connection = self._connection
+        if connection is None:
+            raise RuntimeError("the store is not open")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            batch = _Batch(connection, utcnow())
-            outcomes = [batch.add(entry) for entry in entries]
-            batch.finish()
+            batch = Batch(_known(connection, entries))
+            outcomes = batch.decide(entries)
+            _write(connection, batch)
             connection.execute("COMMIT")
         except BaseException:
             # After some disk errors SQLite has rolled back by itself.
@@ -95,119 +109,98 @@ class SqliteLogStore:
             raise
         return outcomes
 
-    def close(self) -> None:
-        """Disconnect."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+
+def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known:
+    now = utcnow()
+    agents = {(tenant_of(entry), entry.agent_id) for entry in entries}
+    keys = {(tenant_of(entry), entry.idempotency_key) for entry in entries if entry.idempotency_key}
+    return Known(
+        now,
+        frozenset(
+            (tenant, agent_id)
+            for tenant, agent_id in agents
+            if connection.execute(_FIND_AGENT, (agent_id, *tenant)).fetchall()
+        ),
+        {
+            tenant: used
+            for tenant in {tenant for tenant, _ in agents}
+            for (used,) in connection.execute(_READ_USAGE, (*tenant, month_of(now))).fetchall()
+        },
+        {
+            (tenant, key): (answer, fingerprint)
+            for tenant, key in keys
+            for answer, fingerprint in connection.execute(_READ_KEY, (*tenant, key, wire(now))).fetchall()
+        },
+    )
 
 
-class _Batch:
-    """The work of one transaction."""
-
-    def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
-        self._connection = connection
-        self._now = now
-        self._month = now.strftime("%Y-%m")
-        #: (organization, environment) → entries of this month, this transaction's included
-        self._used: dict[tuple[str, str], int] = {}
-
-    def add(self, entry: NewEntry) -> Outcome:
-        """Store one entry, repeat an earlier answer, or refuse."""
-        if entry.idempotency_key is not None:
-            remembered = self._remembered(entry)
-            if remembered is not None:
-                return remembered
-        used, limit = self._usage(entry), entry.max_logs_per_month
-        if entry.environment == PRODUCTION and limit != UNLIMITED and used >= limit:
-            return (
-                Refused.plan_limit(used, limit, entry.plan)
-                if self._exists(entry)
-                else Refused.agent_not_found()
+def _write(connection: sqlite3.Connection, batch: Batch) -> None:
+    now = batch.known.now
+    connection.executemany(_INSERT_ENTRY, _rows(batch.entries))
+    connection.executemany(
+        _WRITE_KEY,
+        [
+            (
+                *tenant_of(entry),
+                entry.idempotency_key,
+                entry.fingerprint,
+                answer,
+                wire(now),
+                wire(now + REMEMBERED),
             )
-        stored = Stored.at(self._now)
-        values = entry.columns() | {"id": stored.id, "created_at": wire(stored.created_at)}
-        if self._connection.execute(_INSERT_ENTRY, values).rowcount == 0:
-            return Refused.agent_not_found()
-        self._used[entry.organization_id, entry.environment] = used + 1
-        answer = entry_answer(entry, stored)
-        if entry.idempotency_key is not None:
-            self._remember(entry, answer)
-        return stored.with_body(answer)
-
-    def finish(self) -> None:
-        """Write the month's counts."""
-        for (organization_id, environment), entries in self._used.items():
-            self._connection.execute(_WRITE_USAGE, (organization_id, environment, self._month, entries))
-
-    def _exists(self, entry: NewEntry) -> bool:
-        return bool(self._connection.execute(_FIND_AGENT, entry.columns()).fetchall())
-
-    def _usage(self, entry: NewEntry) -> int:
-        key = (entry.organization_id, entry.environment)
-        if key not in self._used:
-            rows = self._connection.execute(_READ_USAGE, (*key, self._month)).fetchall()
-            self._used[key] = rows[0][0] if rows else 0
-        return self._used[key]
-
-    def _remembered(self, entry: NewEntry) -> Replayed | None:
-        key = (entry.organization_id, entry.environment, entry.idempotency_key, wire(self._now))
-        rows = self._connection.execute(_READ_KEY, key).fetchall()
-        if not rows:
-            return None
-        answer, fingerprint = rows[0]
-        mismatch = fingerprint != entry.fingerprint
-        if mismatch:
-            self._audit_mismatch(entry)
-        return Replayed(answer, mismatch=mismatch)
-
-    def _audit_mismatch(self, entry: NewEntry) -> None:
-        values = (
-            new_id(),
-            entry.organization_id,
-            entry.environment,
-            "log.idempotency_mismatch",
-            entry.key_id,
-        )
-        self._connection.execute(_WRITE_AUDIT, (*values, entry.address_seen, wire(self._now)))
-
-    def _remember(self, entry: NewEntry, answer: bytes) -> None:
-        until = wire(self._now + REMEMBERED)
-        key = (entry.organization_id, entry.environment, entry.idempotency_key)
-        self._connection.execute(_WRITE_KEY, (*key, entry.fingerprint, answer, wire(self._now), until))
+            for entry, answer in batch.answers
+        ],
+    )
+    connection.executemany(
+        _WRITE_AUDIT,
+        [
+            (
+                new_id(),
+                *tenant_of(entry),
+                "log.idempotency_mismatch",
+                entry.key_id,
+                entry.address_seen,
+                wire(now),
+            )
+            for entry in batch.mismatches
+        ],
+    )
+    for tenant in {tenant_of(entry) for entry, _ in batch.entries}:
+        connection.execute(_WRITE_USAGE, (*tenant, batch.month, batch.known.used[tenant]))
 
 
-_INSERT_ENTRY = """
-INSERT INTO log_entries (id, organization_id, environment, agent_id, action, status, context, ip_address, address_seen,
-                         created_at, occurred_at, decision_id, approval_id, call_id, run_id, key_id)
-SELECT :id, :organization_id, :environment, :agent_id, :action, :status, :context, :ip_address, :address_seen,
-       :created_at, :occurred_at, :decision_id, :approval_id, :call_id, :run_id, :key_id
-FROM agents
-WHERE id = :agent_id AND organization_id = :organization_id AND environment = :environment AND deleted_at IS NULL
-"""
+def _rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[dict[str, object]]:
+    return [
+        {
+            **entry.columns(),
+            "id": stored.id,
+            "created_at": wire(stored.created_at),
+            "occurred_at": wire(entry.occurred_at) if entry.occurred_at else None,
+        }
+        for entry, stored in entries
+    ]
+
+
+_STILL_PENDING = "SELECT 1 FROM approvals WHERE id = ? AND status = 'pending' AND expires_at > ?"
 
 _FIND_AGENT = """
-SELECT 1 FROM agents
-WHERE id = :agent_id AND organization_id = :organization_id AND environment = :environment AND deleted_at IS NULL
-"""
-
-_WRITE_AUDIT = """
-INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+SELECT 1 FROM agents WHERE id = ? AND organization_id = ? AND environment = ? AND deleted_at IS NULL
 """
 
 _READ_USAGE = """
 SELECT log_entries FROM monthly_usage WHERE organization_id = ? AND environment = ? AND month = ?
 """
 
-_WRITE_USAGE = """
-INSERT INTO monthly_usage (organization_id, environment, month, log_entries) VALUES (?, ?, ?, ?)
-ON CONFLICT (organization_id, environment, month) DO UPDATE SET log_entries = excluded.log_entries
-"""
-
 _READ_KEY = """
 SELECT answer, fingerprint FROM idempotency_keys
 WHERE organization_id = ? AND environment = ? AND surface = 'log' AND key = ? AND expires_at > ?
+"""
+
+_INSERT_ENTRY = """
+INSERT INTO log_entries (id, organization_id, environment, agent_id, action, status, context, ip_address, address_seen,
+                         created_at, occurred_at, decision_id, approval_id, call_id, run_id, key_id)
+VALUES (:id, :organization_id, :environment, :agent_id, :action, :status, :context, :ip_address, :address_seen,
+        :created_at, :occurred_at, :decision_id, :approval_id, :call_id, :run_id, :key_id)
 """
 
 _WRITE_KEY = """
@@ -216,4 +209,14 @@ VALUES (?, ?, 'log', ?, ?, ?, ?, ?)
 ON CONFLICT (organization_id, environment, surface, key)
 DO UPDATE SET fingerprint = excluded.fingerprint, answer = excluded.answer,
               created_at = excluded.created_at, expires_at = excluded.expires_at
+"""
+
+_WRITE_AUDIT = """
+INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+_WRITE_USAGE = """
+INSERT INTO monthly_usage (organization_id, environment, month, log_entries) VALUES (?, ?, ?, ?)
+ON CONFLICT (organization_id, environment, month) DO UPDATE SET log_entries = excluded.log_entries
 """

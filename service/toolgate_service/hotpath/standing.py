@@ -5,6 +5,11 @@ The same text runs on the busiest road (a raw connection) and inside the transac
 
 from typing import NamedTuple
 
+from sqlalchemy import bindparam, column, text
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.storage.types import Id
+
 
 class Standing(NamedTuple):
     """The row behind a valid API key.
@@ -43,3 +48,17 @@ LEFT JOIN permissions p
       AND p.action = :action
 WHERE k.digest = :key_digest AND k.revoked_at IS NULL
 """
+
+_IDS = ("key_id", "key_agent_id", "organization_id", "agent_id", "permission_id")
+_TYPED = (
+    text(STANDING)
+    .bindparams(bindparam("agent_id", type_=Id()))
+    .columns(*(column(name, Id() if name in _IDS else None) for name in Standing._fields))
+)
+
+
+async def standing_in(session: AsyncSession, key_digest: str, agent_id: str, action: str) -> Standing | None:
+    """Return the same inside a transaction; None for a key that is unknown or revoked."""
+    values = {"key_digest": key_digest, "agent_id": agent_id, "action": action}
+    rows = (await session.execute(_TYPED, values)).fetchall()
+    return Standing._make(rows[0]) if rows else None

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import TypeAlias
 
 from toolgate_service import exact_json
-from toolgate_service.clock import wire
 from toolgate_service.errors import plan_limit_detail
 from toolgate_service.ids import new_id
 
@@ -34,7 +33,7 @@ class NewEntry:
     fingerprint: str
 
     def columns(self) -> dict[str, str | None]:
-        """Return the entry's columns by name, but for its id and the moment of writing."""
+        """Return the entry's columns by name, but for its id and its moments."""
         return {
             "organization_id": self.organization_id,
             "environment": self.environment,
@@ -44,7 +43,6 @@ class NewEntry:
             "context": self.context,
             "ip_address": self.ip_address,
             "address_seen": self.address_seen,
-            "occurred_at": wire(self.occurred_at) if self.occurred_at else None,
             "decision_id": self.decision_id,
             "approval_id": self.approval_id,
             "call_id": self.call_id,

@@ -98,12 +98,11 @@ class RateWindow(Table, table=True):
     """Requests of the current minute, where several processes share no Redis (decisions §7)."""
 
     __tablename__ = "rate_windows"
-    __table_args__ = (in_environment(),)
+    __table_args__ = (ForeignKeyConstraint(["organization_id"], ["organizations.id"]),)
 
     organization_id: str = Field(primary_key=True, sa_type=Id)
-    environment: str = Field(primary_key=True, max_length=10)
-    #: ``actions`` (check and log) or ``reads`` (approvals and permissions)
-    surface: str = Field(primary_key=True, max_length=10)
+    #: whose requests: ``production/actions`` (check and log), ``test/reads`` (approvals and permissions), ``user/…``
+    scope: str = Field(primary_key=True, max_length=64)
     #: minutes since the epoch
     minute: int
     requests: int = 0

@@ -17,6 +17,9 @@ NOW = "toolgate.now"
 #: the turn of whoever changes what is unique across organizations: e-mail addresses and slugs
 ACCOUNTS = "accounts"
 
+POSTGRES = ("postgresql", "postgres")
+WRITE = "write sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+
 
 class Database(Protocol):
     """What a request may ask of the database."""
@@ -53,15 +56,27 @@ def open_database(url: str) -> Database:
     try:
         backend = make_url(url).get_backend_name()
     except ArgumentError:
-        raise StorageError("TOOLGATE_DATABASE_URL is not a database URL; write sqlite:///PATH") from None
-    if backend != "sqlite":
-        raise StorageError(
-            f"TOOLGATE_DATABASE_URL names the database {backend!r}, which this version does not "
-            "serve; write sqlite:///PATH"
-        )
-    from toolgate_service.storage.sqlite import SqliteDatabase
+        raise StorageError(f"TOOLGATE_DATABASE_URL is not a database URL; {WRITE}") from None
+    if backend == "sqlite":
+        from toolgate_service.storage.sqlite import SqliteDatabase
 
-    return SqliteDatabase(url)
+        return SqliteDatabase(url)
+    if backend in POSTGRES:
+        try:
+            from toolgate_service.storage.postgres import PostgresDatabase
+        except ModuleNotFoundError as error:
+            raise StorageError(
+                f"PostgreSQL needs the module {error.name!r}; install it with: pip install 'toolgate[postgres]'"
+            ) from error
+        return PostgresDatabase(url)
+    raise StorageError(
+        f"TOOLGATE_DATABASE_URL names the database {backend!r}, which the gateway does not serve; {WRITE}"
+    )
+
+
+def is_embedded(url: str) -> bool:
+    """Say whether a URL names a file of this machine, and not a server."""
+    return url.startswith("sqlite")
 
 
 def now(session: AsyncSession) -> datetime:

@@ -8,6 +8,7 @@ from sqlalchemy import DateTime, Dialect, String, Text, TypeDecorator, Uuid
 from sqlalchemy.types import TypeEngine
 
 from toolgate_service.clock import from_wire, wire
+from toolgate_service.ids import is_id
 
 
 class Id(TypeDecorator[str]):
@@ -21,6 +22,12 @@ class Id(TypeDecorator[str]):
         if dialect.name == "postgresql":
             return dialect.type_descriptor(Uuid(as_uuid=False))
         return dialect.type_descriptor(String(36))
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Write an identifier; what cannot be one equals none, where PostgreSQL would refuse the statement."""
+        if value is None or dialect.name != "postgresql" or is_id(value):
+            return value
+        return None
 
 
 class Timestamp(TypeDecorator[datetime]):

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from toolgate_service.errors import StorageFault
 from toolgate_service.ids import new_id
 from toolgate_service.web.replies import Reply
 from toolgate_service.web.sizes import decompressed, limited
@@ -28,7 +29,7 @@ HEADER_BAG = "toolgate.headers"
 REQUEST_ID = "toolgate.request_id"
 
 #: the disk refused, is full, or another process held the database for too long: nothing is wrong with the request
-STORAGE_FAULTS = (sqlite3.OperationalError, OperationalError, PoolTimeout)
+STORAGE_FAULTS = (StorageFault, sqlite3.OperationalError, OperationalError, PoolTimeout)
 RETRY_AFTER = 1
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")

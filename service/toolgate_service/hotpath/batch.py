@@ -1,0 +1,108 @@
+"""What becomes of log entries that are committed together (decisions §6, §7). No I/O, no clock.
+
+A store reads what a batch must know, all of it under locks that hold until the commit; the batch decides about each
+entry; the store writes what it says. One bad entry fails alone, for nothing is written that could fail.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored, entry_answer
+from toolgate_service.plans import UNLIMITED
+from toolgate_service.storage.base import PRODUCTION
+
+#: how long the answer to an idempotency key is remembered (decisions §6)
+REMEMBERED = timedelta(hours=24)
+
+#: an organization and one of its environments
+Tenant: TypeAlias = tuple[str, str]
+
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the database holds about a batch.
+
+    Attributes:
+        now: the present moment by the database's clock.
+        agents: those of the batch that exist, by tenant and id.
+        used: how many entries each tenant has written this month.
+        answers: what is remembered for the batch's keys, by tenant and key: the answer and the body's fingerprint.
+    """
+
+    now: datetime
+    agents: frozenset[tuple[Tenant, str]]
+    used: dict[Tenant, int]
+    answers: dict[tuple[Tenant, str], tuple[bytes, str]]
+
+
+@dataclass(slots=True)
+class Batch:
+    """The decisions about a batch, and what is to be written for them.
+
+    Attributes:
+        entries: to be stored.
+        answers: to be remembered, with their entries' keys.
+        mismatches: repeated keys with another body, to be audited.
+    """
+
+    known: Known
+    entries: list[tuple[NewEntry, Stored]] = field(default_factory=list)
+    answers: list[tuple[NewEntry, bytes]] = field(default_factory=list)
+    mismatches: list[NewEntry] = field(default_factory=list)
+
+    @property
+    def month(self) -> str:
+        """The month that the entries count for, for instance ``2026-11``."""
+        return month_of(self.known.now)
+
+    def decide(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+        """Return what becomes of entries, one outcome each, in order."""
+        moments = self._moments()
+        return [self._add(entry, moments) for entry in entries]
+
+    def _moments(self) -> Iterator[datetime]:
+        # A microsecond apart, so that lists show the entries of one batch in the order in which they came.
+        moment = self.known.now
+        while True:
+            yield moment
+            moment += _TICK
+
+    def _add(self, entry: NewEntry, moments: Iterator[datetime]) -> Outcome:
+        known, tenant = self.known, tenant_of(entry)
+        if entry.idempotency_key is not None:
+            earlier = known.answers.get((tenant, entry.idempotency_key))
+            if earlier is not None:
+                return self._repeat(entry, *earlier)
+        if (tenant, entry.agent_id) not in known.agents:
+            return Refused.agent_not_found()
+        used, limit = known.used.get(tenant, 0), entry.max_logs_per_month
+        if entry.environment == PRODUCTION and limit != UNLIMITED and used >= limit:
+            return Refused.plan_limit(used, limit, entry.plan)
+        known.used[tenant] = used + 1
+        stored = Stored.at(next(moments))
+        answer = entry_answer(entry, stored)
+        self.entries.append((entry, stored))
+        if entry.idempotency_key is not None:
+            known.answers[tenant, entry.idempotency_key] = (answer, entry.fingerprint)
+            self.answers.append((entry, answer))
+        return stored.with_body(answer)
+
+    def _repeat(self, entry: NewEntry, answer: bytes, fingerprint: str) -> Replayed:
+        mismatch = fingerprint != entry.fingerprint
+        if mismatch:
+            self.mismatches.append(entry)
+        return Replayed(answer, mismatch=mismatch)
+
+
+def tenant_of(entry: NewEntry) -> Tenant:
+    """Return whose entry it is."""
+    return (entry.organization_id, entry.environment)
+
+
+def month_of(moment: datetime) -> str:
+    """Return the UTC calendar month of a moment."""
+    return f"{moment:%Y-%m}"

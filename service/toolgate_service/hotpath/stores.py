@@ -1,0 +1,61 @@
+"""What the busiest routes ask of the database, past the sessions that everything else uses."""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from toolgate_service.hotpath.rates import MemoryWindows, RateWindows
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.logs.entries import NewEntry, Outcome
+from toolgate_service.storage.database import Database
+from toolgate_service.storage.sqlite import SqliteDatabase
+
+
+class Reader(Protocol):
+    """Reads what is true at this moment, nothing cached: a deleted permission is refused by the very next check."""
+
+    async def open(self) -> None:
+        """Connect; the schema must exist."""
+
+    async def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
+        """Return what a check must know; None for a key that is unknown or revoked."""
+
+    async def still_pending(self, approval_id: str) -> bool:
+        """Say whether an approval exists and waits for a decision."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+class LogStore(Protocol):
+    """Commits log entries; one batch at a time."""
+
+    async def open(self) -> None:
+        """Connect; the schema must exist."""
+
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        """Wait for this process's turn to write; entries that come meanwhile join the batch."""
+
+    async def commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+        """Make entries durable and return one outcome each, in order.
+
+        Raises:
+            Exception: nothing of the batch is acknowledged.
+        """
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+def stores_of(database: Database) -> tuple[Reader, RateWindows, LogStore]:
+    """Return the ways past the sessions that fit a database, not yet open."""
+    if isinstance(database, SqliteDatabase):
+        from toolgate_service.hotpath.sqlite import SqliteLogStore, SqliteReader
+
+        return SqliteReader(database), MemoryWindows(), SqliteLogStore(database)
+    from toolgate_service.hotpath.postgres import PostgresLogStore, PostgresReader, PostgresWindows
+    from toolgate_service.storage.postgres import PostgresDatabase
+
+    if isinstance(database, PostgresDatabase):
+        return PostgresReader(database), PostgresWindows(database), PostgresLogStore(database)
+    raise TypeError(f"no stores for a {type(database).__name__}")

@@ -1,0 +1,48 @@
+"""Rate windows by scope: a user's requests are counted as an environment's are.
+
+Revision: 0003, after 0002.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from toolgate_service.storage.types import Id
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    # What it holds is no older than a minute.
+    op.drop_table("rate_windows")
+    op.create_table(
+        "rate_windows",
+        sa.Column("organization_id", Id(), nullable=False),
+        sa.Column("scope", sa.String(64), nullable=False),
+        sa.Column("minute", sa.Integer(), nullable=False),
+        sa.Column("requests", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["organization_id"], ["organizations.id"], name="fk_rate_windows_organization_id"
+        ),
+        sa.PrimaryKeyConstraint("organization_id", "scope", name="pk_rate_windows"),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("rate_windows")
+    op.create_table(
+        "rate_windows",
+        sa.Column("organization_id", Id(), nullable=False),
+        sa.Column("environment", sa.String(10), nullable=False),
+        sa.Column("surface", sa.String(10), nullable=False),
+        sa.Column("minute", sa.Integer(), nullable=False),
+        sa.Column("requests", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["organization_id", "environment"],
+            ["environments.organization_id", "environments.name"],
+            name="fk_rate_windows_organization_id_environment",
+        ),
+        sa.PrimaryKeyConstraint("organization_id", "environment", "surface", name="pk_rate_windows"),
+    )

@@ -1,0 +1,170 @@
+"""The gateway's database on a PostgreSQL server."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncpg
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.errors import StorageError
+from toolgate_service.storage.database import NOW
+from toolgate_service.storage.migrate import upgrade
+from toolgate_service.storage.turns import Turns
+
+if TYPE_CHECKING:
+    #: asyncpg's classes are generic to type checkers alone
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: the oldest version that its makers still mend, as the server writes it
+OLDEST = 140000
+#: seconds until a connection, and until an answer of a server that fell silent, is given up
+CONNECT_TIMEOUT = 10
+SILENCE = 40
+#: connections for each of the two
+POOL = 8
+
+#: nothing waits for ever, in milliseconds; and no statement of ours is long enough for the compiler to pay
+PATIENCE = {"lock_timeout": "10000", "statement_timeout": "30000", "jit": "off"}
+
+#: A commit that the server acknowledged from memory alone would not be durable (decisions §6). What the operator set
+#: beyond it, for instance `remote_apply`, stays.
+DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
+
+#: An advisory lock, and the moment after it was given: in one round trip.
+TURN = text("SELECT clock_timestamp() FROM pg_advisory_xact_lock(hashtextextended(:turn, 0))")
+MOMENT = text("SELECT clock_timestamp()")
+
+
+class PostgresDatabase:
+    """A database on a server, every commit on its disk before it is acknowledged.
+
+    Writers of one turn go one after another by an advisory lock: what is counted or looked for under it stays true
+    until the commit.
+
+    Attributes:
+        dsn: server, user, password and database, as libpq writes them.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.dsn = url.replace("postgresql+asyncpg://", "postgresql://", 1)
+        self._turns = Turns()
+        self._readers = self._engine("REPEATABLE READ")
+        self._writers = self._engine("READ COMMITTED")
+
+    async def start(self) -> None:
+        """Connect, and bring the schema up to date.
+
+        Raises:
+            StorageError: the server cannot be reached, is too old, or its database cannot be used.
+        """
+        try:
+            async with self._writers.begin() as connection:
+                await _judge(connection)
+                await _migrate(connection)
+        except (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            # Without the chain: a driver's own words may hold the URL, and the URL the password.
+            raise StorageError(
+                f"cannot use the PostgreSQL database of TOOLGATE_DATABASE_URL: {_why(error)}; write "
+                "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+            ) from None
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncSession]:
+        """Open a session on one consistent snapshot."""
+        async with AsyncSession(self._readers, expire_on_commit=False) as session:
+            session.info[NOW] = await _moment(session)
+            yield session
+
+    @asynccontextmanager
+    async def writing(self, *turns: str) -> AsyncIterator[AsyncSession]:
+        """Open a write transaction that has its turns; the moment is read after the last of them was given."""
+        async with (
+            self._turns.taking(turns),
+            AsyncSession(self._writers, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            # In one order, whoever asks: two gateways never wait for each other.
+            for turn in sorted(set(turns)):
+                session.info[NOW] = (await session.execute(TURN, {"turn": turn})).scalar_one()
+            if not turns:
+                session.info[NOW] = await _moment(session)
+            yield session
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._readers.dispose()
+        await self._writers.dispose()
+
+    async def connect(self) -> "Connection":
+        """Return a new connection of the gateway's kind."""
+        connection = await asyncpg.connect(
+            self.dsn,
+            timeout=CONNECT_TIMEOUT,
+            command_timeout=SILENCE,
+            server_settings=PATIENCE | {"application_name": "toolgate"},
+        )
+        await connection.execute(DURABLE)
+        return connection
+
+    def _engine(self, isolation: str) -> AsyncEngine:
+        return create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=self.connect,
+            isolation_level=isolation,
+            pool_size=POOL,
+            max_overflow=0,
+            # A server that was restarted has closed the pool's connections: nobody's request should find out.
+            pool_pre_ping=True,
+            # A failed statement is logged; what it was to write may be a password's hash or a call's context.
+            hide_parameters=True,
+        )
+
+
+async def _moment(session: AsyncSession) -> datetime:
+    moment: datetime = (await session.execute(MOMENT)).scalar_one()
+    return moment
+
+
+async def _judge(connection: AsyncConnection) -> None:
+    settings = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version_num', 'server_encoding', 'fsync')"
+    found: dict[str, str] = dict((await connection.execute(text(settings))).tuples().all())
+    if int(found["server_version_num"]) < OLDEST:
+        raise StorageError(f"the PostgreSQL server is too old; use version {OLDEST // 10000} or newer")
+    if found["server_encoding"] != "UTF8":
+        raise StorageError(
+            f"the PostgreSQL database's encoding is {found['server_encoding']!r}, which cannot hold every text; "
+            "create it with ENCODING 'UTF8'"
+        )
+    if found["fsync"] != "on":
+        logger.warning("the PostgreSQL server runs with fsync=off: a power cut may lose acknowledged records")
+
+
+async def _migrate(connection: AsyncConnection) -> None:
+    # A large table may take its time.
+    await connection.execute(text("SET LOCAL statement_timeout = 0"))
+    await connection.execute(text("SET LOCAL lock_timeout = 0"))
+    # Several gateways may start at once: one migrates, the others wait and find nothing to do.
+    await connection.execute(TURN, {"turn": "toolgate schema"})
+    await connection.run_sync(upgrade)
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case DBAPIError(orig=BaseException() as orig):
+            return str(orig).rpartition(">: ")[2].splitlines()[0]
+        case TimeoutError():
+            return f"no answer within {CONNECT_TIMEOUT} seconds"
+        case asyncpg.InterfaceError() | ValueError():
+            # Complaints about the URL quote it.
+            return "the URL cannot be used"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
