@@ -13,7 +13,7 @@ from toolgate_service.hotpath.rates import WINDOW, Rate
 from toolgate_service.hotpath.standing import STANDING, Standing
 from toolgate_service.ids import is_id, new_id
 from toolgate_service.logs.entries import NewEntry, Outcome
-from toolgate_service.storage.postgres import CONNECT_TIMEOUT, DURABLE, PATIENCE, SILENCE, PostgresDatabase
+from toolgate_service.storage.postgres import ASKED, CONNECT_TIMEOUT, DURABLE, SILENCE, PostgresDatabase
 
 if TYPE_CHECKING:
     #: asyncpg's classes are generic to type checkers alone
@@ -50,7 +50,7 @@ class Connections:
             command_timeout=SILENCE,
             init=self._prepare,
             reset=_nothing,
-            server_settings=PATIENCE | {"application_name": "toolgate"},
+            server_settings=ASKED,
         )
 
     @asynccontextmanager

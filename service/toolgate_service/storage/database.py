@@ -55,7 +55,7 @@ def open_database(url: str) -> Database:
     """
     try:
         backend = make_url(url).get_backend_name()
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise StorageError(f"TOOLGATE_DATABASE_URL is not a database URL; {WRITE}") from None
     if backend == "sqlite":
         from toolgate_service.storage.sqlite import SqliteDatabase

@@ -31,8 +31,15 @@ SILENCE = 40
 #: connections for each of the two
 POOL = 8
 
-#: nothing waits for ever, in milliseconds; and no statement of ours is long enough for the compiler to pay
-PATIENCE = {"lock_timeout": "10000", "statement_timeout": "30000", "jit": "off"}
+#: what every connection asks of the server: nothing waits for ever (milliseconds), moments come back in UTC, and no
+#: statement is long enough for the compiler to pay
+ASKED = {
+    "application_name": "toolgate",
+    "lock_timeout": "10000",
+    "statement_timeout": "30000",
+    "timezone": "UTC",
+    "jit": "off",
+}
 
 #: A commit that the server acknowledged from memory alone would not be durable (decisions §6). What the operator set
 #: beyond it, for instance `remote_apply`, stays.
@@ -111,7 +118,7 @@ class PostgresDatabase:
             self.dsn,
             timeout=CONNECT_TIMEOUT,
             command_timeout=SILENCE,
-            server_settings=PATIENCE | {"application_name": "toolgate"},
+            server_settings=ASKED,
         )
         await connection.execute(DURABLE)
         return connection

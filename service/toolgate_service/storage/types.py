@@ -57,7 +57,8 @@ class Timestamp(TypeDecorator[datetime]):
             case str():
                 return from_wire(value)
             case datetime():
-                return value.astimezone(UTC)
+                # The first and the last moment come back from PostgreSQL without a zone.
+                return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         return None
 
 
