@@ -11,6 +11,7 @@ from toolgate_service.accounts.routes import router as accounts
 from toolgate_service.agents.key_routes import router as agent_keys
 from toolgate_service.agents.routes import router as agents
 from toolgate_service.approvals.routes import router as approvals
+from toolgate_service.audit.routes import router as audit
 from toolgate_service.checks.endpoint import check_endpoint
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.http import endpoint
@@ -92,6 +93,7 @@ def _management(gateway: Gateway) -> FastAPI:
         own_permissions,
         approvals,
         logs,
+        audit,
         health,
     ):
         app.include_router(router)

@@ -12,10 +12,11 @@ _NONCE = 12
 
 
 class Vault:
-    """Seals secrets at rest and derives the key that signs tokens."""
+    """Seals secrets at rest and derives the keys that sign tokens and page cursors."""
 
     def __init__(self, secret: bytes) -> None:
         self.token_key = _derive(secret, b"toolgate token signing")
+        self.cursor_key = _derive(secret, b"toolgate page cursors")
         self._aead = AESGCM(_derive(secret, b"toolgate secrets at rest"))
 
     def seal(self, plain: str, *, table: str, row: str, organization: str) -> bytes:

@@ -12,7 +12,8 @@ from toolgate_service.gateway import GatewayDep
 from toolgate_service.organizations.key_caller import AnyKey
 from toolgate_service.storage.database import now
 from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName, Offset, PageSize, Wait
+from toolgate_service.web.fields import EnvironmentName, Wait
+from toolgate_service.web.paging import PageDep
 from toolgate_service.web.replies import Reply
 
 router = APIRouter(tags=["approvals"], route_class=StrictRoute)
@@ -24,27 +25,20 @@ Status = Literal["pending", "approved", "denied", "expired", "cancelled", "repla
 async def list_approvals(
     caller: AnyCaller,
     gateway: GatewayDep,
+    page: PageDep,
     status: Annotated[Status | None, Query()] = None,
     agent_id: Annotated[str | None, Query()] = None,
     action: Annotated[str | None, Query()] = None,
-    limit: PageSize = 50,
-    offset: Offset = 0,
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Return approvals, newest first."""
     async with gateway.database.reading() as session:
-        found = await service.list_approvals(
-            session,
-            caller,
-            environment,
-            status=status,
-            agent_id=agent_id,
-            action=action,
-            limit=limit,
-            offset=offset,
+        found, agents = await service.list_approvals(
+            session, caller, environment, page, status=status, agent_id=agent_id, action=action
         )
         moment = now(session)
-    return Reply([service.view(approval, agent, moment) for approval, agent in found])
+    views = [service.view(approval, agents[approval.agent_id], moment) for approval in found.rows]
+    return Reply(views, headers=page.headers(found))
 
 
 @router.get("/api/approvals/{approval_id}", response_model=ApprovalView)

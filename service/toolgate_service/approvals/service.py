@@ -4,10 +4,10 @@ pending → approved | denied | expired | cancelled | replaced
 approved → consumed | expired | cancelled
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from sqlalchemy import ColumnElement
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -26,11 +26,14 @@ from toolgate_service.approvals.models import (
 from toolgate_service.approvals.schemas import ApprovalView, SdkApprovalView
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, not_found
+from toolgate_service.ids import is_id
 from toolgate_service.organizations.key_caller import KeyCaller
 from toolgate_service.organizations.keys import still_works
 from toolgate_service.permissions.models import Permission
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import now
+from toolgate_service.web.fields import is_action
+from toolgate_service.web.paging import Found, Page, find_page
 
 OPEN = (PENDING, APPROVED)
 
@@ -46,35 +49,37 @@ async def list_approvals(
     session: AsyncSession,
     caller: Caller,
     environment: str,
+    page: Page,
     *,
     status: str | None,
     agent_id: str | None,
     action: str | None,
-    limit: int,
-    offset: int,
-) -> Sequence[tuple[Approval, Agent]]:
-    """Return approvals with their agents, newest first."""
-    moment = now(session)
-    query = (
-        select(Approval, Agent)
-        .join(Agent, col(Agent.id) == Approval.agent_id)
-        .where(Approval.organization_id == caller.organization_id, Approval.environment == environment)
-        .order_by(col(Approval.created_at).desc(), col(Approval.id).desc())
-        .limit(limit)
-        .offset(offset)
+) -> tuple[Found[Approval], dict[str, Agent]]:
+    """Return a page of approvals, newest first, and their agents by id."""
+    if (agent_id is not None and not is_id(agent_id)) or (action is not None and not is_action(action)):
+        return Found([], 0, None), {}
+    query = select(Approval).where(
+        Approval.organization_id == caller.organization_id, Approval.environment == environment
     )
-    if status == EXPIRED:
-        past = col(Approval.status).in_(OPEN) & (col(Approval.expires_at) <= moment)
-        query = query.where(past | (col(Approval.status) == EXPIRED))
-    elif status is not None:
-        query = query.where(Approval.status == status)
-        if status in OPEN:
-            query = query.where(Approval.expires_at > moment)
+    if status is not None:
+        query = query.where(_stands_at(status, now(session)))
     if agent_id is not None:
         query = query.where(Approval.agent_id == agent_id)
     if action is not None:
         query = query.where(Approval.action == action)
-    return (await session.exec(query)).all()
+    found = await find_page(session, query, Approval, page)
+    ids = {approval.agent_id for approval in found.rows}
+    agents = (await session.exec(select(Agent).where(col(Agent.id).in_(ids)))).all()
+    return found, {agent.id: agent for agent in agents}
+
+
+def _stands_at(status: str, moment: datetime) -> ColumnElement[bool]:
+    if status == EXPIRED:
+        past = col(Approval.status).in_(OPEN) & (col(Approval.expires_at) <= moment)
+        return past | (col(Approval.status) == EXPIRED)
+    if status in OPEN:
+        return (col(Approval.status) == status) & (col(Approval.expires_at) > moment)
+    return col(Approval.status) == status
 
 
 async def find_approval(

@@ -1,45 +1,72 @@
 """Reading the log."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
+from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service import exact_json
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.agents.models import Agent
+from toolgate_service.ids import is_id
 from toolgate_service.logs.models import LogEntry
 from toolgate_service.logs.schemas import LogEntryView
+from toolgate_service.web.fields import is_action
+from toolgate_service.web.paging import Found, Page, find_page
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which entries of an environment are meant; None leaves a column open."""
+
+    agent_id: str | None = None
+    status: str | None = None
+    action: str | None = None
+
+    @property
+    def match_nothing(self) -> bool:
+        """Whether no entry can match: the database is not asked about what it cannot even compare."""
+        return (self.agent_id is not None and not is_id(self.agent_id)) or (
+            self.action is not None and not is_action(self.action)
+        )
 
 
 async def list_entries(
-    session: AsyncSession,
-    caller: Caller,
-    environment: str,
-    *,
-    agent_id: str | None,
-    status: str | None,
-    action: str | None,
-    limit: int,
-    offset: int,
-) -> Sequence[LogEntryView]:
-    """Return log entries, newest first; those of deleted agents too."""
-    query = (
-        select(LogEntry, Agent.name)
-        .join(Agent, col(Agent.id) == LogEntry.agent_id)
-        .where(LogEntry.organization_id == caller.organization_id, LogEntry.environment == environment)
-        .order_by(col(LogEntry.created_at).desc(), col(LogEntry.id).desc())
-        .limit(limit)
-        .offset(offset)
+    session: AsyncSession, caller: Caller, environment: str, filters: Filters, page: Page
+) -> Found[LogEntryView]:
+    """Return a page of log entries, newest first; those of deleted agents too."""
+    if filters.match_nothing:
+        return Found([], 0, None)
+    query = matching(caller.organization_id, environment, filters)
+    found = await find_page(session, query, LogEntry, page)
+    names = await agent_names(session, {entry.agent_id for entry in found.rows})
+    views = [_view(entry, names[entry.agent_id]) for entry in found.rows]
+    return Found(views, found.total, found.last)
+
+
+def matching(organization_id: str, environment: str, filters: Filters) -> SelectOfScalar[LogEntry]:
+    """Return the query for entries, in no order."""
+    query = select(LogEntry).where(
+        LogEntry.organization_id == organization_id, LogEntry.environment == environment
     )
-    if agent_id is not None:
-        query = query.where(LogEntry.agent_id == agent_id)
-    if status is not None:
-        query = query.where(LogEntry.status == status)
-    if action is not None:
-        query = query.where(LogEntry.action == action)
-    found = (await session.exec(query)).all()
-    return [_view(entry, agent_name) for entry, agent_name in found]
+    if filters.agent_id is not None:
+        query = query.where(LogEntry.agent_id == filters.agent_id)
+    if filters.status is not None:
+        query = query.where(LogEntry.status == filters.status)
+    if filters.action is not None:
+        query = query.where(LogEntry.action == filters.action)
+    return query
+
+
+async def agent_names(session: AsyncSession, ids: Iterable[str]) -> dict[str, str]:
+    """Return the names of agents, deleted ones included.
+
+    Read apart from the entries: joined, a database may think it cheaper to begin with the agents, and sorts the log.
+    """
+    found = await session.exec(select(Agent.id, Agent.name).where(col(Agent.id).in_(list(ids))))
+    return dict(found.all())
 
 
 def _view(entry: LogEntry, agent_name: str) -> LogEntryView:
