@@ -16,6 +16,7 @@ from toolgate_service.checks.endpoint import check_endpoint
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.http import endpoint
 from toolgate_service.logs.endpoint import log_endpoint
+from toolgate_service.logs.many import logs_endpoint
 from toolgate_service.logs.routes import router as logs
 from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
@@ -52,6 +53,7 @@ class _Roads:
         self._raw = {
             "/sdk/check": endpoint(check_endpoint(gateway)),
             "/sdk/log": endpoint(log_endpoint(gateway)),
+            "/sdk/logs": endpoint(logs_endpoint(gateway)),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,18 +1,12 @@
 """POST /sdk/log: what came of a tool call, on disk before it is acknowledged (spec §4, decisions §6)."""
 
-import hashlib
-from collections.abc import Mapping
-
 from toolgate_service.errors import ApiError, not_found
-from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit, given_key
 from toolgate_service.hotpath.http import Answer, Call, Handler
-from toolgate_service.hotpath.standing import Standing
-from toolgate_service.logs.entries import NewEntry, Refused, Replayed, Stored
-from toolgate_service.logs.models import STATUSES
+from toolgate_service.logs.entries import Refused, Replayed, Stored
+from toolgate_service.logs.reading import read_entry
 from toolgate_service.organizations.keys import key_digest
-from toolgate_service.plans import Plan
 from toolgate_service.web.sdk_fields import SdkFields, idempotency_key
 
 
@@ -27,7 +21,8 @@ def log_endpoint(gateway: Gateway) -> Handler:
         standing = await admit(call.scope, standing, gateway, "actions")
         if problem is not None:
             raise problem
-        entry = _read_entry(call, body, standing, gateway.plans[standing.plan])
+        key = idempotency_key(call.header(b"idempotency-key"))
+        entry = read_entry(SdkFields(body), standing, gateway.plans[standing.plan], call.peer, key)
         if standing.key_agent_id not in {None, entry.agent_id}:
             raise not_found("Agent")
         # With a key the answer may be an earlier one, given while the agent still was: the writer finds out.
@@ -46,30 +41,3 @@ def log_endpoint(gateway: Gateway) -> Handler:
                 raise ApiError(status, detail)
 
     return log
-
-
-def _read_entry(call: Call, body: Mapping[str, Json], standing: Standing, plan: Plan) -> NewEntry:
-    fields = SdkFields(body)
-    context = fields.context("context")
-    entry = NewEntry(
-        organization_id=standing.organization_id,
-        environment=standing.environment,
-        plan=standing.plan,
-        max_logs_per_month=plan.max_logs_per_month,
-        key_id=standing.key_id,
-        agent_id=fields.text("agent_id"),
-        action=fields.action("action"),
-        status=fields.choice("status", STATUSES),
-        context=None if context is None else fields.canonical,
-        ip_address=fields.address("ip_address") or call.peer,
-        address_seen=call.peer,
-        occurred_at=fields.moment("occurred_at"),
-        decision_id=fields.reference("decision_id"),
-        approval_id=fields.reference("approval_id"),
-        call_id=fields.reference("call_id"),
-        run_id=fields.reference("run_id"),
-        idempotency_key=idempotency_key(call.header(b"idempotency-key")),
-        fingerprint=hashlib.sha256(call.raw).hexdigest(),
-    )
-    fields.finish()
-    return entry

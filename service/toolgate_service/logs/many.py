@@ -1,0 +1,103 @@
+"""POST /sdk/logs: up to a hundred entries at once, each answered for itself (decisions §3)."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from toolgate_service import exact_json
+from toolgate_service.errors import REQUIRED, ApiError, Detail, FieldErrors, not_found
+from toolgate_service.exact_json import Json
+from toolgate_service.gateway import Gateway
+from toolgate_service.hotpath.admission import admit, given_key
+from toolgate_service.hotpath.http import Answer, Call, Handler
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored
+from toolgate_service.logs.reading import read_entry
+from toolgate_service.organizations.keys import key_digest
+from toolgate_service.web.sdk_fields import SdkFields
+
+MAX_ENTRIES = 100
+
+#: what became of an entry: an outcome, or why the writer was not even asked or could not answer
+Result: TypeAlias = Outcome | ApiError
+
+
+def logs_endpoint(gateway: Gateway) -> Handler:
+    """Return the handler of POST /sdk/logs."""
+
+    async def logs(call: Call) -> Answer:
+        digest = key_digest(given_key(call.header(b"x-api-key")))
+        body, problem = call.fields()
+        standing = await gateway.reader.standing(digest, "", "")
+        standing = await admit(call.scope, standing, gateway, "actions")
+        if problem is not None:
+            raise problem
+        entries = [_read(given, standing, gateway, call.peer) for given in _entries(body)]
+        results = await _stored(gateway, entries)
+        return Answer(b'{"results":[%s]}' % b",".join(map(_written, results)))
+
+    return logs
+
+
+def _entries(body: Mapping[str, Json]) -> Sequence[Json]:
+    entries = body.get("entries")
+    if entries is None:
+        raise FieldErrors({"entries": [REQUIRED]})
+    if not isinstance(entries, list):
+        raise FieldErrors({"entries": ["must be a list"]})
+    if len(entries) > MAX_ENTRIES:
+        raise FieldErrors({"entries": [f"must hold at most {MAX_ENTRIES} entries, not {len(entries)}"]})
+    return entries
+
+
+def _read(given: Json, standing: Standing, gateway: Gateway, peer: str | None) -> NewEntry | ApiError:
+    if not isinstance(given, dict):
+        return FieldErrors({"entry": ["must be an object"]})
+    fields = SdkFields(given)
+    try:
+        key = fields.reference("idempotency_key")
+        entry = read_entry(fields, standing, gateway.plans[standing.plan], peer, key)
+    except FieldErrors as error:
+        return error
+    return entry if standing.key_agent_id in {None, entry.agent_id} else not_found("Agent")
+
+
+async def _stored(gateway: Gateway, entries: Sequence[NewEntry | ApiError]) -> list[Result]:
+    """Return what became of each entry, in order.
+
+    Raises:
+        ApiError: 503, the writer took none of them.
+    """
+
+    async def append(entry: NewEntry) -> Result:
+        try:
+            return await gateway.log_writer.append(entry)
+        except ApiError as error:
+            return error
+
+    # All at once: the writer takes them in this order, into one transaction.
+    good = [entry for entry in entries if isinstance(entry, NewEntry)]
+    outcomes = await asyncio.gather(*map(append, good))
+    failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
+    if failures and len(failures) == len(good):
+        # Nothing was stored: the whole request may be sent again.
+        raise failures[0]
+    found = iter(outcomes)
+    return [entry if isinstance(entry, ApiError) else next(found) for entry in entries]
+
+
+def _written(result: Result) -> bytes:
+    match result:
+        case Stored(body=entry):
+            return b'{"status":200,"entry":%s}' % entry
+        case Replayed(body=entry, mismatch=mismatch):
+            more = b',"mismatch":true' if mismatch else b""
+            return b'{"status":200,"entry":%s,"replayed":true%s}' % (entry, more)
+        case Refused(status=status, detail=detail):
+            return _refusal(status, detail)
+        case ApiError(status_code=status, reply_detail=detail):
+            return _refusal(status, detail)
+
+
+def _refusal(status: int, detail: Detail) -> bytes:
+    return exact_json.dumps({"status": status, "detail": detail}).encode()
