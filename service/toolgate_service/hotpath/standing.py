@@ -60,5 +60,6 @@ _TYPED = (
 async def standing_in(session: AsyncSession, key_digest: str, agent_id: str, action: str) -> Standing | None:
     """Return the same inside a transaction; None for a key that is unknown or revoked."""
     values = {"key_digest": key_digest, "agent_id": agent_id, "action": action}
-    rows = (await session.execute(_TYPED, values)).fetchall()
+    connection = await session.connection()
+    rows = (await connection.execute(_TYPED, values)).fetchall()
     return Standing._make(rows[0]) if rows else None

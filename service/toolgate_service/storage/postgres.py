@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -89,7 +89,7 @@ class PostgresDatabase:
     async def reading(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot."""
         async with AsyncSession(self._readers, expire_on_commit=False) as session:
-            session.info[NOW] = await _moment(session)
+            session.info[NOW] = await _moment(session, MOMENT)
             yield session
 
     @asynccontextmanager
@@ -102,9 +102,9 @@ class PostgresDatabase:
         ):
             # In one order, whoever asks: two gateways never wait for each other.
             for turn in sorted(set(turns)):
-                session.info[NOW] = (await session.execute(TURN, {"turn": turn})).scalar_one()
+                session.info[NOW] = await _moment(session, TURN, turn=turn)
             if not turns:
-                session.info[NOW] = await _moment(session)
+                session.info[NOW] = await _moment(session, MOMENT)
             yield session
 
     async def close(self) -> None:
@@ -137,14 +137,16 @@ class PostgresDatabase:
         )
 
 
-async def _moment(session: AsyncSession) -> datetime:
-    moment: datetime = (await session.execute(MOMENT)).scalar_one()
+async def _moment(session: AsyncSession, statement: TextClause, **values: str) -> datetime:
+    connection = await session.connection()
+    moment: datetime = (await connection.execute(statement, values)).scalar_one()
     return moment
 
 
 async def _judge(connection: AsyncConnection) -> None:
     settings = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version_num', 'server_encoding', 'fsync')"
-    found: dict[str, str] = dict((await connection.execute(text(settings))).tuples().all())
+    rows = await connection.execute(text(settings))
+    found: dict[str, str] = {row.name: row.setting for row in rows}
     if int(found["server_version_num"]) < OLDEST:
         raise StorageError(f"the PostgreSQL server is too old; use version {OLDEST // 10000} or newer")
     if found["server_encoding"] != "UTF8":

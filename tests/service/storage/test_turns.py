@@ -1,0 +1,94 @@
+"""Turns: whoever names the same one goes after the other, others at once."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlmodel import select
+from support.databases import database_url
+
+from toolgate_service.organizations.models import Organization
+from toolgate_service.storage.database import ACCOUNTS, Database, now, open_database
+from toolgate_service.storage.turns import Turns
+
+
+async def test_one_name_is_one_after_the_other() -> None:
+    """Takers of one name never overlap, and go in the order in which they came."""
+    turns, inside, order = Turns(), 0, []
+
+    async def take(number: int) -> None:
+        nonlocal inside
+        async with turns.taking(["a"]):
+            inside += 1
+            assert inside == 1
+            order.append(number)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*map(take, range(20)))
+    assert order == list(range(20))
+    assert turns._taken == {}
+
+
+async def test_other_names_do_not_wait() -> None:
+    """Somebody else's turn is no reason to wait."""
+    turns = Turns()
+    async with turns.taking(["a"]), asyncio.timeout(5), turns.taking(["b"]):
+        pass
+
+
+async def test_several_names_are_taken_without_a_circle() -> None:
+    """Two who name the same two, each in another order, never wait for each other for ever."""
+    turns = Turns()
+
+    async def take(*names: str) -> None:
+        for _ in range(50):
+            async with turns.taking(names):
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(take("a", "b"), take("b", "a"), take("b", "b", "a"))
+
+
+async def test_whoever_gives_up_waiting_holds_nobody_up() -> None:
+    """A cancelled taker leaves the queue."""
+    turns = Turns()
+    async with turns.taking(["a"]):
+        waiting = asyncio.create_task(turns.taking(["a"]).__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    async with asyncio.timeout(5), turns.taking(["a"]):
+        pass
+    assert turns._taken == {}
+
+
+async def test_what_a_turn_found_stays_true_until_its_end(tmp_path: Path) -> None:
+    """Two gateways that each add a row unless there is one leave one: the turn reaches across processes."""
+    gateways = [open_database(database_url(tmp_path)) for _ in range(2)]
+    for gateway in gateways:
+        await gateway.start()
+    made = await asyncio.gather(
+        *(_add_unless_there(gateway, number) for number in range(5) for gateway in gateways)
+    )
+    assert sum(made) == 1
+    for gateway in gateways:
+        await gateway.close()
+
+
+async def _add_unless_there(database: Database, number: int) -> bool:
+    async with database.writing(ACCOUNTS, "another") as session:
+        if (await session.exec(select(Organization))).first() is not None:
+            return False
+        name = f"made-{number}"
+        session.add(
+            Organization(
+                id=f"0192f0c0-0000-7000-8000-{number:012}",
+                name=name,
+                slug=name,
+                plan="free",
+                created_at=now(session),
+            )
+        )
+        return True
