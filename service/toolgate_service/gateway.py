@@ -9,7 +9,8 @@ from toolgate_service.approvals.hub import DecisionHub
 from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.settings import Settings
-from toolgate_service.storage.database import open_database
+from toolgate_service.storage.database import EXPORTS, open_database
+from toolgate_service.turnstile import Turnstile
 from toolgate_service.vault import Vault
 
 
@@ -27,6 +28,7 @@ class Gateway:
         self.vault = Vault(settings.secret_bytes())
         self.passwords = Passwords(settings.login_threads, settings.login_queue)
         self.hub = DecisionHub()
+        self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
         self.reader, self.rates, log_store = stores_of(self.database)
         self.log_writer = LogWriter(log_store)
 

@@ -1,18 +1,23 @@
 """HTTP for reading the log (spec §4)."""
 
+from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
 
 from toolgate_service.accounts.caller import AnyCaller
+from toolgate_service.clock import utcnow
+from toolgate_service.errors import FieldErrors
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.logs import service
+from toolgate_service.logs.export import MEDIA_TYPES, Form, export
 from toolgate_service.logs.schemas import LogEntryView
 from toolgate_service.logs.service import Filters
 from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName
+from toolgate_service.web.fields import EnvironmentName, Moment
 from toolgate_service.web.paging import PageDep
-from toolgate_service.web.replies import Reply
+from toolgate_service.web.replies import NO_STORE, Reply
+from toolgate_service.web.streams import Stream
 
 router = APIRouter(prefix="/api/logs", tags=["logs"], route_class=StrictRoute)
 
@@ -41,3 +46,27 @@ async def list_logs(
     async with gateway.database.reading() as session:
         found = await service.list_entries(session, caller, environment, filters, page)
     return Reply(found.rows, headers=page.headers(found))
+
+
+@router.get(
+    "/export",
+    response_model=None,
+    responses={200: {"content": {kind: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()}}},
+)
+async def export_logs(
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    filters: FiltersDep,
+    form: Annotated[Form, Query(alias="format")] = "jsonl",
+    begins: Annotated[Moment | None, Query(alias="from")] = None,
+    ends: Annotated[Moment | None, Query(alias="to")] = None,
+    environment: EnvironmentName = "production",
+) -> Stream:
+    """Return log entries as a file, newest first: those from a moment on, up to before another."""
+    if begins is not None and ends is not None and ends <= begins:
+        raise FieldErrors({"to": ["must be later than from"]})
+    span = replace(filters, begins=begins, ends=ends)
+    name = f"toolgate-logs-{environment}-{utcnow():%Y-%m-%d}.{form}"
+    headers = NO_STORE | {"Content-Disposition": f'attachment; filename="{name}"'}
+    parts = export(gateway, caller.organization_id, environment, span, form)
+    return Stream(parts, MEDIA_TYPES[form], headers)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -24,6 +25,9 @@ class Filters:
     agent_id: str | None = None
     status: str | None = None
     action: str | None = None
+    #: the first moment, and the first one after the last
+    begins: datetime | None = None
+    ends: datetime | None = None
 
     @property
     def match_nothing(self) -> bool:
@@ -57,6 +61,10 @@ def matching(organization_id: str, environment: str, filters: Filters) -> Select
         query = query.where(LogEntry.status == filters.status)
     if filters.action is not None:
         query = query.where(LogEntry.action == filters.action)
+    if filters.begins is not None:
+        query = query.where(LogEntry.created_at >= filters.begins)
+    if filters.ends is not None:
+        query = query.where(LogEntry.created_at < filters.ends)
     return query
 
 

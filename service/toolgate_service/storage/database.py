@@ -20,6 +20,9 @@ ACCOUNTS = "accounts"
 POSTGRES = ("postgresql", "postgres")
 WRITE = "write sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
+#: long reads that may run at the same time
+EXPORTS = 4
+
 
 class Database(Protocol):
     """What a request may ask of the database."""
@@ -33,6 +36,12 @@ class Database(Protocol):
 
     def reading(self) -> AbstractAsyncContextManager[AsyncSession]:
         """Open a session on one consistent snapshot."""
+
+    def exporting(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """Open a session on one consistent snapshot for a long read, beside the connections that requests wait for.
+
+        There are `EXPORTS` of them; whoever asks for one more waits.
+        """
 
     def writing(self, *turns: str) -> AbstractAsyncContextManager[AsyncSession]:
         """Open a write transaction: committed and on disk when the block ends, rolled back when it raises.

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.errors import StorageError
-from toolgate_service.storage.database import NOW
+from toolgate_service.storage.database import EXPORTS, NOW
 from toolgate_service.storage.migrate import upgrade
 from toolgate_service.storage.turns import Turns
 
@@ -66,6 +66,7 @@ class PostgresDatabase:
         self.dsn = url.replace("postgresql+asyncpg://", "postgresql://", 1)
         self._turns = Turns()
         self._readers = self._engine("REPEATABLE READ")
+        self._exporters = self._engine("REPEATABLE READ", EXPORTS)
         self._writers = self._engine("READ COMMITTED")
 
     async def start(self) -> None:
@@ -93,6 +94,13 @@ class PostgresDatabase:
             yield session
 
     @asynccontextmanager
+    async def exporting(self) -> AsyncIterator[AsyncSession]:
+        """Open a session on one consistent snapshot for a long read, beside the connections that requests wait for."""
+        async with AsyncSession(self._exporters, expire_on_commit=False) as session:
+            session.info[NOW] = await _moment(session)
+            yield session
+
+    @asynccontextmanager
     async def writing(self, *turns: str) -> AsyncIterator[AsyncSession]:
         """Open a write transaction that has its turns; the moment is read after the last of them was given."""
         async with (
@@ -110,6 +118,7 @@ class PostgresDatabase:
     async def close(self) -> None:
         """Close every connection."""
         await self._readers.dispose()
+        await self._exporters.dispose()
         await self._writers.dispose()
 
     async def connect(self) -> "Connection":
@@ -123,12 +132,12 @@ class PostgresDatabase:
         await connection.execute(DURABLE)
         return connection
 
-    def _engine(self, isolation: str) -> AsyncEngine:
+    def _engine(self, isolation: str, pool_size: int = POOL) -> AsyncEngine:
         return create_async_engine(
             "postgresql+asyncpg://",
             async_creator=self.connect,
             isolation_level=isolation,
-            pool_size=POOL,
+            pool_size=pool_size,
             max_overflow=0,
             # A server that was restarted has closed the pool's connections: nobody's request should find out.
             pool_pre_ping=True,

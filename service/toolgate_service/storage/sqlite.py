@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.errors import StorageError
+from toolgate_service.storage.database import EXPORTS
 from toolgate_service.storage.migrate import upgrade
 
 #: How long one process waits for another's write transaction on the same file, in seconds.
@@ -38,6 +39,7 @@ class SqliteDatabase:
         self.path = sqlite_path(url)
         self.write_turn = asyncio.Lock()
         self._readers = _engine(self.path, begin="BEGIN", pool_size=4)
+        self._exporters = _engine(self.path, begin="BEGIN", pool_size=EXPORTS)
         self._writer = _engine(self.path, begin="BEGIN IMMEDIATE", pool_size=1)
 
     async def start(self) -> None:
@@ -71,6 +73,12 @@ class SqliteDatabase:
             yield session
 
     @asynccontextmanager
+    async def exporting(self) -> AsyncIterator[AsyncSession]:
+        """Open a session on one consistent snapshot for a long read, beside the connections that requests wait for."""
+        async with AsyncSession(self._exporters, expire_on_commit=False) as session:
+            yield session
+
+    @asynccontextmanager
     async def writing(self, *_turns: str) -> AsyncIterator[AsyncSession]:
         """Open a write transaction; SQLite has one writer, so that all turns are the same."""
         async with (
@@ -83,6 +91,7 @@ class SqliteDatabase:
     async def close(self) -> None:
         """Close every connection."""
         await self._readers.dispose()
+        await self._exporters.dispose()
         await self._writer.dispose()
 
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Literal
 
@@ -31,6 +32,22 @@ def is_reference(text: str) -> bool:
 
 ACTION_RULE = f"must be 1-{MAX_ACTION} visible ASCII characters"
 REFERENCE_RULE = f"must be 1-{MAX_ACTION} printable characters"
+
+
+MOMENT_RULE = "must be an ISO 8601 timestamp, such as 2026-01-31T12:00:00Z"
+
+
+def moment_of(text: str) -> datetime:
+    """Read an ISO 8601 moment; without an offset it is UTC.
+
+    Raises:
+        ValueError: it is none, or outside the years 1-9999.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(MOMENT_RULE) from None
 
 
 def _shows(char: str) -> bool:
@@ -80,6 +97,10 @@ def _amount(value: object) -> object:
     return number
 
 
+def _moment(value: object) -> object:
+    return moment_of(value) if isinstance(value, str) else value
+
+
 def _digits(value: object) -> object:
     # pydantic also reads 1_0, +5 and 10.0 as integers.
     if isinstance(value, str) and not (value.isascii() and value.isdecimal()):
@@ -98,5 +119,6 @@ Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema({"type": "n
 EnvironmentName = Annotated[Literal["production", "test"], Query()]
 PageSize = Annotated[int, BeforeValidator(_digits), Query(ge=1, le=100)]
 Offset = Annotated[int, BeforeValidator(_digits), Query(ge=0, le=2**63 - 1)]
+Moment = Annotated[datetime, BeforeValidator(_moment)]
 #: seconds that a request may be held back
 Wait = Annotated[int, BeforeValidator(_digits), Query(ge=0, le=60)]

@@ -5,13 +5,20 @@ Written by hand rather than with pydantic: the values are exact already, and the
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from ipaddress import ip_address
 
 from toolgate_service.canonical import canonical
 from toolgate_service.errors import REQUIRED, FieldErrors
 from toolgate_service.exact_json import Json, deeper_than
-from toolgate_service.web.fields import ACTION_RULE, REFERENCE_RULE, is_action, is_reference
+from toolgate_service.web.fields import (
+    ACTION_RULE,
+    MOMENT_RULE,
+    REFERENCE_RULE,
+    is_action,
+    is_reference,
+    moment_of,
+)
 
 MAX_CONTEXT_BYTES = 64 * 1024
 MAX_CONTEXT_DEPTH = 32
@@ -78,10 +85,9 @@ class SdkFields:
         if value is None:
             return None
         if isinstance(value, str):
-            with suppress(ValueError, OverflowError):
-                moment = datetime.fromisoformat(value)
-                return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-        self._complain(name, "must be an ISO 8601 timestamp, such as 2026-01-31T12:00:00Z")
+            with suppress(ValueError):
+                return moment_of(value)
+        self._complain(name, MOMENT_RULE)
         return None
 
     def address(self, name: str) -> str | None:
