@@ -97,7 +97,7 @@ class PostgresDatabase:
     async def exporting(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot for a long read, beside the connections that requests wait for."""
         async with AsyncSession(self._exporters, expire_on_commit=False) as session:
-            session.info[NOW] = await _moment(session)
+            session.info[NOW] = await _moment(session, MOMENT)
             yield session
 
     @asynccontextmanager
