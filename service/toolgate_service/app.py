@@ -12,6 +12,8 @@ from toolgate_service.agents.key_routes import router as agent_keys
 from toolgate_service.agents.routes import router as agents
 from toolgate_service.approvals.routes import router as approvals
 from toolgate_service.audit.routes import router as audit
+from toolgate_service.billing.provider_routes import provider_routes
+from toolgate_service.billing.routes import router as billing
 from toolgate_service.checks.endpoint import check_endpoint
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.http import endpoint
@@ -96,7 +98,10 @@ def _management(gateway: Gateway) -> FastAPI:
         approvals,
         logs,
         audit,
+        billing,
         health,
     ):
         app.include_router(router)
+    if gateway.provider_signature is not None:
+        app.include_router(provider_routes(gateway.provider_signature))
     return app

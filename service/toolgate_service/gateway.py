@@ -6,6 +6,7 @@ from fastapi import Depends, Request
 
 from toolgate_service.accounts.passwords import Passwords
 from toolgate_service.approvals.hub import DecisionHub
+from toolgate_service.billing.signature import ProviderSignature
 from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.settings import Settings
@@ -24,6 +25,8 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.plans = settings.plans
+        secret = settings.provider_webhook_secret
+        self.provider_signature = ProviderSignature(secret.get_secret_value()) if secret else None
         self.database = open_database(settings.database_url)
         self.vault = Vault(settings.secret_bytes())
         self.passwords = Passwords(settings.login_threads, settings.login_queue)

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import quote
@@ -38,6 +39,9 @@ class Settings(BaseSettings):
         approval_ttl_seconds: how long a held check waits for a decision.
         approved_ttl_seconds: how long an approval may be used after the decision.
         denial_memory_seconds: how long a denial answers the equal check.
+        provider_webhook_secret: verifies the payment provider's events; without it none are taken.
+        provider_livemode: whether the provider's live events are taken, or those of its test mode.
+        payment_grace_days: how long after a failed payment an organization stays active.
         login_threads: passwords hashed at the same time.
         login_queue: further passwords waiting; beyond that, 429.
     """
@@ -53,6 +57,9 @@ class Settings(BaseSettings):
     approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
     approved_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
     denial_memory_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = 300
+    provider_webhook_secret: SecretStr | None = None
+    provider_livemode: bool = True
+    payment_grace_days: Annotated[int, Field(ge=0, le=365)] = 7
     login_threads: Annotated[int, Field(gt=0)] = 2
     login_queue: Annotated[int, Field(ge=0)] = 32
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
@@ -67,6 +74,21 @@ class Settings(BaseSettings):
     def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value()) < MIN_SECRET:
             raise ValueError(f"too short; use at least {MIN_SECRET} random characters")
+        return value
+
+    @field_validator("provider_webhook_secret")
+    @classmethod
+    def _can_verify(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        if not value.get_secret_value().strip():
+            raise ValueError("is blank; copy the endpoint's signing secret from the provider, or unset it")
+        try:
+            import_module("stripe")
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"needs the extra 'billing' ({error.name!r} is missing); install it with: pip install 'toolgate[billing]'"
+            ) from None
         return value
 
     @model_validator(mode="after")

@@ -43,3 +43,32 @@ def record(
             created_at=now(session),
         )
     )
+
+
+def record_outside(
+    session: AsyncSession,
+    organization_id: str,
+    kind: str,
+    *,
+    resource_id: str | None = None,
+    changes: Mapping[str, object] | None = None,
+) -> None:
+    """Add an audit entry for what no user did, but the operator or the payment provider.
+
+    Args:
+        session: the change's write transaction.
+        organization_id: whose change it is.
+        kind: for instance ``organization.plan_changed``.
+        resource_id: what was changed; the organization itself when left out.
+        changes: the new values; never a secret.
+    """
+    session.add(
+        AuditEntry(
+            id=new_id(),
+            organization_id=organization_id,
+            kind=kind,
+            resource_id=resource_id or organization_id,
+            changes=exact_json.dumps(dict(changes)) if changes else None,
+            created_at=now(session),
+        )
+    )

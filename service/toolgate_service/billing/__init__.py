@@ -1,0 +1,1 @@
+"""Billing: what an organization pays for, and what follows from paying."""

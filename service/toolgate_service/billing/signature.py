@@ -1,0 +1,40 @@
+"""Whether an event is the provider's: its signature, verified by the provider's own library (decisions §11)."""
+
+from toolgate_service.errors import ApiError
+
+#: seconds that a signed event may be old
+TOLERANCE = 300
+
+HEADER = "Stripe-Signature"
+
+
+class ProviderSignature:
+    """Verifies what claims to come from the payment provider.
+
+    Raises:
+        ModuleNotFoundError: the extra `billing` is not installed.
+    """
+
+    def __init__(self, secret: str) -> None:
+        # Here, so that only gateways that bill load it; and not in a request, which it would hold up.
+        from stripe import SignatureVerificationError, WebhookSignature
+
+        self._secret = secret
+        self._verify = WebhookSignature.verify_header
+        self._wrong = SignatureVerificationError
+
+    def verify(self, body: bytes, header: str | None) -> None:
+        """Let an event pass that was signed with the secret within the last five minutes.
+
+        Raises:
+            ApiError: 400, the signature is missing, wrong or old.
+        """
+        try:
+            self._verify(body.decode("utf-8"), header, self._secret, TOLERANCE)
+        except (self._wrong, ValueError, TypeError):
+            # The library's messages quote header and body; which of the reasons it was would only help a forger.
+            raise ApiError(
+                400,
+                f"The {HEADER} header is missing, wrong or older than {TOLERANCE // 60} minutes; it must sign this "
+                "body with the secret of TOOLGATE_PROVIDER_WEBHOOK_SECRET",
+            ) from None
