@@ -34,7 +34,8 @@ class LiveGateway:
         prefix: tuple[str, ...] = (),
     ) -> None:
         self.folder = folder
-        self.database_url = database_url(folder)
+        chosen = (env or {}).get("TOOLGATE_DATABASE_URL")
+        self.database_url = database_url(folder) if chosen is None else chosen
         self.plan = plan
         self._env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")},

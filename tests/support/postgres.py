@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from io import FileIO
@@ -41,12 +41,19 @@ class Cluster:
     Args:
         installation: which version.
         fsync: whether a commit is on disk when it returns, as in life; without, tests are faster.
+        settings: further settings of the server.
     """
 
-    def __init__(self, installation: Installation, *, fsync: bool = False) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        *,
+        fsync: bool = False,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
         self.installation = installation
         self.port = 0
-        self._fsync = fsync
+        self._settings = {**SETTINGS, "fsync": fsync, "full_page_writes": fsync, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self._lock: FileIO | None = None
@@ -85,28 +92,40 @@ class Cluster:
                 self._make_reachable()
             self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync", *LOCALE)
             for _ in range(STARTS):
+                # Somebody else may take the port before the server does.
+                self.port = _free_port()
                 if self._listens():
                     return self
+            raise self._refusal("postgres")
         except BaseException:
             self.stop()
             raise
-        said = self._said()
-        self.stop()
-        raise NoPostgres(f"PostgreSQL {self.installation.version} does not start:\n{said}")
+
+    def crash(self) -> None:
+        """End it at once: what it had not yet written to its files is lost."""
+        self._end(signal.SIGQUIT)
+
+    def resume(self) -> None:
+        """Start again after a crash, on the same port and data."""
+        if not self._listens():
+            raise self._refusal("postgres")
 
     def stop(self) -> None:
         """End it, clients or not, and remove its data."""
-        if self._process is not None:
-            # "Fast". On SIGTERM it would wait until every client has gone.
-            self._process.send_signal(signal.SIGINT)
-            self._process.wait(timeout=60)
-            self._process = None
+        # "Fast". On SIGTERM it would wait until every client has gone.
+        self._end(signal.SIGINT)
         if self._folder is not None:
             shutil.rmtree(self._folder)
             self._folder = None
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=60)
+            self._process = None
 
     def _make_reachable(self) -> None:
         """Let the unprivileged user have the folder and the programs."""
@@ -124,19 +143,11 @@ class Cluster:
         with self._begin(program, *arguments) as process:
             process.wait(timeout=60)
         if process.returncode != 0:
-            raise NoPostgres(f"{program} of PostgreSQL {self.installation.version} failed:\n{self._said()}")
+            raise self._refusal(program)
 
     def _listens(self) -> bool:
-        """Start on a free port; somebody else may take it in between, hence the answer."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        settings = SETTINGS | {
-            "port": self.port,
-            "unix_socket_directories": self.folder,
-            "fsync": self._fsync,
-            "full_page_writes": self._fsync,
-        }
+        """Start on the port, and return whether that went well."""
+        settings = self._settings | {"port": self.port, "unix_socket_directories": self.folder}
         arguments = [f"--{name}={value}" for name, value in settings.items()]
         process = self._process = self._begin("postgres", "-D", "data", *arguments)
         pid_file = self.folder / "data" / "postmaster.pid"
@@ -167,18 +178,26 @@ class Cluster:
                 stderr=said,
                 # Ctrl-C is for the tests; they end the server when they are done.
                 process_group=0,
-                preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - begun before the tests have threads
+                preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - it takes no lock that a thread might hold
                 **somebody,
             )
 
-    def _said(self) -> str:
-        return (self.folder / "said").read_text(errors="replace").strip()
+    def _refusal(self, program: str) -> NoPostgres:
+        said = (self.folder / "said").read_text(errors="replace").strip()
+        return NoPostgres(f"{program} of PostgreSQL {self.installation.version} failed:\n{said}")
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def _locked(folder: Path) -> FileIO:
