@@ -14,6 +14,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.errors import StorageError
 from toolgate_service.storage.database import EXPORTS, NOW
+from toolgate_service.storage.faults import faults_told
 from toolgate_service.storage.migrate import upgrade
 from toolgate_service.storage.turns import Turns
 
@@ -89,14 +90,14 @@ class PostgresDatabase:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot."""
-        async with AsyncSession(self._readers, expire_on_commit=False) as session:
+        async with faults_told(), AsyncSession(self._readers, expire_on_commit=False) as session:
             session.info[NOW] = await _moment(session, MOMENT)
             yield session
 
     @asynccontextmanager
     async def exporting(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot for a long read, beside the connections that requests wait for."""
-        async with AsyncSession(self._exporters, expire_on_commit=False) as session:
+        async with faults_told(), AsyncSession(self._exporters, expire_on_commit=False) as session:
             session.info[NOW] = await _moment(session, MOMENT)
             yield session
 
@@ -105,6 +106,7 @@ class PostgresDatabase:
         """Open a write transaction that has its turns; the moment is read after the last of them was given."""
         async with (
             self._turns.taking(turns),
+            faults_told(),
             AsyncSession(self._writers, expire_on_commit=False) as session,
             session.begin(),
         ):
