@@ -29,11 +29,13 @@ demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a mi
 	@$(UV) sync --quiet --locked --no-dev --extra demo --inexact
 	@.venv/bin/toolgate demo
 
-test: check      ## everything that protects users, with reduced counts
+test: check      ## everything that protects users, on both databases, with reduced counts
 	@$(RUN) pytest -n 2 -m "not slow" tests
+	@$(RUN) pytest -n 2 -m "not slow" --database=postgresql tests/service tests/e2e
 
 test-full: check ## the same with full counts
 	@$(RUN) pytest -n 2 tests
+	@$(RUN) pytest -n 2 --database=postgresql tests/service tests/e2e
 
 check: $(UV)     ## formatting, lint, import rules, types
 	@$(RUN) ruff format --check --quiet .
