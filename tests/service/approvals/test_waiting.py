@@ -84,13 +84,13 @@ def test_waiting_does_not_block_other_requests(acme: Owner, bot: str, ask: Ask) 
     assert [answer.json()["status"] for answer in answers] == ["approved"] * 30
 
 
-def test_a_revoked_key_hears_of_no_decision(rival: Owner) -> None:
+def test_a_revoked_key_hears_of_no_decision(newcomer: Owner) -> None:
     """A key that is replaced while it waits gets 401, not the decision (spec §5)."""
-    agent = rival.agent()
-    rival.permit(agent, "db.drop", requires_approval=True)
-    approval = rival.check(agent, "db.drop").json()["approval_id"]
+    agent = newcomer.agent()
+    newcomer.permit(agent, "db.drop", requires_approval=True)
+    approval = newcomer.check(agent, "db.drop").json()["approval_id"]
     answer, _ = together(
-        partial(poll, rival, approval, 20), partial(rival.http.post, "/api/organization/regenerate-key")
+        partial(poll, newcomer, approval, 20), partial(newcomer.http.post, "/api/organization/regenerate-key")
     )
     assert (answer.status_code, answer.json()) == (401, {"detail": "Invalid API key"})
 
