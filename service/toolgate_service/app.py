@@ -24,7 +24,7 @@ from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
 from toolgate_service.permissions.routes import sdk_router as own_permissions
 from toolgate_service.settings import Settings
-from toolgate_service.web.edge import Edge
+from toolgate_service.web.edge import Edge, Rules
 from toolgate_service.web.faults import tell_faults
 from toolgate_service.web.health import router as health
 from toolgate_service.web.replies import Reply
@@ -44,7 +44,7 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
 
 def build(gateway: Gateway) -> ASGIApp:
     """Put the roads around a gateway."""
-    return Edge(_Roads(gateway, _management(gateway)))
+    return Edge(_Roads(gateway, _management(gateway)), Rules.of(gateway.settings))
 
 
 class _Roads:

@@ -11,6 +11,7 @@ from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import EXPORTS, open_database
+from toolgate_service.storage.readiness import Readiness
 from toolgate_service.turnstile import Turnstile
 from toolgate_service.vault import Vault
 
@@ -34,6 +35,7 @@ class Gateway:
         self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
         self.reader, self.rates, log_store = stores_of(self.database)
         self.log_writer = LogWriter(log_store)
+        self.readiness = Readiness(self.database)
 
     async def start(self) -> None:
         """Open the database, bring it up to date, and begin to take log entries.
@@ -48,6 +50,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Write what waits, then close everything."""
+        await self.readiness.stop()
         await self.log_writer.stop()
         await self.rates.close()
         await self.reader.close()

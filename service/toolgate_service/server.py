@@ -3,7 +3,9 @@
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from ipaddress import ip_address
+from typing import cast
 
 import uvicorn
 from pydantic import ValidationError
@@ -14,6 +16,8 @@ from toolgate_service.errors import StorageError
 from toolgate_service.gateway import Gateway
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import open_database
+from toolgate_service.web.connections import Connection, Limits, look_after, room_for
+from toolgate_service.web.headers import AnswerHeaders
 
 #: seconds that requests under way, long polls above all, are given when the gateway stops
 GRACE = 5
@@ -44,13 +48,19 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     except StorageError as error:
         listening.close()
         raise StartError(str(error)) from error
+    limits = Limits(
+        settings.request_timeout_seconds, room_for(settings.max_connections), AnswerHeaders.of(settings)
+    )
     config = uvicorn.Config(
         build(gateway),
+        http=cast("type[asyncio.Protocol]", partial(Connection, limits)),
+        ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,
         # uvicorn believes X-Forwarded-For from the loopback address, and any local process could forge it.
         proxy_headers=False,
+        timeout_keep_alive=settings.request_timeout_seconds,
         timeout_graceful_shutdown=GRACE,
     )
     line = _start_up_line(listening, settings)
@@ -70,6 +80,12 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._serving()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what uvicorn does ten times a second; look after the connections once."""
+        if counter % 10 == 0:
+            look_after(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End; long polls are answered at once."""

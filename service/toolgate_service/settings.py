@@ -2,19 +2,22 @@
 
 import os
 import secrets
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import quote
 
 from platformdirs import user_config_path, user_data_path
-from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from toolgate_service.errors import StorageError
 from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
 from toolgate_service.storage.database import is_embedded
+from toolgate_service.web.origins import is_web_address, read_origins
+from toolgate_service.web.proxies import Network, read_networks
 
 #: shorter secrets could be guessed
 MIN_SECRET = 16
@@ -26,6 +29,10 @@ def default_database_url() -> str:
     """Return the URL of the embedded database: a file in the user's data folder."""
     path = user_data_path("toolgate", appauthor=False) / "toolgate.db"
     return f"sqlite:///{quote(str(path))}"
+
+
+def _from_text(read: Callable[[str], object]) -> Callable[[object], object]:
+    return lambda value: read(value) if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
@@ -44,6 +51,11 @@ class Settings(BaseSettings):
         payment_grace_days: how long after a failed payment an organization stays active.
         login_threads: passwords hashed at the same time.
         login_queue: further passwords waiting; beyond that, 429.
+        public_url: where people reach the gateway.
+        trusted_proxies: whose ``X-Forwarded-For`` is believed; a comma-separated list of addresses and networks.
+        cors_origins: whose pages may call the API from a browser; a comma-separated list of origins, or ``*``.
+        request_timeout_seconds: how long a request may take to arrive, and a connection may be idle.
+        max_connections: connections at once; further ones get a 503.
     """
 
     model_config = SettingsConfigDict(
@@ -62,6 +74,11 @@ class Settings(BaseSettings):
     payment_grace_days: Annotated[int, Field(ge=0, le=365)] = 7
     login_threads: Annotated[int, Field(gt=0)] = 2
     login_queue: Annotated[int, Field(ge=0)] = 32
+    public_url: str | None = None
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_from_text(read_networks))] = ()
+    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_origins))] = ()
+    request_timeout_seconds: Annotated[int, Field(gt=0, le=3600)] = 30
+    max_connections: Annotated[int, Field(gt=0, le=1_000_000)] = 4_000
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
 
     @field_validator("default_plan", mode="before")
@@ -90,6 +107,14 @@ class Settings(BaseSettings):
                 f"needs the extra 'billing' ({error.name!r} is missing); install it with: pip install 'toolgate[billing]'"
             ) from None
         return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _web_address(cls, value: str | None) -> str | None:
+        if value is None or is_web_address(value):
+            return value and value.rstrip("/")
+        # Without the value: it may have a password in it.
+        raise ValueError("no web address; write for instance https://toolgate.example.com")
 
     @model_validator(mode="after")
     def _read_plans(self) -> Self:

@@ -44,6 +44,17 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Settings().database_url == default_database_url()
 
 
+def test_lists_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commas separate; an address is a network of one."""
+    monkeypatch.setenv("TOOLGATE_TRUSTED_PROXIES", "10.0.0.0/8, ::1")
+    monkeypatch.setenv("TOOLGATE_CORS_ORIGINS", "https://a.test,http://localhost:5173")
+    monkeypatch.setenv("TOOLGATE_PUBLIC_URL", "https://toolgate.example.com/")
+    settings = Settings()
+    assert [str(network) for network in settings.trusted_proxies] == ["10.0.0.0/8", "::1/128"]
+    assert settings.cors_origins == ("https://a.test", "http://localhost:5173")
+    assert settings.public_url == "https://toolgate.example.com"
+
+
 def test_a_home_of_any_name_holds_the_default_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A folder whose name means something in a URL is still the folder that is used."""
     monkeypatch.setenv("HOME", str(tmp_path / "100% mine?"))
@@ -68,6 +79,15 @@ def test_the_environment_goes_before_the_default_and_an_argument_before_both(
         ("APPROVED_TTL_SECONDS", "soon", "valid integer"),
         ("APPROVED_TTL_SECONDS", "99999999999", "less than or equal"),
         ("LOGIN_THREADS", "-1", "greater than 0"),
+        ("PUBLIC_URL", "toolgate.example.com", "no web address"),
+        ("PUBLIC_URL", "https://user:password@toolgate.example.com", "no web address"),
+        ("PUBLIC_URL", "https://toolgate.example.com/?a=b", "no web address"),
+        ("PUBLIC_URL", "http://[", "no web address"),
+        ("TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8' is no address or network"),
+        ("CORS_ORIGINS", "https://a.test/", "'https://a.test/' is no origin"),
+        ("CORS_ORIGINS", "*,https://a.test", "alone"),
+        ("REQUEST_TIMEOUT_SECONDS", "0", "greater than 0"),
+        ("MAX_CONNECTIONS", "0", "greater than 0"),
     ],
 )
 def test_a_wrong_setting_is_refused(

@@ -44,11 +44,15 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap FastAPI's handler."""
         handler = super().get_route_handler()
+        takes_none = self.body_field is None
 
         async def strict(request: Request) -> Response:
             # FastAPI parses only what calls itself JSON; here everything is read as JSON or refused.
             MutableHeaders(scope=request.scope)["content-type"] = "application/json"
             strictly = StrictRequest(request.scope, request.receive)
+            if takes_none:
+                # To its end nevertheless: nothing is done for a request that was cut off or never ends.
+                await strictly.body()
             try:
                 return await handler(strictly)
             except RequestValidationError:

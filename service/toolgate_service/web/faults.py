@@ -27,11 +27,13 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def _allowed(request: Request) -> str:
     routes: list[BaseRoute] = request.app.routes
-    return ", ".join(
+    methods = [
         method
         for method in ("DELETE", "GET", "POST", "PUT")
         if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
-    )
+    ]
+    # The edge answers HEAD wherever there is a GET.
+    return ", ".join(method.replace("GET", "GET, HEAD") for method in methods)
 
 
 async def _invalid(_request: Request, error: Exception) -> Response:

@@ -1,10 +1,11 @@
-"""Whether the gateway is alive (decisions §3)."""
+"""Whether the gateway is alive, and whether it can work (decisions §3)."""
 
 from importlib.metadata import version
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from toolgate_service.gateway import GatewayDep
 from toolgate_service.web.replies import Reply
 
 router = APIRouter(tags=["health"])
@@ -17,7 +18,22 @@ class Health(BaseModel):
     version: str
 
 
+class Readiness(BaseModel):
+    """The answer of GET /health/ready; with a 503 `detail` says what is wrong."""
+
+    status: str
+
+
 @router.get("/health", response_model=Health)
 async def health() -> Reply:
     """Say that the process answers, without a look at the database."""
     return Reply(Health(status="ok", version=version("toolgate")))
+
+
+@router.get("/health/ready", response_model=Readiness)
+async def ready(gateway: GatewayDep) -> Reply:
+    """Say whether the database can be read and written, and whether its clock is this machine's."""
+    problem = await gateway.readiness.problem()
+    if problem is None:
+        return Reply(Readiness(status="ok"))
+    return Reply({"status": "unavailable", "detail": problem}, 503, {"Retry-After": "1"})

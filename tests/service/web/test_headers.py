@@ -1,9 +1,13 @@
 """Headers that every answer carries (decisions §2)."""
 
+from pathlib import Path
+
 import httpx
 import pytest
-from support.gateway import Owner
+from support.gateway import LiveGateway, Owner
 from support.shapes import UUID7
+
+from toolgate_service.web.headers import AnswerHeaders
 
 PLACES = [
     ("GET", "/health"),
@@ -47,6 +51,42 @@ def test_a_bad_request_id_is_replaced(anyone: httpx.Client, given: str | bytes) 
         "/health", headers=[(b"X-Request-ID", given if isinstance(given, bytes) else given.encode())]
     )
     assert UUID7.fullmatch(answer.headers["X-Request-ID"])
+
+
+@pytest.mark.parametrize(("method", "path"), PLACES)
+def test_every_answer_is_closed_to_browsers(anyone: httpx.Client, method: str, path: str) -> None:
+    """No cache keeps it, no page frames or runs it, no other site hears of it; https is not promised over http."""
+    headers = anyone.request(method, path).headers
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert "Strict-Transport-Security" not in headers
+    assert len(headers.get_list("Cache-Control")) == 1
+
+
+def test_https_is_promised_where_people_use_it(tmp_path: Path) -> None:
+    """With an https address in TOOLGATE_PUBLIC_URL browsers are told to stay with it."""
+    env = {"TOOLGATE_PUBLIC_URL": "https://toolgate.example.com"}
+    with LiveGateway(tmp_path, env=env) as gateway:
+        for path in ("/health", "/sdk/check", "/nowhere"):
+            headers = httpx.get(gateway.url + path).headers
+            assert headers["Strict-Transport-Security"] == "max-age=63072000"
+
+
+def test_an_answer_keeps_what_it_says_itself() -> None:
+    """A page with a policy of its own is not given a second one; what a request collected goes before both."""
+    given = [
+        (b"content-security-policy", b"default-src 'self'"),
+        (b"set-cookie", b"a"),
+        (b"set-cookie", b"b"),
+    ]
+    headers = AnswerHeaders(https=False).complete(given, "id", {"Set-Cookie-2": "c", "Vary": "Origin"})
+    assert headers[:3] == given
+    names = [name for name, _ in headers]
+    assert names.count(b"content-security-policy") == 1
+    replaced = AnswerHeaders(https=False).complete([(b"vary", b"x")], "id", {"Vary": "Origin"})
+    assert [value for name, value in replaced if name == b"vary"] == [b"Origin"]
 
 
 def test_no_other_origin_is_let_in(acme: Owner) -> None:

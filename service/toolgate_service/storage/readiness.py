@@ -1,0 +1,65 @@
+"""Whether the database can be worked with right now (decisions §3, §12)."""
+
+import asyncio
+import logging
+
+from sqlalchemy import text
+
+from toolgate_service.clock import utcnow
+from toolgate_service.storage.database import Database, now
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: seconds that the clocks of this machine and of the database may differ
+MAX_SKEW = 5
+#: seconds until a database that does not answer is called unavailable
+PATIENCE = 2
+#: seconds for which an answer is given again: whoever asks for it in masses does not cost the writers their turns
+REMEMBERED = 1
+
+_READ = text("SELECT count(*) FROM (SELECT 1 FROM organizations LIMIT 1) AS found")
+#: changes nothing, and is refused wherever a change would be: a full turn of a writer without a sync
+_WRITE = text("UPDATE organizations SET name = name WHERE id IS NULL")
+
+
+class Readiness:
+    """Looks at the database, once for everybody who asks at the same moment."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._look: asyncio.Task[str | None] | None = None
+        self._forgotten = 0.0
+
+    async def problem(self) -> str | None:
+        """Return what keeps the gateway from working; None when nothing does."""
+        loop = asyncio.get_running_loop()
+        if self._look is None or (self._look.done() and loop.time() > self._forgotten):
+            self._look = loop.create_task(self._problem())
+            self._forgotten = loop.time() + REMEMBERED
+        # Not cut off when nobody waits any longer: a statement under way ends by itself, and the next who asks waits
+        # for the same one.
+        done, _ = await asyncio.wait({self._look}, timeout=PATIENCE)
+        if not done:
+            return f"The database did not answer within {PATIENCE} seconds"
+        return self._look.result()
+
+    async def stop(self) -> None:
+        """Let a look that is under way end."""
+        if self._look is not None:
+            await asyncio.wait({self._look})
+
+    async def _problem(self) -> str | None:
+        doing = "read"
+        try:
+            async with self._database.reading() as session:
+                skew = (now(session) - utcnow()).total_seconds()
+                await (await session.connection()).execute(_READ)
+            doing = "written"
+            async with self._database.writing() as session:
+                await (await session.connection()).execute(_WRITE)
+        except Exception:
+            logger.exception("the database cannot be %s", doing)
+            return f"The database cannot be {doing}"
+        if abs(skew) > MAX_SKEW:
+            return f"The database's clock and this machine's differ by {abs(skew):.0f} seconds"
+        return None

@@ -1,0 +1,104 @@
+"""GET /health/ready: whether the gateway can work, not only answer (decisions §3, §12)."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlmodel.ext.asyncio.session import AsyncSession
+from support.gateway import LiveGateway
+from support.waiting import until
+
+from toolgate_service.clock import utcnow
+from toolgate_service.storage import readiness
+from toolgate_service.storage.database import NOW
+from toolgate_service.storage.readiness import MAX_SKEW, Readiness
+from toolgate_service.storage.sqlite import SqliteDatabase
+
+
+def test_a_gateway_that_can_work_is_ready(anyone: httpx.Client) -> None:
+    """200 and no more than that, without a credential."""
+    answer = anyone.get("/health/ready")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_a_database_that_is_gone_is_told(tmp_path: Path) -> None:
+    """503 with the reason while the tables are away, 200 once they are back; /health stays 200 all the while."""
+    with LiveGateway(tmp_path) as gateway, httpx.Client(base_url=gateway.url, timeout=30) as client:
+        assert client.get("/health/ready").status_code == 200
+        with sqlite3.connect(gateway.database) as connection:
+            connection.execute("ALTER TABLE organizations RENAME TO elsewhere")
+        until(lambda: client.get("/health/ready").status_code == 503)
+        answer = client.get("/health/ready")
+        assert answer.json() == {"status": "unavailable", "detail": "The database cannot be read"}
+        assert answer.headers["Retry-After"] == "1"
+        assert client.get("/health").status_code == 200
+        with sqlite3.connect(gateway.database) as connection:
+            connection.execute("ALTER TABLE elsewhere RENAME TO organizations")
+        until(lambda: client.get("/health/ready").status_code == 200)
+        connection.close()
+
+
+def test_a_database_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """Whoever holds the writers up makes the gateway unready, and readers do not notice."""
+    with LiveGateway(tmp_path) as gateway, httpx.Client(base_url=gateway.url, timeout=30) as client:
+        other = sqlite3.connect(gateway.database, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        answer = client.get("/health/ready")
+        assert answer.status_code == 503
+        assert answer.json()["status"] == "unavailable"
+        assert "did not answer" in answer.json()["detail"]
+        other.execute("ROLLBACK")
+        other.close()
+        until(lambda: client.get("/health/ready").status_code == 200)
+
+
+class SkewedDatabase(SqliteDatabase):
+    """A database whose clock is another."""
+
+    skew = timedelta(0)
+    looks = 0
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncSession]:
+        self.looks += 1
+        async with super().reading() as session:
+            session.info[NOW] = utcnow() + self.skew
+            yield session
+
+
+@pytest.fixture
+async def skewed(tmp_path: Path) -> AsyncIterator[SkewedDatabase]:
+    """Such a database, opened."""
+    database = SkewedDatabase(f"sqlite:///{tmp_path}/skewed.db")
+    await database.start()
+    yield database
+    await database.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "well"), [(0, True), (MAX_SKEW - 1, True), (1 - MAX_SKEW, True), (60, False), (-60, False)]
+)
+async def test_clocks_that_differ_are_told(skewed: SkewedDatabase, seconds: int, well: bool) -> None:
+    """More than five seconds between this machine's clock and the database's: not ready."""
+    skewed.skew = timedelta(seconds=seconds)
+    problem = await Readiness(skewed).problem()
+    assert (problem is None) is well
+    assert well or "clock" in str(problem)
+
+
+async def test_many_who_ask_cost_one_look(skewed: SkewedDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks at the same moment shares the answer, and shortly after it is given again; then it is forgotten."""
+    ready = Readiness(skewed)
+    assert await asyncio.gather(*[ready.problem() for _ in range(50)]) == [None] * 50
+    await ready.problem()
+    assert skewed.looks == 1
+    monkeypatch.setattr(readiness, "REMEMBERED", -1)
+    forgetful = Readiness(skewed)
+    await forgetful.problem()
+    await forgetful.problem()
+    assert skewed.looks == 3

@@ -1,0 +1,197 @@
+"""Clients that take their time: a request has so long to arrive, and then its connection is somebody else's."""
+
+import time
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+from support.gateway import LiveGateway, Owner
+from support.raw import Raw, whole
+from support.waiting import until
+
+HOST = b"Host: gateway\r\n"
+SECONDS = 1
+LATE = {"detail": f"The request did not arrive within {SECONDS} seconds"}
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
+    """A gateway that waits a second."""
+    env = {"TOOLGATE_REQUEST_TIMEOUT_SECONDS": str(SECONDS)}
+    with LiveGateway(tmp_path_factory.mktemp("impatient"), env=env) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def hurried(impatient: LiveGateway) -> Iterator[Owner]:
+    """An organization on it."""
+    with Owner(impatient.url) as owner:
+        yield owner
+
+
+def drip(raw: Raw, drop: bytes) -> Thread:
+    """Write drop after drop until the gateway hangs up."""
+
+    def dripping() -> None:
+        until(lambda: not _written(raw, drop))
+
+    thread = Thread(target=dripping, daemon=True)
+    thread.start()
+    return thread
+
+
+def _written(raw: Raw, drop: bytes) -> bool:
+    try:
+        raw.socket.sendall(drop)
+    except OSError:
+        return False
+    return True
+
+
+def credentials(owner: Owner) -> bytes:
+    return b"X-API-Key: %b\r\nAuthorization: Bearer %b\r\n" % (owner.key.encode(), owner.token.encode())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [b"/sdk/check", b"/sdk/log", b"/api/agents", b"/api/organization/regenerate-key"],
+    ids=["check", "log", "agents", "bodiless"],
+)
+@pytest.mark.parametrize("dripping", [False, True], ids=["silent", "dripping"])
+def test_a_body_has_its_time(hurried: Owner, path: bytes, dripping: bool) -> None:
+    """A body that never comes, or comes drop by drop, is 408 on every road; nothing is done, and the connection ends."""
+    with Raw(hurried.url) as raw:
+        head = (
+            b"POST "
+            + path
+            + b" HTTP/1.1\r\n"
+            + HOST
+            + credentials(hurried)
+            + b"Content-Length: 90000\r\n\r\n"
+        )
+        began = time.monotonic()
+        raw.send(head)
+        drops = drip(raw, b" ") if dripping else None
+        answer = whole(raw.answer())
+        assert SECONDS <= time.monotonic() - began < SECONDS + 10
+        assert (answer.status, answer.json(), answer.headers["connection"]) == (408, LATE, "close")
+        assert raw.ended()
+        if drops is not None:
+            drops.join()
+    assert hurried.http.get("/api/organization").json()["api_key"] == hurried.key
+    assert hurried.http.get("/api/agents").json() == []
+
+
+def test_a_late_body_is_judged_after_the_key(hurried: Owner) -> None:
+    """Who has no key hears of that, as with every other body."""
+    with Raw(hurried.url) as raw:
+        raw.send(b"POST /sdk/check HTTP/1.1\r\n" + HOST + b"Content-Length: 9\r\n\r\n")
+        assert whole(raw.answer()).json() == {"detail": "Missing API key"}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n", b"\r\n"],
+    ids=["nothing", "half a head", "a whole request", "an empty line"],
+)
+def test_an_idle_connection_is_closed(hurried: Owner, first: bytes) -> None:
+    """Nothing, half a head and nothing after an answer: the connection ends without another word."""
+    with Raw(hurried.url) as raw:
+        raw.send(first)
+        if first.endswith(b"\r\n\r\n"):
+            assert whole(raw.answer()).status == 200
+        assert raw.ended()
+
+
+@pytest.mark.parametrize("drop", [b"\r\n", b"x"], ids=["empty lines", "a header"])
+def test_a_dripping_head_is_cut_off(hurried: Owner, drop: bytes) -> None:
+    """Drops that keep a connection busy do not keep it open, not even after a good request."""
+    with Raw(hurried.url) as raw:
+        assert whole(raw.send(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n").answer()).status == 200
+        if drop == b"x":
+            raw.send(b"GET /health HTTP/1.1\r\nX-Long: ")
+        drip(raw, drop).join(timeout=30)
+        assert raw.ended()
+
+
+def test_a_rest_that_nobody_needs_does_not_hold_the_connection(hurried: Owner) -> None:
+    """An answer that needed no body was given at once; the body that drips after it is cut off."""
+    with Raw(hurried.url) as raw:
+        raw.send(b"POST /nowhere HTTP/1.1\r\n" + HOST + b"Content-Length: 90000\r\n\r\n")
+        assert whole(raw.answer()).status == 404
+        drip(raw, b" ").join(timeout=30)
+        assert raw.ended()
+
+
+def test_a_long_poll_is_not_cut_off(hurried: Owner) -> None:
+    """Whoever waits for the gateway is not slow: the poll outlives the time-out, and its connection goes on."""
+    bot = hurried.agent()
+    hurried.permit(bot, "held", requires_approval=True)
+    approval = hurried.check(bot, "held").json()["approval_id"].encode()
+    with Raw(hurried.url) as raw:
+        target = b"/sdk/approvals/" + approval + b"?wait=%d" % (4 * SECONDS)
+        began = time.monotonic()
+        raw.send(b"GET " + target + b" HTTP/1.1\r\n" + HOST + credentials(hurried) + b"\r\n")
+        # The beginning of the next request meanwhile is no reason either.
+        raw.send(b"GET /hea")
+        answer = whole(raw.answer())
+        assert (answer.status, answer.json()["status"]) == (200, "pending")
+        assert time.monotonic() - began >= 4 * SECONDS
+
+
+def test_a_queued_body_has_its_time_after_its_turn(hurried: Owner) -> None:
+    """A request sent behind a long poll is not late because the gateway did not read on."""
+    bot = hurried.agent()
+    hurried.permit(bot, "held", requires_approval=True)
+    approval = hurried.check(bot, "held").json()["approval_id"].encode()
+    body = b'{"agent_id": "x", "action": "y"}' + b" " * 200_000
+    with Raw(hurried.url) as raw:
+        target = b"/sdk/approvals/" + approval + b"?wait=%d" % (3 * SECONDS)
+        raw.send(b"GET " + target + b" HTTP/1.1\r\n" + HOST + credentials(hurried) + b"\r\n")
+        length = b"Content-Length: %d\r\n\r\n" % len(body)
+        raw.send(b"POST /sdk/check HTTP/1.1\r\n" + HOST + credentials(hurried) + length + body)
+        assert whole(raw.answer()).json()["status"] == "pending"
+        assert whole(raw.answer()).json()["allowed"] is False
+
+
+def test_a_body_in_pieces_within_the_time_is_whole(hurried: Owner) -> None:
+    """Slow is not late."""
+    body = b'{"name": "in pieces"}'
+    with Raw(hurried.url) as raw:
+        raw.send(b"POST /api/agents HTTP/1.1\r\n" + HOST + credentials(hurried))
+        raw.send(b"Content-Length: %d\r\n\r\n" % len(body))
+        raw.send(*[body[at : at + 1] for at in range(len(body))])
+        assert whole(raw.answer()).status == 201
+
+
+def test_who_never_reads_is_hung_up_on(hurried: Owner) -> None:
+    """A client that asks and asks and fetches no answer loses its connection."""
+    with Raw(hurried.url) as raw:
+        request = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
+        drip(raw, request * 100).join(timeout=30)
+        until(lambda: not _written(raw, request))
+
+
+def test_too_many_connections_are_told(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Beyond the limit 503 with Retry-After before anything is asked; who is in goes on, and who leaves makes room."""
+    env = {"TOOLGATE_MAX_CONNECTIONS": "3"}
+    with LiveGateway(tmp_path_factory.mktemp("crowded"), env=env) as gateway:
+        request = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
+        inside = [Raw(gateway.url) for _ in range(3)]
+        for raw in inside:
+            assert whole(raw.send(request).answer()).status == 200
+        with Raw(gateway.url) as raw:
+            answer = whole(raw.send(request).answer())
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert "too many connections" in answer.json()["detail"]
+            assert raw.ended()
+        assert whole(inside[0].send(request).answer()).status == 200
+        inside[1].socket.close()
+
+        def let_in() -> bool:
+            with Raw(gateway.url) as raw:
+                return raw.send(request).answer().status == 200
+
+        assert until(let_in)
+        for raw in inside:
+            raw.socket.close()
