@@ -7,6 +7,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolgate_service.accounts.reset_routes import router as resets
 from toolgate_service.accounts.routes import router as accounts
 from toolgate_service.agents.key_routes import router as agent_keys
 from toolgate_service.agents.routes import router as agents
@@ -24,6 +25,7 @@ from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
 from toolgate_service.permissions.routes import sdk_router as own_permissions
 from toolgate_service.settings import Settings
+from toolgate_service.team.routes import router as team
 from toolgate_service.web.edge import Edge, Rules
 from toolgate_service.web.faults import tell_faults
 from toolgate_service.web.health import router as health
@@ -90,6 +92,8 @@ def _management(gateway: Gateway) -> FastAPI:
     tell_faults(app)
     for router in (
         accounts,
+        resets,
+        team,
         organizations,
         agents,
         agent_keys,

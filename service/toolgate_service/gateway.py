@@ -9,6 +9,8 @@ from toolgate_service.approvals.hub import DecisionHub
 from toolgate_service.billing.signature import ProviderSignature
 from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
+from toolgate_service.mail.post import Post
+from toolgate_service.mail.smtp import SmtpMailer
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import EXPORTS, open_database
 from toolgate_service.storage.readiness import Readiness
@@ -33,6 +35,7 @@ class Gateway:
         self.passwords = Passwords(settings.login_threads, settings.login_queue)
         self.hub = DecisionHub()
         self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
+        self.post = _post(settings)
         self.reader, self.rates, log_store = stores_of(self.database)
         self.log_writer = LogWriter(log_store)
         self.readiness = Readiness(self.database)
@@ -51,11 +54,19 @@ class Gateway:
     async def stop(self) -> None:
         """Write what waits, then close everything."""
         await self.readiness.stop()
+        if self.post is not None:
+            await self.post.close()
         await self.log_writer.stop()
         await self.rates.close()
         await self.reader.close()
         await self.database.close()
         self.passwords.close()
+
+
+def _post(settings: Settings) -> Post | None:
+    if settings.smtp_url is None or settings.mail_from is None:
+        return None
+    return Post(SmtpMailer.from_url(settings.smtp_url.get_secret_value(), settings.mail_from))
 
 
 async def _gateway(request: Request) -> Gateway:

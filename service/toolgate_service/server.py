@@ -138,6 +138,6 @@ def _start_up_line(listening: socket.socket, settings: Settings) -> str:
     )
     if settings.default_plan != "enterprise":
         line += " (--plan enterprise lifts its limits)"
-    if not ip_address(host).is_loopback:
-        line += " · anybody who reaches this address may register"
+    if settings.registration == "open" and not ip_address(host).is_loopback:
+        line += " · anybody who reaches this address may register (TOOLGATE_REGISTRATION=invite ends that)"
     return line

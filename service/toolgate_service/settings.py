@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import quote
 
 from platformdirs import user_config_path, user_data_path
@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, field_valid
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from toolgate_service.errors import StorageError
+from toolgate_service.mail.settings import MailServer, Sender, demand_all
 from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
 from toolgate_service.storage.database import is_embedded
@@ -51,11 +52,15 @@ class Settings(BaseSettings):
         payment_grace_days: how long after a failed payment an organization stays active.
         login_threads: passwords hashed at the same time.
         login_queue: further passwords waiting; beyond that, 429.
-        public_url: where people reach the gateway.
+        public_url: where people reach the gateway; links in mails begin with it.
         trusted_proxies: whose ``X-Forwarded-For`` is believed; a comma-separated list of addresses and networks.
         cors_origins: whose pages may call the API from a browser; a comma-separated list of origins, or ``*``.
         request_timeout_seconds: how long a request may take to arrive, and a connection may be idle.
         max_connections: connections at once; further ones get a 503.
+        smtp_url: the mail server, ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``; without it no mail is sent.
+        mail_from: the sender of the gateway's mails.
+        registration: who may register: anybody, the invited, or nobody.
+        management_requests_per_minute: of each user.
     """
 
     model_config = SettingsConfigDict(
@@ -79,6 +84,10 @@ class Settings(BaseSettings):
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_origins))] = ()
     request_timeout_seconds: Annotated[int, Field(gt=0, le=3600)] = 30
     max_connections: Annotated[int, Field(gt=0, le=1_000_000)] = 4_000
+    registration: Literal["open", "invite", "closed"] = "open"
+    management_requests_per_minute: Annotated[int, Field(gt=0)] = 600
+    smtp_url: MailServer | None = None
+    mail_from: Sender | None = None
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
 
     @field_validator("default_plan", mode="before")
@@ -115,6 +124,11 @@ class Settings(BaseSettings):
             return value and value.rstrip("/")
         # Without the value: it may have a password in it.
         raise ValueError("no web address; write for instance https://toolgate.example.com")
+
+    @model_validator(mode="after")
+    def _whole_mail(self) -> Self:
+        demand_all(self.smtp_url, self.mail_from, self.public_url)
+        return self
 
     @model_validator(mode="after")
     def _read_plans(self) -> Self:

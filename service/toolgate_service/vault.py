@@ -17,6 +17,7 @@ class Vault:
     def __init__(self, secret: bytes) -> None:
         self.token_key = _derive(secret, b"toolgate token signing")
         self.cursor_key = _derive(secret, b"toolgate page cursors")
+        self.login_key = _derive(secret, b"toolgate failed logins")
         self._aead = AESGCM(_derive(secret, b"toolgate secrets at rest"))
 
     def seal(self, plain: str, *, table: str, row: str, organization: str) -> bytes:

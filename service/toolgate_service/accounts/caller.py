@@ -13,9 +13,19 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.accounts import tokens
 from toolgate_service.accounts.models import ADMIN, CLI, FULL, VIEWER, Session, User
 from toolgate_service.errors import ApiError, bad_credentials
-from toolgate_service.gateway import GatewayDep
+from toolgate_service.gateway import Gateway, GatewayDep
+from toolgate_service.hotpath.http import add_headers
 from toolgate_service.organizations.models import Organization
 from toolgate_service.storage.database import now
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whoever proved by a link, and not by a token, which user they are."""
+
+    user_id: str
+    organization_id: str
+    ip_address: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,7 @@ class Caller:
     user_id: str
     organization_id: str
     session_id: str
+    version: int
     role: str
     scope: str
     plan: str
@@ -43,10 +54,10 @@ class Caller:
 
 
 async def authenticated(request: Request, gateway: GatewayDep) -> Caller:
-    """Return the caller.
+    """Return the caller; count the request.
 
     Raises:
-        ApiError: 401, the same for a missing, malformed, expired and revoked token.
+        ApiError: 401, the same for a missing, malformed, expired and revoked token; 429 beyond the rate.
     """
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     claims = tokens.read(gateway.vault.token_key, token.strip()) if scheme.lower() == "bearer" else None
@@ -57,16 +68,46 @@ async def authenticated(request: Request, gateway: GatewayDep) -> Caller:
     if found is None:
         raise bad_credentials()
     user, login, organization = found
+    await _count(request, gateway, user)
     return Caller(
         user_id=user.id,
         organization_id=user.organization_id,
         session_id=login.id,
+        version=user.version,
         role=user.role,
         scope=login.scope,
         plan=organization.plan,
         organization_is_active=organization.is_active,
-        ip_address=request.client.host if request.client else None,
+        ip_address=peer(request),
     )
+
+
+def peer(request: Request) -> str | None:
+    """Return the address that a request came from."""
+    return request.client.host if request.client else None
+
+
+async def still(session: AsyncSession, caller: Caller) -> User:
+    """Return the caller's row inside a transaction that holds the organization's turn.
+
+    Between the token's look and this turn the caller may have been removed, demoted or logged out, or the
+    organization switched off: that wins.
+
+    Raises:
+        ApiError: 401, the token has stopped working meanwhile.
+    """
+    found = await _who(session, tokens.Claims(caller.user_id, caller.session_id, caller.version))
+    if found is None:
+        raise bad_credentials()
+    return found[0]
+
+
+async def _count(request: Request, gateway: Gateway, user: User) -> None:
+    limit = gateway.settings.management_requests_per_minute
+    rate = await gateway.rates.count(user.organization_id, f"user/{user.id}", limit)
+    add_headers(request.scope, rate.headers())
+    if rate.exceeded:
+        raise rate.refusal()
 
 
 async def _who(session: AsyncSession, claims: tokens.Claims) -> tuple[User, Session, Organization] | None:

@@ -59,6 +59,8 @@ class Session(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     user_id: str = Field(sa_type=Id, index=True)
     scope: str = Field(max_length=10)
+    #: where the login came from, hashed as failed logins' addresses are
+    address: str | None = Field(default=None, max_length=80)
     created_at: datetime = Field(sa_type=Timestamp)
     expires_at: datetime = Field(sa_type=Timestamp)
     revoked_at: datetime | None = Field(default=None, sa_type=Timestamp)
@@ -101,6 +103,7 @@ class LoginFailures(Table, table=True):
     """Failed logins of late, by pair, by address and by e-mail (decisions §7)."""
 
     __tablename__ = "login_failures"
+    __table_args__ = (Index(None, "last_failed_at"),)
 
     #: ``pair:…``, ``address:…`` or ``email:…``, hashed
     subject: str = Field(primary_key=True, max_length=80)

@@ -1,43 +1,101 @@
 """HTTP for accounts: /auth/* (spec §4, decisions §3)."""
 
-from fastapi import APIRouter
-from sqlmodel import select
+from fastapi import APIRouter, Request
 
-from toolgate_service.accounts import service
-from toolgate_service.accounts.caller import AnyCaller
-from toolgate_service.accounts.models import User
-from toolgate_service.accounts.schemas import CurrentUser, Login, Registration, TokenView
-from toolgate_service.errors import ApiError
+from toolgate_service.accounts import service, slowing
+from toolgate_service.accounts.caller import AnyCaller, peer, still
+from toolgate_service.accounts.schemas import CurrentUser, Login, PasswordChange, Registration, TokenView
+from toolgate_service.accounts.slowing import Attempt
+from toolgate_service.accounts.users import find_user
+from toolgate_service.errors import ApiError, FieldErrors
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.storage.database import ACCOUNTS
 from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.replies import NO_STORE, Reply
+from toolgate_service.web.replies import NO_STORE, NoContent, Reply
 
 router = APIRouter(prefix="/auth", tags=["accounts"], route_class=StrictRoute)
 
+_NO_REGISTRATION = {
+    "invite": "Registration is by invitation only; ask an admin of your organization for one",
+    "closed": "Registration is closed on this gateway; ask its operator",
+}
+
 
 @router.post("/register", response_model=TokenView)
-async def register(registration: Registration, gateway: GatewayDep) -> Reply:
+async def register(registration: Registration, request: Request, gateway: GatewayDep) -> Reply:
     """Create an organization and its first user, who administers it."""
+    refusal = _NO_REGISTRATION.get(gateway.settings.registration)
+    if refusal is not None:
+        raise ApiError(403, refusal)
+    attempt = Attempt.of(gateway.vault, peer(request), registration.email)
     # Hashed before the transaction opens: a tenth of a second in it would hold up every writer.
     password_hash = await gateway.passwords.hash(registration.password)
     async with gateway.database.writing(ACCOUNTS) as session:
         token = await service.register(
-            session, gateway.vault, registration, password_hash, gateway.settings.default_plan
+            session,
+            gateway.vault,
+            registration,
+            password_hash,
+            gateway.settings.default_plan,
+            address=attempt.address,
         )
     return Reply(token, headers=NO_STORE)
 
 
 @router.post("/login", response_model=TokenView)
-async def login(credentials: Login, gateway: GatewayDep) -> Reply:
+async def login(credentials: Login, request: Request, gateway: GatewayDep) -> Reply:
     """Exchange e-mail and password for a token that works for seven days."""
+    attempt = Attempt.of(gateway.vault, peer(request), credentials.email)
     async with gateway.database.reading() as session:
-        user = await service.find_user(session, credentials.email)
+        user = await find_user(session, credentials.email)
+        await slowing.admit(session, attempt, user)
     fits = await gateway.passwords.verify(credentials.password, user.password_hash if user else None)
     if user is None or not fits:
-        raise ApiError(401, "Invalid e-mail or password")
-    async with gateway.database.writing(user.organization_id) as session:
-        token = await service.open_session(session, gateway.vault, user, credentials.scope)
+        async with gateway.database.writing(*attempt.turns) as session:
+            # Again: of many guesses at once, no more are answered than one after the other.
+            await slowing.admit(session, attempt, user)
+            await slowing.count_failure(session, attempt)
+        raise service.wrong_login()
+    async with gateway.database.writing(*attempt.turns, user.organization_id) as session:
+        await slowing.admit(session, attempt, user)
+        await slowing.forgive(session, attempt)
+        token = await service.log_in(session, gateway.vault, user, credentials.scope, address=attempt.address)
+    return Reply(token, headers=NO_STORE)
+
+
+@router.post("/logout", status_code=204)
+async def logout(caller: AnyCaller, gateway: GatewayDep) -> NoContent:
+    """End the session of this token; other logins of the user go on."""
+    async with gateway.database.writing(caller.organization_id) as session:
+        await service.end_session(session, caller)
+    return NoContent()
+
+
+@router.post("/password", response_model=TokenView)
+async def change_password(
+    change: PasswordChange, caller: AnyCaller, request: Request, gateway: GatewayDep
+) -> Reply:
+    """Change one's own password; every other token of the user stops working, and a new one is answered.
+
+    A wrong `current_password` is a 400 that names the field: the token is good, so it is no 401. It counts as a failed
+    login: whoever found a token open does not guess the password with it.
+    """
+    async with gateway.database.reading() as session:
+        user = await still(session, caller)
+        attempt = Attempt.of(gateway.vault, peer(request), user.email)
+        await slowing.admit(session, attempt, user)
+    if not await gateway.passwords.verify(change.current_password, user.password_hash):
+        async with gateway.database.writing(*attempt.turns) as session:
+            await slowing.admit(session, attempt, user)
+            await slowing.count_failure(session, attempt)
+        raise FieldErrors({"current_password": ["is not your password"]})
+    password_hash = await gateway.passwords.hash(change.new_password)
+    async with gateway.database.writing(*attempt.turns, caller.organization_id) as session:
+        await slowing.admit(session, attempt, user)
+        await slowing.forgive(session, attempt)
+        token = await service.change_password(
+            session, gateway.vault, caller, user, password_hash, address=attempt.address
+        )
     return Reply(token, headers=NO_STORE)
 
 
@@ -45,5 +103,5 @@ async def login(credentials: Login, gateway: GatewayDep) -> Reply:
 async def me(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the authenticated user."""
     async with gateway.database.reading() as session:
-        user = (await session.exec(select(User).where(User.id == caller.user_id))).one()
+        user = await still(session, caller)
     return Reply(CurrentUser.model_validate(user, from_attributes=True))

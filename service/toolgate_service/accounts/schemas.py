@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from toolgate_service.web.bodies import Body
-from toolgate_service.web.fields import Email, Name, Password
+from toolgate_service.web.fields import Email, LinkToken, Name, Password
 
 
 class Registration(Body):
@@ -23,6 +23,26 @@ class Login(Body):
     email: Annotated[str, Field(max_length=1000)]
     password: Annotated[str, Field(max_length=1000)]
     scope: Literal["full", "cli"] = "full"
+
+
+class PasswordChange(Body):
+    """POST /auth/password. The current one's length is not judged: it either fits or it does not."""
+
+    current_password: Annotated[str, Field(max_length=1000)]
+    new_password: Password
+
+
+class ResetRequest(Body):
+    """POST /auth/password-reset."""
+
+    email: Email
+
+
+class ResetConfirmation(Body):
+    """POST /auth/password-reset/confirm."""
+
+    token: LinkToken
+    new_password: Password
 
 
 class UserView(BaseModel):

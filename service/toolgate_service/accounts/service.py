@@ -1,16 +1,19 @@
-"""The rules of registration and login."""
+"""The rules of registration, login, and one's own password."""
 
 import re
 import secrets
 import unicodedata
 
-from sqlmodel import col, select
+from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts import tokens
+from toolgate_service.accounts.caller import Caller, still
 from toolgate_service.accounts.models import ADMIN, FULL, Session, User
 from toolgate_service.accounts.schemas import Registration, TokenView, UserView
-from toolgate_service.errors import ApiError
+from toolgate_service.accounts.users import find_user, set_password, user_of
+from toolgate_service.audit import service as audit
+from toolgate_service.errors import ApiError, bad_credentials
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import mint_key
 from toolgate_service.organizations.models import Environment, Organization
@@ -20,16 +23,24 @@ from toolgate_service.vault import Vault
 from toolgate_service.web.fields import MAX_NAME
 
 
-async def find_user(session: AsyncSession, email: str) -> User | None:
-    """Return the user with an e-mail address, unless removed."""
-    query = select(User).where(User.email == email.strip().lower(), col(User.removed_at).is_(None))
-    return (await session.exec(query)).first()
-
-
 async def register(
-    session: AsyncSession, vault: Vault, registration: Registration, password_hash: str, plan: str
+    session: AsyncSession,
+    vault: Vault,
+    registration: Registration,
+    password_hash: str,
+    plan: str,
+    *,
+    address: str | None = None,
 ) -> TokenView:
     """Create an organization with both environments, its keys, and its first admin.
+
+    Args:
+        session: a write transaction with the turn `ACCOUNTS`.
+        vault: seals the keys and signs the token.
+        registration: what was sent.
+        password_hash: the password's.
+        plan: the new organization's.
+        address: where it came from, as `slowing.Attempt` hashes it.
 
     Raises:
         ApiError: 400, the e-mail is registered already.
@@ -60,10 +71,67 @@ async def register(
     await session.flush()
     for environment in ENVIRONMENTS:
         session.add(mint_key(vault, organization.id, environment, created_at=moment, created_by=user.id))
-    return await open_session(session, vault, user, FULL)
+    return await open_session(session, vault, user, FULL, address=address)
 
 
-async def open_session(session: AsyncSession, vault: Vault, user: User, scope: str) -> TokenView:
+async def log_in(session: AsyncSession, vault: Vault, user: User, scope: str, *, address: str) -> TokenView:
+    """Begin a session for a user whose password was verified before this transaction.
+
+    Raises:
+        ApiError: 401, the user was removed or has got another password meanwhile.
+    """
+    current = await user_of(session, user.id)
+    if current is None or current.password_hash != user.password_hash:
+        raise wrong_login()
+    return await open_session(session, vault, current, scope, address=address)
+
+
+async def change_password(
+    session: AsyncSession, vault: Vault, caller: Caller, verified: User, password_hash: str, *, address: str
+) -> TokenView:
+    """Change the caller's password and begin a new session in place of all others.
+
+    Args:
+        session: a write transaction with the turn of the caller's organization.
+        vault: signs the token.
+        caller: whose password it is; the new session has the scope of the old.
+        verified: the user whose current password was verified.
+        password_hash: the new password's.
+        address: where the request came from, as `slowing.Attempt` hashes it.
+
+    Raises:
+        ApiError: 401, the token or the password has stopped working meanwhile.
+    """
+    user = await still(session, caller)
+    if user.password_hash != verified.password_hash:
+        raise bad_credentials()
+    await set_password(session, user, password_hash)
+    await end_session(session, caller)
+    audit.record(session, caller, "user.password_changed", user.id)
+    return await open_session(session, vault, user, caller.scope, address=address)
+
+
+async def end_session(session: AsyncSession, caller: Caller) -> None:
+    """Let the caller's token work no more."""
+    await session.exec(
+        update(Session)
+        .where(
+            col(Session.organization_id) == caller.organization_id,
+            col(Session.id) == caller.session_id,
+            col(Session.revoked_at).is_(None),
+        )
+        .values(revoked_at=now(session))
+    )
+
+
+def wrong_login() -> ApiError:
+    """Return the 401 that an unknown e-mail and a wrong password have in common (spec §7)."""
+    return ApiError(401, "Invalid e-mail or password")
+
+
+async def open_session(
+    session: AsyncSession, vault: Vault, user: User, scope: str, *, address: str | None = None
+) -> TokenView:
     """Begin a session and write its token."""
     moment = now(session)
     login = Session(
@@ -71,6 +139,7 @@ async def open_session(session: AsyncSession, vault: Vault, user: User, scope: s
         organization_id=user.organization_id,
         user_id=user.id,
         scope=scope,
+        address=address,
         created_at=moment,
         expires_at=moment + tokens.LIFETIME,
     )

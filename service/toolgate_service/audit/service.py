@@ -1,19 +1,35 @@
 """Recording a management change in the change's own transaction (decisions §3)."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service import exact_json
-from toolgate_service.accounts.caller import Caller
 from toolgate_service.audit.models import AuditEntry
 from toolgate_service.ids import new_id
 from toolgate_service.storage.database import now
 
 
+class Actor(Protocol):
+    """Who changes something: a caller, somebody who holds a link, or the operator (who is no user)."""
+
+    @property
+    def organization_id(self) -> str:
+        """Whose things are changed."""
+
+    @property
+    def user_id(self) -> str | None:
+        """The user; None is the operator or the payment provider."""
+
+    @property
+    def ip_address(self) -> str | None:
+        """From where."""
+
+
 def record(
     session: AsyncSession,
-    caller: Caller,
+    caller: Actor,
     kind: str,
     resource_id: str,
     *,

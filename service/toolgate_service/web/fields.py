@@ -58,6 +58,11 @@ def _shows(char: str) -> bool:
 _JOINERS = "\u200c\u200d"
 
 
+def is_email(text: str) -> bool:
+    """Say whether a text is an e-mail address by its syntax."""
+    return len(text) <= MAX_EMAIL and bool(_EMAIL.fullmatch(text.lower()))
+
+
 def _name(text: str) -> str:
     text = text.strip().strip(_JOINERS)
     if not 1 <= len(text) <= MAX_NAME or not all(map(_shows, text)):
@@ -82,10 +87,9 @@ def _email(text: str) -> str:
     # Before the letters are made small: the Kelvin sign would become a k.
     if not text.isascii():
         raise ValueError("is not an e-mail address")
-    text = text.lower()
-    if len(text) > MAX_EMAIL or not _EMAIL.fullmatch(text):
+    if not is_email(text):
         raise ValueError("is not an e-mail address")
-    return text
+    return text.lower()
 
 
 def _amount(value: object) -> object:
@@ -112,6 +116,9 @@ Name = Annotated[str, AfterValidator(_name)]
 Description = Annotated[str, AfterValidator(_description)]
 Action = Annotated[str, AfterValidator(_action)]
 Email = Annotated[str, AfterValidator(_email)]
+Role = Literal["admin", "member", "viewer"]
+#: of a link; what is longer is none of ours
+LinkToken = Annotated[str, Field(max_length=1000)]
 Password = Annotated[str, Field(min_length=8, max_length=128)]
 Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema({"type": "number", "minimum": 0})]
 

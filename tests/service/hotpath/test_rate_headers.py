@@ -72,6 +72,9 @@ def test_an_organizations_own_limit_goes_before_its_plans(gateway: LiveGateway, 
     assert limits(newcomer.check("x", "a"))[0] == 7
 
 
-def test_management_answers_carry_no_window(acme: Owner) -> None:
-    """The headers belong to the SDK surface."""
-    assert "X-RateLimit-Limit" not in acme.http.get("/api/agents").headers
+def test_management_answers_carry_the_users_own_window(newcomer: Owner) -> None:
+    """What an API key asks for does not count against its people, nor the other way round."""
+    newcomer.check("x", "a")
+    first, second = [limits(newcomer.http.get("/api/agents")) for _ in range(2)]
+    assert first[2] != second[2] or first[1] - second[1] == 1
+    assert limits(newcomer.check("x", "a"))[1] > first[0] - 5

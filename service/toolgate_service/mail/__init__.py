@@ -1,0 +1,1 @@
+"""Mail: what is written, by which server it goes, and that it goes after the answer."""

@@ -1,0 +1,1 @@
+"""The team: an organization's users, and who is invited to become one."""

@@ -1,0 +1,111 @@
+"""HTTP for the team (decisions §3)."""
+
+from fastapi import APIRouter, Request
+
+from toolgate_service.accounts import single_use
+from toolgate_service.accounts.caller import AdminCaller, AnyCaller, peer
+from toolgate_service.accounts.models import FULL
+from toolgate_service.accounts.schemas import TokenView
+from toolgate_service.accounts.service import open_session
+from toolgate_service.accounts.slowing import Attempt
+from toolgate_service.errors import ApiError
+from toolgate_service.gateway import Gateway, GatewayDep
+from toolgate_service.mail import letters
+from toolgate_service.storage.database import ACCOUNTS
+from toolgate_service.team import invitations, service
+from toolgate_service.team.invitations import Invited
+from toolgate_service.team.schemas import (
+    Acceptance,
+    InvitationView,
+    MemberView,
+    NewInvitation,
+    NewInvitationView,
+    RoleChange,
+    TeamView,
+)
+from toolgate_service.web.bodies import StrictRoute
+from toolgate_service.web.replies import NO_STORE, NoContent, Reply
+
+router = APIRouter(tags=["team"], route_class=StrictRoute)
+
+CLOSED = "This gateway takes no new users; ask its operator"
+
+
+@router.get("/api/team", response_model=TeamView)
+async def get_team(caller: AnyCaller, gateway: GatewayDep) -> Reply:
+    """Return the organization's users; admins also see who is invited."""
+    async with gateway.database.reading() as session:
+        users = await service.list_users(session, caller.organization_id)
+        waiting = await invitations.list_open(session, caller.organization_id) if caller.is_admin else None
+    view = TeamView(
+        users=[MemberView.model_validate(user, from_attributes=True) for user in users],
+        invitations=None
+        if waiting is None
+        else [InvitationView.model_validate(one, from_attributes=True) for one in waiting],
+    )
+    return Reply(view)
+
+
+@router.post("/api/team/invitations", response_model=NewInvitationView, status_code=201)
+async def invite(new: NewInvitation, caller: AdminCaller, request: Request, gateway: GatewayDep) -> Reply:
+    """Invite somebody by e-mail; where no mail is set up, the answer has the link to pass on."""
+    _refuse_when_closed(gateway)
+    async with gateway.database.writing(ACCOUNTS, caller.organization_id) as session:
+        invited = await invitations.invite(session, gateway.plans, caller, new)
+    shown = InvitationView.model_validate(invited.invitation, from_attributes=True)
+    # An admin asked for it with a token of the own: nobody else chose the host of this request.
+    link = _link(gateway.settings.public_url or str(request.base_url), invited)
+    if gateway.post is not None:
+        organization = invited.organization.name
+        gateway.post.send(letters.invitation(new.email, organization, new.role, link))
+    view = NewInvitationView(**shown.model_dump(), link=link if gateway.post is None else None)
+    return Reply(view, 201, NO_STORE)
+
+
+@router.delete("/api/team/invitations/{invitation_id}", status_code=204)
+async def revoke_invitation(invitation_id: str, caller: AdminCaller, gateway: GatewayDep) -> NoContent:
+    """Take an invitation back; its link works no more."""
+    async with gateway.database.writing(caller.organization_id) as session:
+        await invitations.revoke(session, caller, invitation_id)
+    return NoContent()
+
+
+@router.post("/auth/accept-invitation", response_model=TokenView)
+async def accept_invitation(acceptance: Acceptance, request: Request, gateway: GatewayDep) -> Reply:
+    """Become a user of the organization that invited, and log in."""
+    _refuse_when_closed(gateway)
+    async with gateway.database.reading() as session:
+        invitation = await invitations.find_open(session, acceptance.token)
+    password_hash = await gateway.passwords.hash(acceptance.password)
+    address = Attempt.of(gateway.vault, peer(request), invitation.email).address
+    async with gateway.database.writing(ACCOUNTS, invitation.organization_id) as session:
+        user = await invitations.accept(
+            session, gateway.plans, acceptance.token, password_hash, peer(request)
+        )
+        token = await open_session(session, gateway.vault, user, FULL, address=address)
+    return Reply(token, headers=NO_STORE)
+
+
+@router.put("/api/team/{user_id}", response_model=MemberView)
+async def change_role(user_id: str, change: RoleChange, caller: AdminCaller, gateway: GatewayDep) -> Reply:
+    """Give a user another role; they log in again."""
+    async with gateway.database.writing(caller.organization_id) as session:
+        user = await service.change_role(session, caller, user_id, change.role)
+    return Reply(MemberView.model_validate(user, from_attributes=True))
+
+
+@router.delete("/api/team/{user_id}", status_code=204)
+async def remove_user(user_id: str, caller: AdminCaller, gateway: GatewayDep) -> NoContent:
+    """Remove a user; every session of theirs ends at once."""
+    async with gateway.database.writing(caller.organization_id) as session:
+        await service.remove(session, caller, user_id)
+    return NoContent()
+
+
+def _link(base_url: str, invited: Invited) -> str:
+    return single_use.link(base_url, single_use.INVITATION_PAGE, invited.token)
+
+
+def _refuse_when_closed(gateway: Gateway) -> None:
+    if gateway.settings.registration == "closed":
+        raise ApiError(403, CLOSED)
