@@ -8,8 +8,8 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.billing.models import Invoice, Subscription
 from toolgate_service.billing.subscriptions import TRIALING, current_subscription
-from toolgate_service.organizations.activity import PAYMENT, Deactivation, deactivate, reactivate
-from toolgate_service.organizations.models import Organization
+from toolgate_service.organizations.activity import deactivate, reactivate
+from toolgate_service.organizations.models import PAYMENT, Deactivation, Organization
 from toolgate_service.storage.database import Database, now
 
 #: how long after a trial's end the provider may take to say what became of it

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 
-from toolgate_service.errors import ApiError
+from toolgate_service.errors import ApiError, StorageFault
 from toolgate_service.hotpath.stores import LogStore
 from toolgate_service.logs.entries import NewEntry, Outcome
 
@@ -61,8 +61,10 @@ class LogWriter:
                 entries = [entry for entry, _ in batch]
                 try:
                     outcomes = await self._store.commit(entries)
-                except Exception:
-                    logger.exception("%d log entries could not be written", size)
+                except Exception as failed:
+                    # A server that is away needs no traceback a request.
+                    unknown = None if isinstance(failed, StorageFault) else failed
+                    logger.error("%d log entries could not be written: %s", size, failed, exc_info=unknown)  # noqa: TRY400 - see above
                     error = _unavailable("The log entry could not be written")
                     for _, future in batch:
                         if not future.done():

@@ -3,36 +3,12 @@
 An organization is inactive as long as one cause stands. A payment takes back only what a missing payment did.
 """
 
-from datetime import datetime
-from typing import Literal, TypeAlias
-
-from sqlalchemy import ForeignKeyConstraint
-from sqlmodel import Field, select
+from sqlmodel import select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.audit import service as audit
-from toolgate_service.organizations.models import Organization
-from toolgate_service.storage.base import Table, one_of
+from toolgate_service.organizations.models import OPERATOR, PAYMENT, Cause, Deactivation, Organization
 from toolgate_service.storage.database import now
-from toolgate_service.storage.types import Id, Timestamp
-
-Cause: TypeAlias = Literal["operator", "payment"]
-OPERATOR: Cause = "operator"
-PAYMENT: Cause = "payment"
-
-
-class Deactivation(Table, table=True):
-    """One cause for which an organization is inactive."""
-
-    __tablename__ = "deactivations"
-    __table_args__ = (
-        ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
-        one_of("cause", (OPERATOR, PAYMENT)),
-    )
-
-    organization_id: str = Field(primary_key=True, sa_type=Id)
-    cause: str = Field(primary_key=True, max_length=10)
-    created_at: datetime = Field(sa_type=Timestamp)
 
 
 async def deactivate(session: AsyncSession, organization: Organization, cause: Cause) -> bool:

@@ -1,6 +1,7 @@
 """Organizations, their two environments, their API keys and their usage counters."""
 
 from datetime import datetime
+from typing import Literal, TypeAlias
 
 from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, Text, text
 from sqlmodel import Field
@@ -8,6 +9,10 @@ from sqlmodel import Field
 from toolgate_service.plans import PLAN_NAMES
 from toolgate_service.storage.base import ENVIRONMENTS, Table, in_environment, of_agent, of_user, one_of
 from toolgate_service.storage.types import Id, Timestamp
+
+Cause: TypeAlias = Literal["operator", "payment"]
+OPERATOR: Cause = "operator"
+PAYMENT: Cause = "payment"
 
 
 class Organization(Table, table=True):
@@ -106,3 +111,17 @@ class RateWindow(Table, table=True):
     #: minutes since the epoch
     minute: int
     requests: int = 0
+
+
+class Deactivation(Table, table=True):
+    """One cause for which an organization is inactive."""
+
+    __tablename__ = "deactivations"
+    __table_args__ = (
+        ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
+        one_of("cause", (OPERATOR, PAYMENT)),
+    )
+
+    organization_id: str = Field(primary_key=True, sa_type=Id)
+    cause: str = Field(primary_key=True, max_length=10)
+    created_at: datetime = Field(sa_type=Timestamp)

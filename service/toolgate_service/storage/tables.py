@@ -8,7 +8,6 @@ import toolgate_service.approvals.models
 import toolgate_service.audit.models
 import toolgate_service.billing.models
 import toolgate_service.logs.models
-import toolgate_service.organizations.activity
 import toolgate_service.organizations.models
 import toolgate_service.permissions.models  # noqa: F401 - imported so that each declares its tables
 from toolgate_service.storage.base import Table

@@ -107,7 +107,9 @@ class Edge:
             # The caller hung up in the middle of the request.
             return
         except Exception as error:
-            logger.exception("request %s failed", request_id)
+            # A server that is away needs no traceback a request.
+            unknown = None if isinstance(error, StorageFault) else error
+            logger.error("request %s failed: %s", request_id, error, exc_info=unknown)  # noqa: TRY400 - see above
             if not started:
                 await failure(scope, error)(scope, receive, sending)
 
