@@ -209,6 +209,8 @@ def _told(error: OSError | smtplib.SMTPException) -> NotSent:
             return NotSent(f"the server refused the recipient ({code})", final=code >= FINAL)
         case smtplib.SMTPResponseException():
             return NotSent(f"the server refused ({error.smtp_code})", final=error.smtp_code >= FINAL)
+        case TimeoutError() | smtplib.SMTPServerDisconnected(__context__=TimeoutError()):
+            return NotSent("the server did not answer in time", final=False)
         case smtplib.SMTPNotSupportedError():
             return NotSent("the server takes no login", final=True)
         case smtplib.SMTPException():
@@ -217,8 +219,6 @@ def _told(error: OSError | smtplib.SMTPException) -> NotSent:
             return NotSent(f"the server's certificate is not good: {error.verify_message}", final=True)
         case ssl.SSLError():
             return NotSent(f"TLS failed ({error.reason})", final=False)
-        case TimeoutError():
-            return NotSent("the server did not answer in time", final=False)
     return NotSent(f"the server cannot be reached: {error.strerror or type(error).__name__}", final=False)
 
 

@@ -1,0 +1,60 @@
+"""Settings of mail: refused at start when they cannot work, and never repeated where they are secret."""
+
+import pytest
+from pydantic import ValidationError
+
+from toolgate_service.settings import Settings
+
+GOOD = {
+    "TOOLGATE_SECRET": "a secret for tests, long enough",
+    "TOOLGATE_SMTP_URL": "smtp://gate:hush-hush@mail.example.test",
+    "TOOLGATE_MAIL_FROM": "Toolgate <toolgate@example.test>",
+    "TOOLGATE_PUBLIC_URL": "https://gate.example.test/",
+}
+
+
+def read(monkeypatch: pytest.MonkeyPatch, **changes: str | None) -> Settings:
+    for name, value in (GOOD | {f"TOOLGATE_{name}": value for name, value in changes.items()}).items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    return Settings()
+
+
+def test_good_settings_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The public address loses its last slash; the mail server's password is shown nowhere."""
+    settings = read(monkeypatch)
+    assert settings.public_url == "https://gate.example.test"
+    assert "hush-hush" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("SMTP_URL", "mail.example.test:25/hush-hush", "smtp://USER:PASSWORD@HOST:PORT"),
+        ("MAIL_FROM", None, "TOOLGATE_MAIL_FROM: is needed beside TOOLGATE_SMTP_URL"),
+        ("PUBLIC_URL", None, "TOOLGATE_PUBLIC_URL: is needed beside TOOLGATE_SMTP_URL"),
+        ("MAIL_FROM", "nobody", "is no sender"),
+        ("MAIL_FROM", "Anna <a@example.test>\nBcc: b@example.test", "is no sender"),
+        ("PUBLIC_URL", "gate.example.test", "no web address"),
+        ("PUBLIC_URL", "https://gate.example.test/?x=1", "no web address"),
+        ("PUBLIC_URL", "https://user@gate.example.test", "no web address"),
+        ("PUBLIC_URL", "javascript:alert(1)", "no web address"),
+        ("REGISTRATION", "sometimes", "'open', 'invite' or 'closed'"),
+        ("MANAGEMENT_REQUESTS_PER_MINUTE", "0", "greater than 0"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str | None, says: str
+) -> None:
+    """The message names the cure, and never the password."""
+    with pytest.raises(ValidationError) as refusal:
+        read(monkeypatch, **{name: value})
+    assert says in str(refusal.value)
+    assert "hush-hush" not in str(refusal.value)
+
+
+def test_without_mail_nothing_else_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets up no mail need not say who writes it."""
+    assert read(monkeypatch, SMTP_URL=None, MAIL_FROM=None, PUBLIC_URL=None).smtp_url is None
