@@ -11,6 +11,7 @@ from toolgate_service.accounts.reset_routes import router as resets
 from toolgate_service.accounts.routes import router as accounts
 from toolgate_service.agents.key_routes import router as agent_keys
 from toolgate_service.agents.routes import router as agents
+from toolgate_service.approvals.denial_routes import router as denial_blocks
 from toolgate_service.approvals.routes import router as approvals
 from toolgate_service.audit.routes import router as audit
 from toolgate_service.billing.provider_routes import provider_routes
@@ -100,6 +101,7 @@ def _management(gateway: Gateway) -> FastAPI:
         permissions,
         own_permissions,
         approvals,
+        denial_blocks,
         logs,
         audit,
         billing,

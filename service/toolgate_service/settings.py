@@ -47,6 +47,10 @@ class Settings(BaseSettings):
         approval_ttl_seconds: how long a held check waits for a decision.
         approved_ttl_seconds: how long an approval may be used after the decision.
         denial_memory_seconds: how long a denial answers the equal check.
+        pending_per_agent: requests of one agent that may wait for a decision at the same time.
+        denials_before_block: so many denials of one agent and action ...
+        denial_window_seconds: ... within so long ...
+        denial_block_seconds: ... block the pair for so long.
         provider_webhook_secret: verifies the payment provider's events; without it none are taken.
         provider_livemode: whether the provider's live events are taken, or those of its test mode.
         payment_grace_days: how long after a failed payment an organization stays active.
@@ -74,6 +78,10 @@ class Settings(BaseSettings):
     approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
     approved_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
     denial_memory_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = 300
+    pending_per_agent: Annotated[int, Field(gt=0)] = 100
+    denials_before_block: Annotated[int, Field(gt=0)] = 10
+    denial_window_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 900
+    denial_block_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 900
     provider_webhook_secret: SecretStr | None = None
     provider_livemode: bool = True
     payment_grace_days: Annotated[int, Field(ge=0, le=365)] = 7

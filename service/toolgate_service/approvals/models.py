@@ -18,6 +18,12 @@ CONSUMED = "consumed"
 STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
 
 
+def _of_status(name: str, status: str, column: str) -> Index:
+    where = text(f"status = '{status}'")
+    columns = ("organization_id", "environment", "agent_id", "action", column)
+    return Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
 class Approval(Table, table=True):
     """One held check: bound to agent, permission, action, run and the digest of its context."""
 
@@ -44,6 +50,10 @@ class Approval(Table, table=True):
         # What a held check looks for: requests of this agent and action with this digest.
         Index(None, "organization_id", "environment", "agent_id", "action", "digest"),
         Index(None, "organization_id", "environment", "created_at", "id"),
+        # What stands against a held check: recent denials of the action, and a call that was let through.
+        _of_status("ix_approvals_denied", DENIED, "decided_at"),
+        _of_status("ix_approvals_consumed", CONSUMED, "call_id"),
+        _of_status("ix_approvals_consumed_by", CONSUMED, "consumed_call_id"),
         # What the expiry job looks for.
         Index(None, "status", "expires_at"),
     )

@@ -38,6 +38,13 @@ class ApprovalView(SdkApprovalView):
     cancel_reason: str | None
 
 
+class DenialBlockView(BaseModel):
+    """An action that nobody is asked about for a while."""
+
+    action: str
+    blocked_until: datetime
+
+
 class DecisionNote(Body):
     """The optional body of a decision."""
 

@@ -23,6 +23,7 @@ from toolgate_service.approvals.models import (
     Approval,
     ApprovalVote,
 )
+from toolgate_service.approvals.rights import why_not
 from toolgate_service.approvals.schemas import ApprovalView, SdkApprovalView
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, not_found
@@ -118,13 +119,17 @@ async def decide(
     """Approve or deny a pending request; who decided is the token's user.
 
     Raises:
-        ApiError: 404 unknown, 409 no longer pending.
+        ApiError: 404 unknown, 409 no longer pending, 403 the caller may not approve; denying is open to more.
     """
     approval, agent = await find_approval(session, caller.organization_id, environment, approval_id)
     moment = now(session)
     state = state_of(approval, moment)
     if state != PENDING:
         raise ApiError(409, f"Approval is no longer pending: it is {state}")
+    if approve and (reason := await why_not(session, approval, caller.user_id)):
+        raise ApiError(
+            403, f"You may not approve this request: {reason}; it may be denied, or approved by another"
+        )
     approval.status = APPROVED if approve else DENIED
     approval.decided_at, approval.decided_by, approval.note = moment, caller.user_id, note
     if approve:

@@ -9,11 +9,12 @@ from toolgate_service.checks.held import Held, LetThrough, settle
 from toolgate_service.checks.question import read_question
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit, given_key
-from toolgate_service.hotpath.http import Answer, Call, Handler
+from toolgate_service.hotpath.http import Answer, Call, Handler, add_headers
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.sdk_fields import idempotency_key
 
+DECISION = "X-Decision-ID"
 ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
 
 
@@ -21,6 +22,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
     """Return the handler of POST /sdk/check."""
 
     async def check(call: Call) -> Answer:
+        # A refusal carries one too: whoever logs it may name it.
+        add_headers(call.scope, {DECISION: new_id()})
         digest = key_digest(given_key(call.header(b"x-api-key")))
         body, problem = call.fields()
         agent_id, action = body.get("agent_id"), body.get("action")
@@ -34,26 +37,28 @@ def check_endpoint(gateway: Gateway) -> Handler:
         key = idempotency_key(call.header(b"idempotency-key"))
         verdict = decide(standing, question.agent_id, question.action, question.context)
         if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
-            return _answer(verdict)
+            return _answer(call, verdict)
         database = gateway.database
         turn = database.reading() if question.dry_run else database.writing(standing.organization_id)
         async with turn as session:
-            return _answer(await settle(session, gateway.settings, digest, question, key, call.raw))
+            settled = await settle(session, gateway.settings, digest, question, key, call.raw)
+        # Not before the commit: should that fail, its answer names no decision that nothing stands behind.
+        return _answer(call, settled)
 
     return check
 
 
-def _answer(verdict: Permitted | Blocked | Held | LetThrough) -> Answer:
-    decision = {"X-Decision-ID": new_id()}
+def _answer(call: Call, verdict: Permitted | Blocked | Held | LetThrough) -> Answer:
     match verdict:
         case Permitted():
-            return Answer(ALLOWED, headers=decision)
+            return Answer(ALLOWED)
         case LetThrough(decision_id):
-            return Answer(ALLOWED, headers={"X-Decision-ID": decision_id})
+            add_headers(call.scope, {DECISION: decision_id})
+            return Answer(ALLOWED)
         case Blocked(reason):
-            return Answer(_result(reason, held=False, approval_id=None), headers=decision)
+            return Answer(_result(reason, held=False, approval_id=None))
         case Held(reason, approval_id):
-            return Answer(_result(reason, held=True, approval_id=approval_id), headers=decision)
+            return Answer(_result(reason, held=True, approval_id=approval_id))
 
 
 def _result(reason: str, *, held: bool, approval_id: str | None) -> bytes:

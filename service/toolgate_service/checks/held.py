@@ -6,16 +6,17 @@ whatever was switched off, deleted or lowered since wins, and of many equal chec
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.models import APPROVED, DENIED, PENDING, Approval
+from toolgate_service.approvals.rights import why_not
 from toolgate_service.approvals.service import state_of
 from toolgate_service.checks import requests
 from toolgate_service.checks.attempts import Attempt, remember, remembered
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.question import Question
+from toolgate_service.checks.unasked import denied, why_nobody_is_asked
 from toolgate_service.hotpath.standing import Standing, standing_in
 from toolgate_service.ids import new_id
 from toolgate_service.settings import Settings
@@ -49,7 +50,7 @@ async def settle(
 
     Args:
         session: a write transaction; a dry run needs no more than a read.
-        settings: how long requests wait and approvals last.
+        settings: how long requests wait, and what stands against asking.
         key_digest: the API key that asks.
         question: the check.
         idempotency_key: repeats an answer that used up an approval to the same attempt.
@@ -61,9 +62,8 @@ async def settle(
     verdict = decide(standing, question.agent_id, question.action, question.context)
     if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
         return verdict
-    moment = now(session)
     attempt = Attempt.of(idempotency_key, raw)
-    earlier = await remembered(session, standing, attempt, moment)
+    earlier = await remembered(session, standing, attempt, now(session))
     if earlier is not None:
         return LetThrough(earlier)
     equal = await requests.equal_requests(session, standing, question)
@@ -73,7 +73,7 @@ async def settle(
             return _not_of_this_check(question.approval_id)
     if isinstance(verdict, Permitted):
         return verdict
-    return await _settle_by(session, settings, standing, question, verdict.reason, equal, attempt, moment)
+    return await _settle_by(session, settings, standing, question, verdict.reason, equal, attempt)
 
 
 def _not_of_this_check(approval_id: str) -> Blocked:
@@ -90,29 +90,38 @@ async def _settle_by(
     reason: str,
     equal: Sequence[Approval],
     attempt: Attempt | None,
-    moment: datetime,
 ) -> Blocked | LetThrough | Held:
-    states = [(approval, state_of(approval, moment)) for approval in equal]
+    moment = now(session)
     if question.call_id and await requests.already_let_through(session, standing, question):
         return Blocked(f"Call {question.call_id!r} was already let through once")
-    for approval, state in states:
-        if state == APPROVED and await requests.approver_still_may(session, approval):
-            if question.dry_run:
-                return LetThrough(new_id())
-            decision_id = requests.use_up(session, approval, question, moment)
-            await remember(session, standing, attempt, decision_id, moment)
-            return LetThrough(decision_id)
+    states = [(approval, state_of(approval, moment)) for approval in equal]
+    for approval in (approval for approval, state in states if state == APPROVED):
+        lost = await why_not(session, approval, approval.decided_by)
+        if lost is None:
+            return await _let_through(session, standing, question, approval, attempt)
+        if question.approval_id is not None:
+            return Blocked(
+                f"Approval {approval.id!r} no longer counts: {lost}; check again without approval_id"
+            )
     answer = _answer_by_state(question, reason, states)
     if answer is not None:
         return answer
-    since = moment - timedelta(seconds=settings.denial_memory_seconds)
-    denial = await requests.recent_denial(session, standing, question, since)
-    if denial is not None:
-        return _denied(denial)
+    why = await why_nobody_is_asked(session, settings, standing, question)
+    if why is not None:
+        return Blocked(why)
     if question.dry_run:
         return Held(reason, None)
-    waits = timedelta(seconds=settings.approval_ttl_seconds)
-    return Held(reason, await requests.ask(session, standing, question, moment, waits=waits))
+    return Held(reason, await requests.ask(session, settings, standing, question))
+
+
+async def _let_through(
+    session: AsyncSession, standing: Standing, question: Question, approval: Approval, attempt: Attempt | None
+) -> LetThrough:
+    if question.dry_run:
+        return LetThrough(new_id())
+    decision_id = requests.use_up(session, approval, question)
+    await remember(session, standing, attempt, decision_id, now(session))
+    return LetThrough(decision_id)
 
 
 def _answer_by_state(
@@ -125,9 +134,5 @@ def _answer_by_state(
         return None
     approval, state = states[0]
     if state == DENIED:
-        return _denied(approval)
+        return Blocked(denied(approval))
     return Blocked(f"Approval {approval.id!r} is {state}; check again without approval_id")
-
-
-def _denied(approval: Approval) -> Blocked:
-    return Blocked(f"Denied by a person: {approval.note}" if approval.note else "Denied by a person")

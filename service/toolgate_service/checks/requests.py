@@ -1,24 +1,26 @@
 """The requests for approval behind a held check: found, made, used up (decisions §5)."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import ColumnElement
-from sqlmodel import col, or_, select, update
+from sqlmodel import col, literal, or_, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.accounts.models import VIEWER, User
-from toolgate_service.approvals.models import CONSUMED, DENIED, EXPIRED, PENDING, Approval
+from toolgate_service.approvals.models import CONSUMED, EXPIRED, PENDING, Approval
 from toolgate_service.checks.question import Question
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import new_id
+from toolgate_service.permissions.models import Permission
+from toolgate_service.settings import Settings
+from toolgate_service.storage.database import now
 
 #: equal requests looked at: older ones are long decided, and one pending or approved one is always among the newest
 RECENT = 20
 
 
-def _bound_to(standing: Standing, question: Question) -> tuple[ColumnElement[bool], ...]:
-    # What an approval is bound to (decisions §5), for every query that asks for the equal check.
+def bound_to(standing: Standing, question: Question) -> tuple[ColumnElement[bool], ...]:
+    """Return what makes a request one of this check, whatever call it was made for (decisions §5)."""
     return (
         col(Approval.organization_id) == standing.organization_id,
         col(Approval.environment) == standing.environment,
@@ -38,7 +40,7 @@ async def equal_requests(session: AsyncSession, standing: Standing, question: Qu
     query = (
         select(Approval)
         .where(
-            *_bound_to(standing, question),
+            *bound_to(standing, question),
             or_(
                 Approval.call_id == (question.call_id or ""),
                 Approval.id == (question.approval_id or ""),
@@ -50,9 +52,9 @@ async def equal_requests(session: AsyncSession, standing: Standing, question: Qu
             col(Approval.id).desc(),
         )
         .limit(RECENT)
-        .with_for_update()
     )
-    return (await session.exec(query)).all()
+    # A dry run only reads: on PostgreSQL a lock would make it wait for whoever settles the same check, then fail.
+    return (await session.exec(query if question.dry_run else query.with_for_update())).all()
 
 
 async def already_let_through(session: AsyncSession, standing: Standing, question: Question) -> bool:
@@ -65,51 +67,28 @@ async def already_let_through(session: AsyncSession, standing: Standing, questio
         Approval.action == question.action,
         Approval.run_id == (question.run_id or ""),
         or_(Approval.call_id == question.call_id, Approval.consumed_call_id == question.call_id),
-        Approval.status == CONSUMED,
+        # Written out: only then SQLite uses the index of what was let through.
+        Approval.status == literal(CONSUMED, literal_execute=True),
     )
     return (await session.exec(query)).first() is not None
 
 
-async def approver_still_may(session: AsyncSession, approval: Approval) -> bool:
-    """Say whether the person who approved still has the right to."""
-    query = select(User.id).where(
-        User.id == approval.decided_by, User.role != VIEWER, col(User.removed_at).is_(None)
-    )
-    return (await session.exec(query)).first() is not None
-
-
-async def recent_denial(
-    session: AsyncSession, standing: Standing, question: Question, since: datetime
-) -> Approval | None:
-    """Return the newest denial of the equal check since a moment, whatever call it was asked for."""
-    query = (
-        select(Approval)
-        .where(
-            *_bound_to(standing, question),
-            Approval.status == DENIED,
-            col(Approval.decided_at) > since,
-        )
-        .order_by(col(Approval.decided_at).desc())
-        .limit(1)
-    )
-    return (await session.exec(query)).first()
-
-
-def use_up(session: AsyncSession, approval: Approval, question: Question, now: datetime) -> str:
+def use_up(session: AsyncSession, approval: Approval, question: Question) -> str:
     """Let an approved request through, this once, and return the decision's id."""
     decision_id = new_id()
-    approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now, decision_id
+    approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now(session), decision_id
     approval.consumed_call_id = question.call_id or ""
     session.add(approval)
     return decision_id
 
 
-async def ask(
-    session: AsyncSession, standing: Standing, question: Question, now: datetime, *, waits: timedelta
-) -> str:
-    """Make a request and return its id; it waits for a person so long."""
+async def ask(session: AsyncSession, settings: Settings, standing: Standing, question: Question) -> str:
+    """Make a request and return its id; it waits as long as its permission says, or else the settings."""
     if standing.agent_id is None or standing.permission_id is None:
         raise RuntimeError("a check without agent or permission is blocked before anybody is asked")
+    moment = now(session)
+    permission = (await session.exec(select(Permission).where(Permission.id == standing.permission_id))).one()
+    waits = permission.approval_ttl_seconds or settings.approval_ttl_seconds
     approval = Approval(
         id=new_id(),
         organization_id=standing.organization_id,
@@ -122,8 +101,8 @@ async def ask(
         run_id=question.run_id or "",
         call_id=question.call_id or "",
         key_id=standing.key_id,
-        created_at=now,
-        expires_at=now + waits,
+        created_at=moment,
+        expires_at=moment + timedelta(seconds=waits),
     )
     await _let_expire(session, approval)
     session.add(approval)

@@ -22,6 +22,8 @@ class PermissionView(BaseModel):
     requires_approval: bool
     max_amount: Decimal | None
     amount_required: bool
+    separation_of_duties: bool
+    approval_ttl_seconds: int | None
     created_at: datetime
 
 
@@ -32,6 +34,8 @@ class NewPermission(Body):
     requires_approval: bool = False
     max_amount: Amount | None = None
     amount_required: bool = False
+    separation_of_duties: bool = False
+    approval_ttl_seconds: Seconds | None = None
 
 
 class PermissionChange(Body):
@@ -40,3 +44,5 @@ class PermissionChange(Body):
     requires_approval: bool | None = None
     max_amount: Amount | None = None
     amount_required: bool | None = None
+    separation_of_duties: bool | None = None
+    approval_ttl_seconds: Seconds | None = None

@@ -16,6 +16,9 @@ from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange
 from toolgate_service.storage.database import now
 
+#: null means none: no maximum, and no time of its own
+NULLABLE = ("max_amount", "approval_ttl_seconds")
+
 
 async def list_permissions(session: AsyncSession, agent: Agent) -> Sequence[Permission]:
     """Return an agent's permissions, newest first."""
@@ -100,7 +103,7 @@ async def change_permission(
         FieldErrors: a null where only true or false fits.
     """
     changes = change.model_dump(exclude_unset=True)
-    nulls = [name for name, value in changes.items() if value is None and name != "max_amount"]
+    nulls = [name for name, value in changes.items() if value is None and name not in NULLABLE]
     if nulls:
         raise FieldErrors({name: ["must not be null; leave it out to keep it"] for name in nulls})
     for name, value in changes.items():

@@ -19,19 +19,6 @@ ROUNDS = [10, pytest.param(200, marks=pytest.mark.slow)]
 CLIENTS = 4
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveGateway, LiveGateway]]:
-    """Two gateways, started at the same moment on one database."""
-    folder = tmp_path_factory.mktemp("pair")
-    first, second = LiveGateway(folder), LiveGateway(folder)
-    try:
-        together(first.start, second.start)
-        yield first, second
-    finally:
-        first.stop()
-        second.stop()
-
-
 @pytest.fixture
 def owner(pair: tuple[LiveGateway, LiveGateway]) -> Iterator[Owner]:
     """The admin of a fresh organization, registered at the first gateway."""

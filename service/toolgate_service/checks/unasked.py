@@ -1,0 +1,85 @@
+"""Why nobody is asked about a held check: a denial of late, too many of them, or too much that waits (decisions §5)."""
+
+from datetime import timedelta
+
+from sqlmodel import col, func, literal, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.approvals.denials import blocks
+from toolgate_service.approvals.models import DENIED, PENDING, Approval
+from toolgate_service.checks.question import Question
+from toolgate_service.checks.requests import bound_to
+from toolgate_service.clock import wire
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.settings import Settings
+from toolgate_service.storage.database import now
+
+
+async def why_nobody_is_asked(
+    session: AsyncSession, settings: Settings, standing: Standing, question: Question
+) -> str | None:
+    """Return why a check that nothing answers yet makes no request, or None when it may make one.
+
+    What waits already keeps its id, and what a person approved passes: whoever calls this has looked for both.
+    """
+    denial = await _recent_denial(session, settings, standing, question)
+    if denial is not None:
+        return denied(denial)
+    return await _blocked_pair(session, settings, standing, question) or await _full(
+        session, settings, standing
+    )
+
+
+def denied(denial: Approval) -> str:
+    """Return a denial's reason, in the person's words if there are any."""
+    return f"Denied by a person: {denial.note}" if denial.note else "Denied by a person"
+
+
+async def _recent_denial(
+    session: AsyncSession, settings: Settings, standing: Standing, question: Question
+) -> Approval | None:
+    # Whatever call it was asked for: a new `call_id` is no way around a person's word.
+    since = now(session) - timedelta(seconds=settings.denial_memory_seconds)
+    query = (
+        select(Approval)
+        .where(
+            *bound_to(standing, question),
+            Approval.status == literal(DENIED, literal_execute=True),
+            col(Approval.decided_at) > since,
+        )
+        .order_by(col(Approval.decided_at).desc())
+        .limit(1)
+    )
+    return (await session.exec(query)).first()
+
+
+async def _blocked_pair(
+    session: AsyncSession, settings: Settings, standing: Standing, question: Question
+) -> str | None:
+    if standing.agent_id is None:
+        return None
+    agent = (standing.organization_id, standing.environment, standing.agent_id)
+    until = (await blocks(session, settings, agent, question.action)).get(question.action)
+    if until is None:
+        return None
+    return (
+        f"Action '{question.action}' of this agent was denied {settings.denials_before_block} times in a short time "
+        f"and is blocked until {wire(until)}; an admin may clear the block"
+    )
+
+
+async def _full(session: AsyncSession, settings: Settings, standing: Standing) -> str | None:
+    query = select(func.count()).where(
+        Approval.organization_id == standing.organization_id,
+        Approval.environment == standing.environment,
+        Approval.agent_id == standing.agent_id,
+        # Written out: only then SQLite uses the index of what is pending.
+        Approval.status == literal(PENDING, literal_execute=True),
+        col(Approval.expires_at) > now(session),
+    )
+    if (await session.exec(query)).one() < settings.pending_per_agent:
+        return None
+    return (
+        f"{settings.pending_per_agent} requests of this agent wait for approval, and no more may "
+        "(TOOLGATE_PENDING_PER_AGENT); have some of them decided or cancelled, then check again"
+    )
