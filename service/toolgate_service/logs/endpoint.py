@@ -1,12 +1,14 @@
 """POST /sdk/log: what came of a tool call, on disk before it is acknowledged (spec §4, decisions §6)."""
 
-from toolgate_service.errors import ApiError, not_found
+from toolgate_service.errors import ApiError, FieldErrors, not_found
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit, given_key
 from toolgate_service.hotpath.http import Answer, Call, Handler
-from toolgate_service.logs.entries import Refused, Replayed, Stored
-from toolgate_service.logs.reading import read_entry
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.logs.entries import Outcome, Refused, Replayed, Stored
+from toolgate_service.logs.reading import nobodys_entry, read_entry
 from toolgate_service.organizations.keys import key_digest
+from toolgate_service.plans import Plan
 from toolgate_service.web.sdk_fields import SdkFields, idempotency_key
 
 
@@ -19,25 +21,47 @@ def log_endpoint(gateway: Gateway) -> Handler:
         agent_id = body.get("agent_id")
         standing = await gateway.reader.standing(digest, agent_id if isinstance(agent_id, str) else "", "")
         standing = await admit(call.scope, standing, gateway, "actions")
-        if problem is not None:
+        if problem is not None and not isinstance(problem, FieldErrors):
             raise problem
         key = idempotency_key(call.header(b"idempotency-key"))
-        entry = read_entry(SdkFields(body), standing, gateway.plans[standing.plan], call.peer, key)
+        plan = gateway.plans[standing.plan]
+        try:
+            if problem is not None:
+                raise problem
+            entry = read_entry(SdkFields(body), standing, plan, call.peer, key)
+        except FieldErrors as error:
+            return await _earlier(gateway, standing, plan, call.peer, key, error)
         if standing.key_agent_id not in {None, entry.agent_id}:
             raise not_found("Agent")
         # With a key the answer may be an earlier one, given while the agent still was: the writer finds out.
         if standing.agent_id is None and entry.idempotency_key is None:
             raise not_found("Agent")
-        outcome = await gateway.log_writer.append(entry)
-        match outcome:
-            case Stored(body=answer):
-                return Answer(answer)
-            case Replayed(body=answer, mismatch=mismatch):
-                headers = {"Idempotency-Replayed": "true"} | (
-                    {"Idempotency-Mismatch": "true"} if mismatch else {}
-                )
-                return Answer(answer, headers=headers)
-            case Refused(status=status, detail=detail):
-                raise ApiError(status, detail)
+        return _answer(await gateway.log_writer.append(entry))
 
     return log
+
+
+async def _earlier(
+    gateway: Gateway, standing: Standing, plan: Plan, peer: str | None, key: str | None, error: FieldErrors
+) -> Answer:
+    # A key that was used before is answered as before, also when the body differs so much that it is no entry
+    # (decisions §6). An agent's own key learns nothing of what other agents sent.
+    if key is None or standing.key_agent_id is not None:
+        raise error
+    outcome = await gateway.log_writer.append(nobodys_entry(standing, plan, peer, key))
+    if isinstance(outcome, Refused):
+        raise error
+    return _answer(outcome)
+
+
+def _answer(outcome: Outcome) -> Answer:
+    match outcome:
+        case Stored(body=answer):
+            return Answer(answer)
+        case Replayed(body=answer, mismatch=mismatch):
+            headers = {"Idempotency-Replayed": "true"}
+            if mismatch:
+                headers["Idempotency-Mismatch"] = "true"
+            return Answer(answer, headers=headers)
+        case Refused(status=status, detail=detail):
+            raise ApiError(status, detail)

@@ -58,6 +58,30 @@ def read_entry(
     )
 
 
+def nobodys_entry(standing: Standing, plan: Plan, peer: str | None, key: str) -> NewEntry:
+    """Return an entry that no agent sent, to find out what its key was answered before: it is never stored."""
+    return NewEntry(
+        organization_id=standing.organization_id,
+        environment=standing.environment,
+        plan=standing.plan,
+        max_logs_per_month=plan.max_logs_per_month,
+        key_id=standing.key_id,
+        agent_id="",
+        action="",
+        status="",
+        context=None,
+        ip_address=peer,
+        address_seen=peer,
+        occurred_at=None,
+        decision_id=None,
+        approval_id=None,
+        call_id=None,
+        run_id=None,
+        idempotency_key=key,
+        fingerprint="",
+    )
+
+
 def _fingerprint(said: Iterable[str | None]) -> str:
     # Of what is said and not of how it is written: an entry sent alone and sent again among others is the same. No
     # part contains a NUL, and none that was sent is empty.

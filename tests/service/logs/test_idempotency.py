@@ -121,3 +121,25 @@ def test_a_mismatch_is_audited(gateway: LiveGateway, acme: Owner, bot: str) -> N
         headers = {"X-API-Key": acme.key, "Idempotency-Key": "audited"}
         assert acme.http.post("/sdk/log", json=body, headers=headers).status_code == 200
     assert rows(gateway, query, acme.user["organization_id"])[0][0] == before + 1
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"status": 1}', b"no JSON", b""], ids=["empty", "wrong", "text", "nothing"]
+)
+def test_a_body_that_is_no_entry_is_another_body(acme: Owner, bot: str, body: bytes) -> None:
+    """A key that was used before is answered as before, also when the body is none; an unused one is not (decisions §6)."""
+    headers = {"X-API-Key": acme.key, "Idempotency-Key": f"{bot}-no-entry-{len(body)}"}
+    assert acme.http.post("/sdk/log", content=body, headers=headers).status_code == 400
+    first = send(acme, bot, headers["Idempotency-Key"])
+    again = acme.http.post("/sdk/log", content=body, headers=headers)
+    assert (again.status_code, again.content) == (200, first.content)
+    assert (again.headers["Idempotency-Replayed"], again.headers["Idempotency-Mismatch"]) == ("true", "true")
+    assert len(acme.entries(agent_id=bot)) == 1
+
+
+def test_an_agents_own_key_learns_nothing_by_a_body_that_is_no_entry(acme: Owner, bot: str) -> None:
+    """Through a key that acts as one agent, another agent's answer is not found by its idempotency key."""
+    send(acme, bot, f"{bot}-others")
+    other = acme.http.post(f"/api/agents/{acme.agent()}/keys").json()["api_key"]
+    headers = {"X-API-Key": other, "Idempotency-Key": f"{bot}-others"}
+    assert acme.http.post("/sdk/log", content=b"{}", headers=headers).status_code == 400
