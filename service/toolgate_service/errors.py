@@ -4,6 +4,7 @@ ApiError                 any refusal with a status and a detail
 ├── FieldErrors          400, a map from field name to messages
 └── PlanLimitExceeded    403, the plan-limit object
 StorageError             the database cannot be opened or used; for the operator, at start
+StartError               a command of the operator cannot be carried out
 StorageFault             the database cannot be used just now; the request may be repeated
 """
 
@@ -46,6 +47,10 @@ class StorageFault(Exception):
 
 class StorageError(Exception):
     """The database cannot be opened, created or brought up to date; the message names it and the cure."""
+
+
+class StartError(Exception):
+    """What the operator asked for cannot be done; the message is one line, for the operator."""
 
 
 def plan_limit_detail(limit_type: str, used: int, limit: int, plan: str) -> dict[str, object]:

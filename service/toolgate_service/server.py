@@ -8,23 +8,17 @@ from ipaddress import ip_address
 from typing import cast
 
 import uvicorn
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from toolgate_service.app import build
-from toolgate_service.errors import StorageError
+from toolgate_service.errors import StartError, StorageError
 from toolgate_service.gateway import Gateway
-from toolgate_service.settings import Settings
+from toolgate_service.settings import Settings, load_settings
 from toolgate_service.storage.database import open_database
 from toolgate_service.web.connections import Connection, Limits, look_after, room_for
 from toolgate_service.web.headers import AnswerHeaders
 
 #: seconds that requests under way, long polls above all, are given when the gateway stops
 GRACE = 5
-
-
-class StartError(Exception):
-    """The gateway cannot start; the message is one line, for the operator."""
 
 
 def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable[[str], None]) -> None:
@@ -39,7 +33,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     Raises:
         StartError: a setting is wrong, the port is taken, or the database cannot be used.
     """
-    settings = _settings(overrides)
+    settings = load_settings(overrides)
     listening = _listen(host, port)
     try:
         # The database first: one that cannot be used leaves no secret behind.
@@ -91,19 +85,6 @@ class _Server(uvicorn.Server):
         """End; long polls are answered at once."""
         self._gateway.hub.close()
         await super().shutdown(sockets)
-
-
-def _settings(overrides: Mapping[str, str]) -> Settings:
-    try:
-        return Settings(**overrides)  # type: ignore[arg-type]  # texts, validated by the model as the environment's are
-    except ValidationError as error:
-        raise StartError("; ".join(_told(problem) for problem in error.errors())) from None
-
-
-def _told(problem: ErrorDetails) -> str:
-    message = problem["msg"].removeprefix("Value error, ")
-    # What concerns several settings names them itself.
-    return f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {message}" if problem["loc"] else message
 
 
 def _listen(host: str, port: int) -> socket.socket:

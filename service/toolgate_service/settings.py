@@ -1,27 +1,33 @@
 """The gateway's settings: arguments, then ``TOOLGATE_*`` in the environment, then the default."""
 
-import os
-import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import quote
 
-from platformdirs import user_config_path, user_data_path
-from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
+from platformdirs import user_data_path
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from toolgate_service.errors import StorageError
+from toolgate_service.errors import StartError, StorageError
 from toolgate_service.mail.settings import MailServer, Sender, demand_all
 from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
+from toolgate_service.secret_file import MIN_SECRET, former_secret, secret_path, stored_secret
 from toolgate_service.storage.database import is_embedded
 from toolgate_service.web.origins import is_web_address, read_origins
 from toolgate_service.web.proxies import Network, read_networks
 
-#: shorter secrets could be guessed
-MIN_SECRET = 16
 #: a year: nothing waits longer
 MAX_SECONDS = 366 * 24 * 3600
 
@@ -42,6 +48,7 @@ class Settings(BaseSettings):
     Attributes:
         database_url: ``sqlite:///PATH`` or ``postgresql://…``.
         secret: signs tokens and seals stored keys; one is created for the embedded database.
+        secret_previous: opens what was sealed before the secret was changed, until all is sealed anew.
         default_plan: the plan of new organizations.
         plans_file: overrides the plans; ``.toml`` or ``.json``.
         approval_ttl_seconds: how long a held check waits for a decision.
@@ -73,6 +80,7 @@ class Settings(BaseSettings):
 
     database_url: str = Field(default_factory=default_database_url)
     secret: SecretStr | None = None
+    secret_previous: SecretStr | None = None
     default_plan: PlanName = "free"
     plans_file: Path | None = None
     approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
@@ -103,7 +111,7 @@ class Settings(BaseSettings):
     def _known_plan(cls, value: object) -> object:
         return plan_name(str(value))
 
-    @field_validator("secret")
+    @field_validator("secret", "secret_previous")
     @classmethod
     def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value()) < MIN_SECRET:
@@ -166,42 +174,37 @@ class Settings(BaseSettings):
             raise StorageError(
                 f"TOOLGATE_SECRET is not set; a gateway on PostgreSQL needs one of at least {MIN_SECRET} random characters"
             )
-        return _stored_secret(_secret_folder() / "secret")
+        return stored_secret(secret_path())
+
+    def former_secrets(self) -> Sequence[bytes]:
+        """Return the secrets that what was sealed before a rotation may still need.
+
+        Raises:
+            StorageError: the file of one cannot be read.
+        """
+        if self.secret_previous is not None:
+            return (self.secret_previous.get_secret_value().encode(),)
+        # A secret from the environment knows nothing of the file's.
+        found = former_secret(secret_path()) if self.secret is None else None
+        return () if found is None else (found,)
 
 
-def _secret_folder() -> Path:
-    folder = user_config_path("toolgate", appauthor=False)
-    # macOS and Windows have one folder for both, and whoever copies the data must not copy the secret along.
-    if folder == user_data_path("toolgate", appauthor=False):
-        return Path.home() / ".config" / "toolgate"
-    return folder
+def load_settings(overrides: Mapping[str, str]) -> Settings:
+    """Return the settings.
 
+    Args:
+        overrides: settings that go before the environment's, for instance ``default_plan``.
 
-def _stored_secret(path: Path) -> bytes:
+    Raises:
+        StartError: one is wrong; the message names all that are.
+    """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not path.exists():
-            # Written beside and linked into place, so that two first starts agree on one secret.
-            draft = path.with_name(f"secret.{secrets.token_hex(8)}")
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(secrets.token_urlsafe(48))
-                file.flush()
-                # On disk before anything is sealed with it: after a power cut the keys could not be shown again.
-                os.fsync(file.fileno())
-            try:
-                path.hardlink_to(draft)
-            except FileExistsError:
-                pass
-            finally:
-                draft.unlink()
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise StorageError(
-            f"cannot keep the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
-            f"{MIN_SECRET} random characters"
-        ) from error
-    if len(secret) < MIN_SECRET:
-        raise StorageError(
-            f"the secret in {str(path)!r} is too short; remove the file to have a new one made"
-        )
-    return secret
+        return Settings(**overrides)  # type: ignore[arg-type]  # texts, validated by the model as the environment's are
+    except ValidationError as error:
+        raise StartError("; ".join(_told(problem) for problem in error.errors())) from None
+
+
+def _told(problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    # What concerns several settings names them itself.
+    return f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {message}" if problem["loc"] else message

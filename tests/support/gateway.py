@@ -37,7 +37,7 @@ class LiveGateway:
         chosen = (env or {}).get("TOOLGATE_DATABASE_URL")
         self.database_url = database_url(folder) if chosen is None else chosen
         self.plan = plan
-        self._env = {
+        self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")},
             "TOOLGATE_DATABASE_URL": self.database_url,
             "TOOLGATE_SECRET": SECRET,
@@ -57,7 +57,7 @@ class LiveGateway:
         """Start, or start again on the same port and data; return once it listens."""
         command = [*self._prefix, sys.executable, "-m", "toolgate", "serve"]
         command += ["--port", str(self._port), "--plan", self.plan]
-        self.process = subprocess.Popen(command, env=self._env, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         match = re.search(r"http://\S+:(\d+)", line)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from toolgate.cli.admin import admin
 from toolgate.cli.demo import demo
 from toolgate.cli.serve import serve
 
@@ -16,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(demo)
+app.add_typer(admin)
 
 
 @app.callback(invoke_without_command=True)

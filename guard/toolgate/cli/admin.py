@@ -1,0 +1,93 @@
+"""``toolgate admin``: what an operator does by hand, straight on the gateway's database."""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated
+
+import typer
+
+from toolgate.cli.gateway import load_gateway
+from toolgate.cli.output import fail
+
+admin = typer.Typer(
+    name="admin",
+    help="Do what no user may: plans, payments, secrets. Works on the database of TOOLGATE_DATABASE_URL, also while "
+    "gateways run.",
+    no_args_is_help=True,
+)
+
+Organization = Annotated[
+    str,
+    typer.Argument(metavar="ORGANIZATION", help="Its id, its slug, or the e-mail of one of its admins."),
+]
+
+
+@admin.command()
+def set_plan(
+    organization: Organization,
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="free, pro, business or enterprise.")],
+) -> None:
+    """Put an organization on a plan at once."""
+    _show(lambda: load_gateway("admin").set_plan(organization, plan))
+
+
+@admin.command()
+def set_rate(
+    organization: Organization,
+    requests_per_minute: Annotated[
+        int | None, typer.Argument(metavar="[REQUESTS]", help="Requests a minute.")
+    ] = None,
+    default: Annotated[bool, typer.Option("--default", help="The plan's rate again.")] = False,
+) -> None:
+    """Give an organization a rate of its own, or its plan's again."""
+    if (requests_per_minute is None) != default:
+        fail("write either REQUESTS or --default")
+    _show(lambda: load_gateway("admin").set_rate(organization, requests_per_minute))
+
+
+@admin.command()
+def activate(organization: Organization) -> None:
+    """Let an organization work again and forgive its failed payments."""
+    _show(lambda: load_gateway("admin").activate(organization))
+
+
+@admin.command()
+def deactivate(organization: Organization) -> None:
+    """Stop an organization at once; no payment takes that back."""
+    _show(lambda: load_gateway("admin").deactivate(organization))
+
+
+@admin.command()
+def link_customer(
+    organization: Organization,
+    customer: Annotated[
+        str | None, typer.Argument(metavar="[CUSTOMER]", help="The payment provider's customer, cus_….")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="In place of another customer.")] = False,
+    unlink: Annotated[bool, typer.Option("--unlink", help="From its customer, to nobody.")] = False,
+) -> None:
+    """Say which customer of the payment provider an organization is."""
+    if (customer is None) != unlink:
+        fail("write either CUSTOMER or --unlink")
+    _show(lambda: load_gateway("admin").link_customer(organization, customer, replace=replace))
+
+
+@admin.command()
+def rotate_secret(
+    finish: Annotated[bool, typer.Option("--finish", help="Forget the former secret.")] = False,
+) -> None:
+    """Seal everything anew under a new secret; everybody has to log in again.
+
+    The embedded gateway's secret is made by the command. Otherwise set TOOLGATE_SECRET to the new secret and
+    TOOLGATE_SECRET_PREVIOUS to the one until now.
+    """
+    _show(lambda: load_gateway("admin").rotate_secret(finish=finish))
+
+
+def _show(work: Callable[[], Iterable[str]]) -> None:
+    start_error = load_gateway("StartError")
+    try:
+        lines = work()
+    except start_error as error:
+        fail(str(error))
+    for line in lines:
+        typer.echo(line)

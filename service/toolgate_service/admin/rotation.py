@@ -1,0 +1,129 @@
+"""Changing the gateway's secret: everything that was sealed is sealed anew (decisions §9).
+
+At every moment the settings name a secret that opens each value: the former one is known until a second, separate step.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from sqlmodel import col, select, update
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.admin.desk import Desk, Lines, at_desk
+from toolgate_service.audit import service as audit
+from toolgate_service.errors import StartError
+from toolgate_service.organizations.models import Organization
+from toolgate_service.secret_file import begin_rotation, finish_rotation, secret_path
+from toolgate_service.settings import Settings
+from toolgate_service.storage.base import Table
+from toolgate_service.storage.database import is_embedded
+from toolgate_service.vault import Vault
+
+#: the turn of whoever changes the secret
+SECRET = "secret"  # noqa: S105 - a turn's name
+#: the column in which a table keeps what it seals, under the name of its model, its row's id and its organization
+SEALED = "ciphertext"
+
+RESTART = (
+    "restart every gateway now: one that runs goes on with the former secret; everybody has to log in again"
+)
+
+
+def rotate_secret(*, finish: bool = False) -> Lines:
+    """Seal everything anew under a new secret; with `finish`, forget the former one.
+
+    The embedded gateway's secret is made here. Where TOOLGATE_SECRET is set, the operator sets the new one, and the
+    former as TOOLGATE_SECRET_PREVIOUS.
+    """
+
+    async def work(desk: Desk) -> Lines:
+        kept_in_file = desk.settings.secret is None and is_embedded(desk.settings.database_url)
+        _refuse_without_secrets(desk.settings, kept_in_file=kept_in_file, finish=finish)
+        # SQLite has one writer, also among processes, and PostgreSQL one taker of a turn: of two operators one waits.
+        async with desk.database.writing(SECRET) as session:
+            begun = kept_in_file and not finish and begin_rotation(secret_path())
+            vault = _vault(desk.settings)
+            counts = await _reseal(session, vault)
+            _refuse_a_wrong_secret(counts)
+            await _audit(session, finish=finish)
+        if kept_in_file and finish:
+            finish_rotation(secret_path())
+        return [_summary(counts), *_next_steps(kept_in_file=kept_in_file, begun=begun, finish=finish)]
+
+    return at_desk(work)
+
+
+def _refuse_without_secrets(settings: Settings, *, kept_in_file: bool, finish: bool) -> None:
+    if kept_in_file:
+        if finish and not settings.former_secrets():
+            raise StartError("no rotation is under way; begin one with 'toolgate admin rotate-secret'")
+    elif settings.secret is None or settings.secret_previous in {None, settings.secret}:
+        raise StartError(
+            "set TOOLGATE_SECRET to the new secret and TOOLGATE_SECRET_PREVIOUS to the one until now, for this command "
+            "and for every gateway; write them into the environment, never into a command line"
+        )
+
+
+def _vault(settings: Settings) -> Vault:
+    return Vault(settings.secret_bytes(), *settings.former_secrets())
+
+
+async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for model in sealed_models():
+        rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))
+        for row, organization, sealed in rows.all():
+            anew = vault.resealed(sealed, table=model.__name__, row=row, organization=organization)
+            if anew is None:
+                counts["lost"] += 1
+            elif anew == sealed:
+                counts["present"] += 1
+            else:
+                counts["resealed"] += 1
+                await session.exec(update(model).where(col(model.id) == row).values(ciphertext=anew))
+    return counts
+
+
+def sealed_models() -> Sequence[Any]:
+    """Return every table's model that seals something."""
+    found = [model for model in Table.__subclasses__() if SEALED in model.model_fields]
+    return sorted(found, key=lambda model: model.__name__)
+
+
+def _refuse_a_wrong_secret(counts: Counter[str]) -> None:
+    if counts["lost"] and not counts["present"] + counts["resealed"]:
+        raise StartError(
+            f"neither secret opens any of the {counts['lost']} sealed values: TOOLGATE_SECRET_PREVIOUS is not the "
+            "secret that sealed them; nothing was sealed anew"
+        )
+
+
+async def _audit(session: AsyncSession, *, finish: bool) -> None:
+    kind = "gateway.secret_rotation_finished" if finish else "gateway.secret_rotated"
+    for organization_id in (await session.exec(select(Organization.id))).all():
+        audit.record_outside(session, organization_id, kind)
+
+
+def _summary(counts: Counter[str]) -> str:
+    line = f"{counts['resealed']} sealed values were sealed anew; {counts['present']} were under the new secret already"
+    if counts["lost"]:
+        line += f"; {counts['lost']} open under neither secret and were left: their keys work, but cannot be shown"
+    return line
+
+
+def _next_steps(*, kept_in_file: bool, begun: bool, finish: bool) -> Lines:
+    if not kept_in_file:
+        return [
+            RESTART,
+            "once all run with the new secret, run this again, and unset TOOLGATE_SECRET_PREVIOUS when nothing is left",
+        ]
+    if finish:
+        return ["the former secret is forgotten"]
+    return [
+        f"the new secret is in {str(secret_path())!r}"
+        if begun
+        else "a rotation was under way: its new secret stays",
+        RESTART,
+        "then run 'toolgate admin rotate-secret --finish', which forgets the former secret",
+    ]

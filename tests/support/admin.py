@@ -1,0 +1,33 @@
+"""`toolgate admin` as an operator runs it, on a live gateway's database."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from support.gateway import LiveGateway
+
+
+def run_admin(
+    gateway: LiveGateway, *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with the gateway's own settings."""
+    command = [sys.executable, "-m", "toolgate", "admin", *arguments]
+    return subprocess.run(
+        command, env={**gateway.env, **(env or {})}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def done(gateway: LiveGateway, *arguments: str, env: Mapping[str, str] | None = None) -> list[str]:
+    """Run a command that must succeed, and return what it showed."""
+    ended = run_admin(gateway, *arguments, env=env)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    return ended.stdout.splitlines()
+
+
+def refusal(gateway: LiveGateway, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """Run a command that must refuse in one line, and return the line."""
+    ended = run_admin(gateway, *arguments, env=env)
+    assert (ended.returncode, ended.stdout) == (1, ""), ended
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("toolgate: ")
+    return line
