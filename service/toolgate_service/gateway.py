@@ -15,6 +15,8 @@ from toolgate_service.settings import Settings
 from toolgate_service.storage.database import EXPORTS, open_database
 from toolgate_service.storage.readiness import Readiness
 from toolgate_service.turnstile import Turnstile
+from toolgate_service.upkeep.loop import Upkeep
+from toolgate_service.upkeep.steps import upkeep_steps
 from toolgate_service.vault import Vault
 
 
@@ -39,6 +41,8 @@ class Gateway:
         self.reader, self.rates, log_store = stores_of(self.database)
         self.log_writer = LogWriter(log_store)
         self.readiness = Readiness(self.database)
+        steps = upkeep_steps(self.database, settings, self.plans)
+        self.upkeep = Upkeep(self.database, settings.upkeep_seconds, steps, self.readiness.problem)
 
     async def start(self) -> None:
         """Open the database, bring it up to date, and begin to take log entries.
@@ -50,9 +54,11 @@ class Gateway:
         await self.reader.open()
         await self.rates.open()
         await self.log_writer.start()
+        self.upkeep.start()
 
     async def stop(self) -> None:
         """Write what waits, then close everything."""
+        await self.upkeep.stop()
         await self.readiness.stop()
         if self.post is not None:
             await self.post.close()

@@ -72,6 +72,8 @@ class Settings(BaseSettings):
         mail_from: the sender of the gateway's mails.
         registration: who may register: anybody, the invited, or nobody.
         management_requests_per_minute: of each user.
+        upkeep_seconds: from one round of the upkeep to the next.
+        prune_batch: how many rows the upkeep removes at once.
     """
 
     model_config = SettingsConfigDict(
@@ -104,6 +106,8 @@ class Settings(BaseSettings):
     management_requests_per_minute: Annotated[int, Field(gt=0)] = 600
     smtp_url: MailServer | None = None
     mail_from: Sender | None = None
+    upkeep_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600
+    prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
 
     @field_validator("default_plan", mode="before")

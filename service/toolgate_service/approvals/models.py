@@ -54,6 +54,9 @@ class Approval(Table, table=True):
         _of_status("ix_approvals_denied", DENIED, "decided_at"),
         _of_status("ix_approvals_consumed", CONSUMED, "call_id"),
         _of_status("ix_approvals_consumed_by", CONSUMED, "consumed_call_id"),
+        # Lists by status and by agent, in order.
+        Index("ix_approvals_by_status", "organization_id", "environment", "status", "created_at", "id"),
+        Index("ix_approvals_by_agent", "organization_id", "environment", "agent_id", "created_at", "id"),
         # What the expiry job looks for.
         Index(None, "status", "expires_at"),
     )

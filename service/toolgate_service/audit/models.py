@@ -16,6 +16,8 @@ class AuditEntry(Table, table=True):
     __table_args__ = (
         ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
         Index(None, "organization_id", "created_at", "id"),
+        Index("ix_audit_entries_by_kind", "organization_id", "kind", "created_at", "id"),
+        Index("ix_audit_entries_by_user", "organization_id", "user_id", "created_at", "id"),
     )
 
     id: str = Field(primary_key=True, sa_type=Id)

@@ -9,7 +9,8 @@ import toolgate_service.audit.models
 import toolgate_service.billing.models
 import toolgate_service.logs.models
 import toolgate_service.organizations.models
-import toolgate_service.permissions.models  # noqa: F401 - imported so that each declares its tables
+import toolgate_service.permissions.models
+import toolgate_service.upkeep.models  # noqa: F401 - imported so that each declares its tables
 from toolgate_service.storage.base import Table
 
 METADATA: MetaData = Table.metadata

@@ -1,0 +1,168 @@
+"""Removing what is older than it is kept (spec §8, decisions §7, §8, §12)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement
+from sqlmodel import col, delete, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.models import Invitation, LoginFailures, PasswordReset, Session
+from toolgate_service.approvals.models import Approval, ApprovalVote
+from toolgate_service.audit.models import AuditEntry
+from toolgate_service.clock import wire
+from toolgate_service.logs.models import IdempotencyKey, LogEntry
+from toolgate_service.organizations.models import Organization, RateWindow
+from toolgate_service.plans import UNLIMITED, Plans
+from toolgate_service.storage.base import PRODUCTION, TEST, Table
+from toolgate_service.storage.database import Database
+from toolgate_service.upkeep.batches import delete_where, in_batches
+from toolgate_service.upkeep.heartbeat import steady_from
+
+#: how long a shorter retention waits after a change of the plan before it acts
+GRACE = timedelta(days=30)
+#: days that test data is kept
+TEST_DAYS = 7
+#: at least a year
+RECORDS = timedelta(days=366)
+#: how long an invitation is shown as expired, and a failed login is remembered
+SHOWN = timedelta(days=30)
+FAILURES = timedelta(days=1)
+RATES = timedelta(hours=1)
+
+
+class RetentionHalted(Exception):
+    """Nothing is removed, for the clock has jumped; the message says until when."""
+
+
+class _Tenant(NamedTuple):
+    id: str
+    plan: str
+    plan_changed_at: datetime | None
+    retention_days_before: int | None
+
+
+async def prune(database: Database, plans: Plans, batch: int, *, force: bool = False) -> Counter[str]:
+    """Remove everything that is kept no longer.
+
+    Args:
+        database: where it is removed.
+        plans: how long log entries are kept.
+        batch: how many rows a transaction removes.
+        force: although the clock has jumped.
+
+    Returns:
+        How many rows of which table were removed.
+
+    Raises:
+        RetentionHalted: the clock was a day ahead of the newest heartbeat, less than a day ago.
+    """
+    moment, trusted = await steady_from(database)
+    if trusted > moment and not force:
+        raise RetentionHalted(
+            "the clock is, or was of late, more than a day ahead of the newest heartbeat: nothing is removed until "
+            f"{wire(trusted)}"
+        )
+    counts = await _prune_expired(database, batch, moment)
+    async with database.reading() as session:
+        columns = select(
+            Organization.id,
+            Organization.plan,
+            col(Organization.plan_changed_at),
+            col(Organization.retention_days_before),
+        )
+        tenants = [_Tenant._make(row) for row in (await session.exec(columns)).all()]
+    for tenant in tenants:
+        counts += await _prune_organization(database, plans, batch, tenant, moment)
+    return counts
+
+
+def kept_days(
+    plans: Plans, plan: str, changed_at: datetime | None, before: int | None, moment: datetime
+) -> int:
+    """Return for how many days an organization's log entries are kept; -1 for ever.
+
+    Args:
+        plans: how long each plan keeps them.
+        plan: the organization's.
+        changed_at: since when.
+        before: how long the plan before kept them; null when not longer.
+        moment: the present one.
+    """
+    days = plans[plan].log_retention_days
+    if before is None or changed_at is None or moment >= changed_at + GRACE:
+        return days
+    return UNLIMITED if UNLIMITED in {days, before} else max(days, before)
+
+
+async def _prune_expired(database: Database, batch: int, moment: datetime) -> Counter[str]:
+    rules: Sequence[tuple[type[Table], ColumnElement[bool]]] = (
+        (Session, col(Session.expires_at) <= moment),
+        (IdempotencyKey, col(IdempotencyKey.expires_at) <= moment),
+        (PasswordReset, col(PasswordReset.expires_at) <= moment),
+        (Invitation, col(Invitation.expires_at) <= moment - SHOWN),
+        (LoginFailures, col(LoginFailures.last_failed_at) <= moment - FAILURES),
+        (RateWindow, col(RateWindow.minute) < int((moment - RATES).timestamp()) // 60),
+    )
+    return Counter(
+        {str(table.__tablename__): await delete_where(database, batch, table, rule) for table, rule in rules}
+    )
+
+
+async def _prune_organization(
+    database: Database, plans: Plans, batch: int, tenant: _Tenant, moment: datetime
+) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    days = {PRODUCTION: kept_days(plans, *tenant[1:], moment), TEST: TEST_DAYS}
+    for environment, kept in days.items():
+        if kept == UNLIMITED:
+            continue
+        counts["log_entries"] += await delete_where(
+            database,
+            batch,
+            LogEntry,
+            col(LogEntry.organization_id) == tenant.id,
+            col(LogEntry.environment) == environment,
+            col(LogEntry.created_at) < moment - timedelta(days=kept),
+        )
+    for environment, age in ((PRODUCTION, RECORDS), (TEST, timedelta(days=TEST_DAYS))):
+        counts["approvals"] += await _prune_approvals(database, batch, tenant.id, environment, moment - age)
+    counts["audit_entries"] += await delete_where(
+        database,
+        batch,
+        AuditEntry,
+        col(AuditEntry.organization_id) == tenant.id,
+        col(AuditEntry.created_at) < moment - RECORDS,
+    )
+    return counts
+
+
+async def _prune_approvals(
+    database: Database, batch: int, organization_id: str, environment: str, before: datetime
+) -> int:
+    old = (
+        select(Approval.id)
+        .where(
+            Approval.organization_id == organization_id,
+            Approval.environment == environment,
+            Approval.created_at < before,
+            # What may still be used, or was decided later, stays.
+            Approval.expires_at < before,
+            col(Approval.decided_at).is_(None) | (col(Approval.decided_at) < before),
+        )
+        .limit(batch)
+    )
+
+    async def work(session: AsyncSession) -> int:
+        ids = (await session.exec(old)).all()
+        if ids:
+            await session.exec(delete(ApprovalVote).where(col(ApprovalVote.approval_id).in_(ids)))
+            await session.exec(delete(Approval).where(col(Approval.id).in_(ids)))
+        return len(ids)
+
+    async with database.reading() as session:
+        if (await session.exec(old.limit(1))).first() is None:
+            return 0
+    return await in_batches(database, batch, work, organization_id)
