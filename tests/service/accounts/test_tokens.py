@@ -31,6 +31,13 @@ SURFACE = [
     ("GET", "/api/approvals/z"),
     ("POST", "/api/approvals/z/approve"),
     ("POST", "/api/approvals/z/deny"),
+    ("POST", "/auth/logout"),
+    ("POST", "/auth/password"),
+    ("GET", "/api/team"),
+    ("POST", "/api/team/invitations"),
+    ("DELETE", "/api/team/invitations/x"),
+    ("PUT", "/api/team/x"),
+    ("DELETE", "/api/team/x"),
 ]
 
 

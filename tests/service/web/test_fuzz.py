@@ -42,6 +42,9 @@ FIELDS = (
     "email",
     "password",
     "scope",
+    "role",
+    "token",
+    "new_password",
     "note",
 )
 bodies = st.dictionaries(st.sampled_from(FIELDS), anything, max_size=8) | anything
@@ -49,6 +52,11 @@ PATHS = (
     "/sdk/check",
     "/sdk/log",
     "/auth/login",
+    "/auth/password-reset",
+    "/auth/password-reset/confirm",
+    "/auth/accept-invitation",
+    "/api/team/invitations",
+    "/api/team/{bot}",
     "/api/agents",
     "/api/agents/{bot}",
     "/api/agents/{bot}/permissions",
