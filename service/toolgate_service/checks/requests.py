@@ -59,18 +59,22 @@ async def equal_requests(session: AsyncSession, standing: Standing, question: Qu
 
 async def already_let_through(session: AsyncSession, standing: Standing, question: Question) -> bool:
     """Say whether a call has used up an approval before."""
-    # Whatever its context was: one call happens once.
-    query = select(Approval.id).where(
-        Approval.organization_id == standing.organization_id,
-        Approval.environment == standing.environment,
-        Approval.agent_id == standing.agent_id,
-        Approval.action == question.action,
-        Approval.run_id == (question.run_id or ""),
-        or_(Approval.call_id == question.call_id, Approval.consumed_call_id == question.call_id),
-        # Written out: only then SQLite uses the index of what was let through.
-        Approval.status == literal(CONSUMED, literal_execute=True),
-    )
-    return (await session.exec(query)).first() is not None
+    # Two queries, for each its index: the call that asked, and the call that used an approval by its id.
+    for call_id in (col(Approval.call_id), col(Approval.consumed_call_id)):
+        # Whatever its context was: one call happens once.
+        query = select(Approval.id).where(
+            Approval.organization_id == standing.organization_id,
+            Approval.environment == standing.environment,
+            Approval.agent_id == standing.agent_id,
+            Approval.action == question.action,
+            Approval.run_id == (question.run_id or ""),
+            call_id == question.call_id,
+            # Written out: only then SQLite uses the index.
+            Approval.status == literal(CONSUMED, literal_execute=True),
+        )
+        if (await session.exec(query)).first() is not None:
+            return True
+    return False
 
 
 def use_up(session: AsyncSession, approval: Approval, question: Question) -> str:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from sqlmodel import col, func, literal, select
+from sqlmodel import case, col, func, literal, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.denials import blocks
@@ -69,13 +69,14 @@ async def _blocked_pair(
 
 
 async def _full(session: AsyncSession, settings: Settings, standing: Standing) -> str | None:
-    query = select(func.count()).where(
+    # Not in the condition: SQLite would then read whatever waits in any organization, by its time.
+    waits = case((col(Approval.expires_at) > now(session), 1))
+    query = select(func.count(waits)).where(
         Approval.organization_id == standing.organization_id,
         Approval.environment == standing.environment,
         Approval.agent_id == standing.agent_id,
         # Written out: only then SQLite uses the index of what is pending.
         Approval.status == literal(PENDING, literal_execute=True),
-        col(Approval.expires_at) > now(session),
     )
     if (await session.exec(query)).one() < settings.pending_per_agent:
         return None

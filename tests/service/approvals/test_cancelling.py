@@ -57,10 +57,15 @@ def test_a_closed_request_is_a_conflict(acme: Owner, ask: Ask, decide: Decide, s
         assert state(approval) == now
 
 
-@pytest.mark.parametrize("approval", [UNKNOWN, "x", "%00"])
+@pytest.mark.parametrize("approval", [UNKNOWN, "x", "%20"])
 def test_an_unknown_request_is_not_found(acme: Owner, approval: str) -> None:
     """Any id that is nobody's is 404."""
     refused(cancel(acme, approval), 404, "Approval not found")
+
+
+def test_no_request_has_nul_in_its_id(acme: Owner) -> None:
+    """Such a path is nobody's: 404 before anything is looked for."""
+    refused(cancel(acme, "%00"), 404, "Not Found")
 
 
 def test_only_the_agents_own_key_or_the_organizations_cancels(

@@ -152,7 +152,7 @@ def test_the_agent_never_learns_who_decided(acme: Owner, ask: Ask, decide: Decid
 def test_foreign_and_unknown_approvals_are_not_found(acme: Owner, rival: Owner, ask: Ask) -> None:
     """Another organization's request is 404 on every path, and stays pending (decisions §2)."""
     approval = ask()["approval_id"]
-    for owner, which in ((rival, approval), (acme, UNKNOWN), (acme, "x"), (acme, "%00")):
+    for owner, which in ((rival, approval), (acme, UNKNOWN), (acme, "x"), (acme, "%20")):
         answers: list[httpx.Response] = [
             owner.http.get(f"/api/approvals/{which}"),
             owner.http.post(f"/api/approvals/{which}/approve"),
