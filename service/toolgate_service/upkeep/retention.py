@@ -27,9 +27,9 @@ GRACE = timedelta(days=30)
 TEST_DAYS = 7
 #: at least a year
 RECORDS = timedelta(days=366)
-#: how long an invitation is shown as expired, and a failed login is remembered
+#: how long an invitation is shown as expired, and failed logins are kept at most
 SHOWN = timedelta(days=30)
-FAILURES = timedelta(days=1)
+FAILURES = timedelta(days=30)
 RATES = timedelta(hours=1)
 
 

@@ -165,7 +165,7 @@ def test_what_has_expired_goes(attic: LiveGateway, keeper: Owner, pruned: Prune)
         times["expires_at"] = ago_text(days=days)
         invited = {"email": "x@example.test", "role": "member", "invited_by": user}
         insert(attic, "invitations", id=str(uuid.uuid4()), **invited, **secret, **times, **of)
-        moment = ago_text(hours=24 + hours)
+        moment = ago_text(days=30, hours=hours)
         insert(attic, "login_failures", subject=uuid.uuid4().hex, failures=1, last_failed_at=moment)
     body = {"agent_id": keeper.agent(), "action": "a", "status": "success"}
     for key in ("old", "new"):
