@@ -72,6 +72,14 @@ def link_customer(
 
 
 @admin.command()
+def reset_password(
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail of a user.")],
+) -> None:
+    """Print a link that lets a user choose a new password, once, for an hour."""
+    _show(lambda: load_gateway("admin").reset_password(email))
+
+
+@admin.command()
 def rotate_secret(
     finish: Annotated[bool, typer.Option("--finish", help="Forget the former secret.")] = False,
 ) -> None:

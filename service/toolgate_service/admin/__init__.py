@@ -5,6 +5,15 @@ Every function reads the settings, does one thing in one transaction, and return
 """
 
 from toolgate_service.admin.organizations import activate, deactivate, link_customer, set_plan, set_rate
+from toolgate_service.admin.people import reset_password
 from toolgate_service.admin.rotation import rotate_secret
 
-__all__ = ["activate", "deactivate", "link_customer", "rotate_secret", "set_plan", "set_rate"]
+__all__ = [
+    "activate",
+    "deactivate",
+    "link_customer",
+    "reset_password",
+    "rotate_secret",
+    "set_plan",
+    "set_rate",
+]

@@ -1,0 +1,266 @@
+"""`toolgate admin rotate-secret`: everything sealed anew, and nothing lost whatever happens in between (decisions §9)."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import LargeBinary
+from support.admin import done, refusal
+from support.gateway import PASSWORD, SECRET, LiveGateway, Owner
+from support.serving import Serving, environment
+from support.tables import rows
+
+from toolgate_service.admin.rotation import SEALED, sealed_models
+from toolgate_service.secret_file import begin_rotation, finish_rotation, former_secret, stored_secret
+from toolgate_service.storage.tables import METADATA
+from toolgate_service.vault import Vault
+
+NEW = "another secret for tests, as long"
+BOTH = {"TOOLGATE_SECRET": NEW, "TOOLGATE_SECRET_PREVIOUS": SECRET}
+PLACE = {"table": "ApiKey", "row": "1", "organization": "o"}
+
+
+@pytest.fixture
+def sealing(tmp_path: Path) -> Iterator[LiveGateway]:
+    """A gateway of one test's own."""
+    with LiveGateway(tmp_path) as gateway:
+        yield gateway
+
+
+@contextmanager
+def restarted(gateway: LiveGateway, **secrets: str) -> Iterator[LiveGateway]:
+    """Serve the same data with other secrets."""
+    gateway.stop()
+    with LiveGateway(gateway.folder, env=secrets) as again:
+        yield again
+
+
+def shown_key(gateway: LiveGateway, owner: Owner) -> str:
+    """Log in again and return the key that the organization is shown."""
+    body = {"email": owner.email, "password": PASSWORD}
+    token = httpx.post(f"{gateway.url}/auth/login", json=body, timeout=30).json()["access_token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    shown: str = httpx.get(f"{gateway.url}/api/organization", headers=headers, timeout=30).json()["api_key"]
+    return shown
+
+
+def sealed_under(gateway: LiveGateway, secret: str) -> int:
+    """Return how many of the sealed keys a secret opens by itself."""
+    vault = Vault(secret.encode())
+    found = rows(gateway, "SELECT id, organization_id, ciphertext FROM api_keys")
+    opened = [
+        vault.open(bytes(sealed), table="ApiKey", row=str(row), organization=str(organization))
+        for row, organization, sealed in found
+    ]
+    assert len(opened) == 2
+    return len([one for one in opened if one is not None])
+
+
+def test_what_was_sealed_before_opens_all_along(sealing: LiveGateway) -> None:
+    """With both secrets set every key can be shown, before and after sealing anew; then the former one is not needed."""
+    with Owner(sealing.url) as owner, restarted(sealing, **BOTH) as both:
+        assert owner.http.get(f"{both.url}/auth/me").status_code == 401
+        assert shown_key(both, owner) == owner.key
+        assert (sealed_under(both, SECRET), sealed_under(both, NEW)) == (2, 0)
+        lines = done(both, "rotate-secret")
+        assert lines[0].startswith("2 sealed values were sealed anew; 0 ")
+        assert any("log in again" in line for line in lines)
+        assert (sealed_under(both, SECRET), sealed_under(both, NEW)) == (0, 2)
+        assert shown_key(both, owner) == owner.key
+        assert done(both, "rotate-secret")[0].startswith("0 sealed values were sealed anew; 2 ")
+        with restarted(both, TOOLGATE_SECRET=NEW) as new:
+            assert shown_key(new, owner) == owner.key
+            headers = {"X-API-Key": owner.key}
+            body = {"agent_id": "x", "action": "a"}
+            assert (
+                httpx.post(f"{new.url}/sdk/check", json=body, headers=headers, timeout=30).status_code == 200
+            )
+
+
+def test_the_former_secret_signs_no_tokens(sealing: LiveGateway) -> None:
+    """Whoever knows a secret that leaked can forge no token once it is the former one."""
+    with Owner(sealing.url) as owner, restarted(sealing, **BOTH) as both:
+        assert owner.http.get(f"{both.url}/api/agents").status_code == 401
+
+
+WRONG = {
+    "no former": {"TOOLGATE_SECRET": NEW},
+    "twice the same": {"TOOLGATE_SECRET": NEW, "TOOLGATE_SECRET_PREVIOUS": NEW},
+    "another former": {"TOOLGATE_SECRET": NEW, "TOOLGATE_SECRET_PREVIOUS": "neither of the two secrets"},
+    "a short former": {"TOOLGATE_SECRET": NEW, "TOOLGATE_SECRET_PREVIOUS": "hunter2"},
+}
+
+
+@pytest.mark.parametrize("secrets", WRONG.values(), ids=WRONG)
+def test_wrong_secrets_are_refused(sealing: LiveGateway, secrets: dict[str, str]) -> None:
+    """One line that names the setting and repeats no secret; everything is sealed as before."""
+    with Owner(sealing.url):
+        line = refusal(sealing, "rotate-secret", env=secrets)
+    assert "TOOLGATE_SECRET_PREVIOUS" in line
+    for secret in (*secrets.values(), SECRET):
+        assert secret not in line
+    assert sealed_under(sealing, SECRET) == 2
+
+
+def test_the_rotation_is_audited(sealing: LiveGateway) -> None:
+    """Every organization's audit says when the secret was changed."""
+    with Owner(sealing.url) as owner:
+        done(sealing, "rotate-secret", env=BOTH)
+        query = (
+            "SELECT user_id FROM audit_entries WHERE organization_id = ? AND kind = 'gateway.secret_rotated'"
+        )
+        assert rows(sealing, query, owner.user["organization_id"]) == [(None,)]
+
+
+def test_whatever_is_sealed_is_sealed_anew() -> None:
+    """A table that keeps bytes keeps them under the name that is looked for, or is known to seal nothing."""
+    assert "ApiKey" in [model.__name__ for model in sealed_models()]
+    for table in METADATA.sorted_tables:
+        for column in table.columns:
+            if isinstance(column.type, LargeBinary):
+                assert (table.name, column.name) == ("idempotency_keys", "answer") or column.name == SEALED
+
+
+def admin_at_home(home: Path, *arguments: str) -> list[str]:
+    """Run a command with nothing but a home."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "toolgate", "admin", *arguments],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    return ended.stdout.splitlines()
+
+
+def key_at_home(served: Serving) -> str:
+    """Log in and return the key of the one organization."""
+    body = {"email": "a@example.test", "password": "correct horse battery"}
+    token = httpx.post(f"{served.url}/auth/login", json=body, timeout=30).json()["access_token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    shown: str = httpx.get(f"{served.url}/api/organization", headers=headers, timeout=30).json()["api_key"]
+    return shown
+
+
+def test_the_embedded_secret_is_changed_while_the_gateway_runs(tmp_path: Path) -> None:
+    """New file, former beside it, all sealed anew; a restart knows the keys, --finish forgets the former."""
+    home = tmp_path / "home"
+    home.mkdir()
+    secret = home / ".config" / "toolgate" / "secret"
+    with Serving(home) as serving:
+        token = serving.listening().register()
+        key = key_at_home(serving)
+        former = secret.read_bytes()
+        lines = admin_at_home(home, "rotate-secret")
+        assert lines[0].startswith("2 sealed values were sealed anew")
+        assert secret.read_bytes() != former
+        assert secret.with_name("secret.previous").read_bytes() == former
+        assert secret.stat().st_mode & 0o777 == 0o600
+        assert secret.with_name("secret.previous").stat().st_mode & 0o777 == 0o600
+        assert serving.knows(token)
+    with Serving(home) as serving:
+        serving.listening()
+        assert not serving.knows(token)
+        assert key_at_home(serving) == key
+        assert any("forgotten" in line for line in admin_at_home(home, "rotate-secret", "--finish"))
+        assert sorted(path.name for path in secret.parent.iterdir()) == ["secret"]
+    with Serving(home) as serving:
+        assert key_at_home(serving.listening()) == key
+
+
+def test_a_second_rotation_waits_for_the_first(tmp_path: Path) -> None:
+    """A rotation that is not finished is taken up, not begun anew: its former secret may still be needed."""
+    secret = tmp_path / "secret"
+    former = stored_secret(secret)
+    assert begin_rotation(secret) is True
+    new = stored_secret(secret)
+    assert begin_rotation(secret) is False
+    assert (stored_secret(secret), former_secret(secret)) == (new, former)
+    finish_rotation(secret)
+    assert former_secret(secret) is None
+    assert begin_rotation(secret) is True
+
+
+CRASHES = """
+import os, sys
+from pathlib import Path
+from toolgate_service.secret_file import begin_rotation, former_secret, stored_secret
+
+calls, at = 0, int(sys.argv[2])
+
+def dies(name):
+    real = getattr(os, name)
+    def call(*arguments, **options):
+        global calls
+        calls += 1
+        if calls == at:
+            os._exit(9)
+        return real(*arguments, **options)
+    setattr(os, name, call)
+
+for name in ("open", "fsync", "fdopen", "replace", "rename"):
+    dies(name)
+begin_rotation(Path(sys.argv[1]))
+"""
+
+
+def test_a_crash_at_any_step_leaves_what_was_sealed_openable(tmp_path: Path) -> None:
+    """Killed before each system call in turn: the files hold the secret that sealed, and the next rotation succeeds."""
+    outcomes = []
+    for at in range(1, 40):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        secret = folder / "secret"
+        sealed = Vault(stored_secret(secret)).seal("a key", **PLACE)
+        ended = subprocess.run([sys.executable, "-c", CRASHES, str(secret), str(at)], timeout=60, check=False)
+        former = former_secret(secret)
+        vault = Vault(stored_secret(secret), *([] if former is None else [former]))
+        assert vault.open(sealed, **PLACE) == "a key"
+        begin_rotation(secret)
+        former = former_secret(secret)
+        assert former is not None
+        assert stored_secret(secret) != former
+        assert Vault(stored_secret(secret), former).open(sealed, **PLACE) == "a key"
+        outcomes.append(ended.returncode)
+        if ended.returncode == 0:
+            break
+    assert outcomes[-1] == 0
+    assert outcomes.count(9) >= 6
+
+
+def test_two_rotations_at_once_make_one_secret(tmp_path: Path) -> None:
+    """Of two operators one begins, the other takes up what was begun; every key can be shown afterwards."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with Serving(home) as serving:
+        serving.listening().register()
+        key = key_at_home(serving)
+    command = [sys.executable, "-m", "toolgate", "admin", "rotate-secret"]
+    running = [
+        subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    said = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert len([text for text in said if text.startswith("2 sealed")]) == 1
+    with Serving(home) as serving:
+        assert key_at_home(serving.listening()) == key
+
+
+def test_finishing_what_was_not_begun_is_refused(tmp_path: Path) -> None:
+    """One line that says how to begin."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with Serving(home) as serving:
+        serving.listening()
+    command = [sys.executable, "-m", "toolgate", "admin", "rotate-secret", "--finish"]
+    ended = subprocess.run(
+        command, env=environment(home), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert "no rotation is under way" in ended.stderr
