@@ -1,0 +1,99 @@
+"""The sentences of the contract, and the tests that hold them.
+
+A document is read as its reader reads it: paragraphs, list items and table rows, each cut into sentences. A table in
+`tests/service/sentences/` names for each of them what holds it.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from support.readme import ROOT
+
+TABLES = ROOT / "tests" / "service" / "sentences"
+DOCUMENTS = ("specification", "decisions")
+
+_END = re.compile(r"(?<=[.?!])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`*\"(])")
+_RULE = re.compile(r"\|?[\s:|-]+\|?")
+_ROW = re.compile(r"(?<!\\)\|")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence of a document, under the heading where it stands."""
+
+    heading: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What holds one sentence.
+
+    Attributes:
+        sentence: as the document has it.
+        tests: ``service/…/test_x.py::test_y`` or ``…::test_y[case]``, relative to the folder of tests.
+        instead: why no test holds it, if none does: ``settled by …``, ``later: …`` or ``no rule: …``.
+    """
+
+    sentence: Sentence
+    tests: tuple[str, ...] = ()
+    instead: str = ""
+
+    def __str__(self) -> str:
+        """Return the row as the table has it."""
+        cells = (self.sentence.heading, self.sentence.text, "<br>".join(self.tests) or self.instead)
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def sentences(document: str) -> list[Sentence]:
+    """Return the sentences of `docs/<document>.md`, in order."""
+    text = (ROOT / "docs" / f"{document}.md").read_text()
+    return [Sentence(heading, part) for heading, block in _blocks(text) for part in _cut(block)]
+
+
+def table(document: str) -> list[Row]:
+    """Return the rows of `tests/service/sentences/<document>.md`."""
+    lines = (TABLES / f"{document}.md").read_text().splitlines()
+    # The first two are the table's head.
+    return [_row(line) for line in lines if line.startswith("|")][2:]
+
+
+def _row(line: str) -> Row:
+    cells = [cell.strip().replace(r"\|", "|") for cell in _ROW.split(line.strip())[1:-1]]
+    heading, text, held = cells
+    names = tuple(name.strip() for name in held.split("<br>"))
+    tests = tuple(name for name in names if "::" in name)
+    return Row(Sentence(heading, text), tests, "" if tests else held)
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    # A block is a paragraph, a list item or a table row; a table's head names its columns and says nothing.
+    lines = text.splitlines()
+    block: list[str] = []
+    heading = ""
+    for number, line in enumerate(lines):
+        follows = lines[number + 1] if number + 1 < len(lines) else ""
+        is_row = line.startswith("|")
+        head = is_row and bool(_RULE.fullmatch(follows)) and "-" in follows
+        starts = is_row or line.startswith(("#", "- ")) or not line.strip()
+        if starts and block:
+            yield heading, " ".join(block)
+            block = []
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        if not line.strip() or line.startswith("#") or head or (is_row and _RULE.fullmatch(line)):
+            continue
+        block.append(line.strip())
+    if block:
+        yield heading, " ".join(block)
+
+
+def _cut(block: str) -> Iterator[str]:
+    if not block.startswith("|"):
+        yield from _END.split(block.removeprefix("- "))
+        return
+    # A row whose last cell holds several sentences gives as many, each with the row's head.
+    *head, last = [cell.strip() for cell in _ROW.split(block.strip("|"))]
+    for part in _END.split(last):
+        yield " | ".join([*head, part]).strip()
