@@ -5,6 +5,7 @@ from collections import Counter
 from functools import partial
 
 import httpx
+import jwt
 import pytest
 from support.crowd import together
 from support.gateway import PASSWORD, LiveGateway, Owner
@@ -30,6 +31,8 @@ def test_the_answer_has_exactly_the_fields_of_the_specification(anyone: httpx.Cl
     assert user["email"] == "fields@example.test"
     assert UUID7.fullmatch(user["id"])
     assert UUID7.fullmatch(user["organization_id"])
+    claims = jwt.decode(answer.json()["access_token"], options={"verify_signature": False})
+    assert claims["sub"] == user["id"]
     assert answer.headers["Cache-Control"] == "no-store"
 
 

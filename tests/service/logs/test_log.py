@@ -144,3 +144,15 @@ def test_an_inactive_agent_can_be_logged_for(acme: Owner, bot: str) -> None:
 def test_any_action_can_be_logged(acme: Owner, bot: str) -> None:
     """A log entry needs no permission: it says what was done or tried."""
     assert acme.log(bot, "never.granted", "denied").status_code == 200
+
+
+def test_an_entry_keeps_the_status_it_was_given(acme: Owner, bot: str) -> None:
+    """A status is what the caller said: no operation and no later entry changes it (spec §3)."""
+    entry = acme.log(bot, "a", "pending").json()["id"]
+    for method in ("PUT", "PATCH", "POST", "DELETE"):
+        for path in (f"/api/logs/{entry}", f"/sdk/log/{entry}", "/api/logs"):
+            answer = acme.http.request(method, path, json={"id": entry, "status": "success"})
+            assert answer.status_code in {404, 405}
+    acme.log(bot, "a", "success")
+    assert [one["status"] for one in acme.entries(agent_id=bot)] == ["success", "pending"]
+    assert acme.entries(agent_id=bot)[1]["id"] == entry

@@ -37,6 +37,20 @@ def test_the_old_key_is_dead_at_once(newcomer: Owner) -> None:
     assert newcomer.check(bot, "x").status_code == 200
 
 
+def test_the_key_acts_for_every_agent_of_its_organization_and_no_other(acme: Owner, rival: Owner) -> None:
+    """One key checks, logs and reads for all of an organization's agents, whoever they are (spec §5)."""
+    agents, foreign = [acme.agent() for _ in range(3)], rival.agent()
+    for agent in agents:
+        acme.permit(agent, "a")
+        assert acme.check(agent, "a").json()["allowed"] is True
+        assert acme.log(agent, "a").status_code == 200
+        read = acme.http.get("/sdk/permissions", params={"agent_id": agent}, headers={"X-API-Key": acme.key})
+        assert len(read.json()) == 1
+    rival.permit(foreign, "a")
+    assert acme.check(foreign, "a").json()["allowed"] is False
+    refused(acme.log(foreign, "a"), 404, "Agent not found")
+
+
 def test_parallel_regenerations_leave_one_key(gateway: LiveGateway, newcomer: Owner) -> None:
     """Of five simultaneous regenerations exactly one key survives, and it is the one that is shown."""
     regenerate = partial(newcomer.http.post, "/api/organization/regenerate-key")

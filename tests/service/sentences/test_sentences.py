@@ -1,67 +1,80 @@
 """Every sentence of the specification, and every decision, is held by a test that can be named."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
-from functools import cache
+from itertools import zip_longest
 
 import pytest
-from support.readme import ROOT
+from support.collected import collected
 from support.sentences import DOCUMENTS, Row, sentences, table
 
 #: how many sentences one test may stand for
 MOST = 3
+#: how many tests one sentence may name
+FOUR = 4
+#: the last section of decisions.md
+SECTIONS = 13
 #: what the gateway does not do yet, or what is not the gateway's
 LATER = ("webhooks", "quorum", "edits", "metrics", "replicas", "SDK", "console", "Slack")
 #: sentences that introduce, point elsewhere or name things, and rule nothing
 NO_RULE = 25
 
-
-@cache
-def collected() -> frozenset[str]:
-    """Return every test there is, cases included, as the tables name them."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    ids = [line.removeprefix("tests/") for line in listed.stdout.splitlines() if "::" in line]
-    return frozenset(ids) | {name.partition("[")[0] for name in ids}
+OPEN = re.compile(r"not (shown|given|listed)")
+CURE = f"""write into the last column 1 to {FOUR} tests, `service/…/test_x.py::test_y` or `…::test_y[case]`, with <br>
+between them; or instead `settled by decisions §1…{SECTIONS}` for what the sentence says is not shown, given or listed;
+`later: {"|".join(LATER)}`; or `no rule: …`, and why"""
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_sentence_has_a_row(document: str) -> None:
     """The table names the document's sentences, all of them, in their order, and nothing else."""
-    assert [row.sentence for row in table(document)] == sentences(document)
+    pairs = zip_longest(sentences(document), [row.sentence for row in table(document)])
+    for sentence, named in pairs:
+        assert sentence == named, (
+            f"docs/{document}.md and tests/service/sentences/{document}.md go apart here.\nThe document says:\n"
+            f"  {sentence}\nwhere the table has:\n  {named}\nWrite the sentence into the table as the document "
+            "has it, in its place, and beside it the tests that hold what it says now."
+        )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_row_is_held(document: str) -> None:
     """Beside each sentence stand tests that exist, or a word why there is none."""
-    unheld = [
-        f"{row.sentence.text!r}: {name!r}"
-        for row in table(document)
-        for name in (row.tests or (row.instead,))
-        if not (name in collected() if row.tests else _excused(row))
-    ]
-    assert unheld == []
+    rows = table(document)
+    there = collected({name for row in rows for name in row.tests})
+    unheld = [f"{row.sentence} {what}" for row in rows if (what := _wrong(row, there))]
+    assert unheld == [], f"{CURE}:\n" + "\n".join(unheld)
 
 
 def test_no_test_stands_for_too_many() -> None:
     """One test holds three sentences at most."""
     rows = [row for document in DOCUMENTS for row in table(document)]
     counted = Counter(name for row in rows for name in row.tests)
-    assert {name: count for name, count in counted.items() if count > MOST} == {}
+    too_many = {name: count for name, count in counted.items() if count > MOST}
+    assert too_many == {}, "write tests of their own for some of the sentences that these stand for"
 
 
 def test_few_sentences_rule_nothing() -> None:
     """Most sentences are rules; the others are few."""
     rows = [row for document in DOCUMENTS for row in table(document)]
-    assert sum(row.instead.startswith("no rule: ") for row in rows) <= NO_RULE
+    nothing = [str(row.sentence) for row in rows if row.instead.startswith("no rule: ")]
+    assert len(nothing) <= NO_RULE, "one of these does rule something:\n" + "\n".join(nothing)
+
+
+def _wrong(row: Row, there: frozenset[str]) -> str:
+    """Say what is wrong with a row; nothing if nothing is."""
+    if not row.tests:
+        return "" if _excused(row) else f"says {row.instead!r}"
+    if len(set(row.tests)) != len(row.tests) or len(row.tests) > FOUR:
+        return f"names {len(row.tests)} tests: {', '.join(row.tests)}"
+    missing = [name for name in row.tests if name not in there]
+    return f"names what does not exist: {', '.join(missing)}" if missing else ""
 
 
 def _excused(row: Row) -> bool:
     text, instead = row.sentence.text, row.instead
     if settled := re.fullmatch(r"settled by decisions §(\d+)", instead):
-        return int(settled[1]) <= 13 and re.search(r"not (shown|given|listed)", text) is not None
+        return 1 <= int(settled[1]) <= SECTIONS and OPEN.search(text) is not None
     if later := re.fullmatch(r"later: (\w+)", instead):
         return later[1] in LATER
     return re.fullmatch(r"no rule: .{10,}", instead) is not None
