@@ -48,17 +48,16 @@ async def get_team(caller: AnyCaller, gateway: GatewayDep) -> Reply:
 
 @router.post("/api/team/invitations", response_model=NewInvitationView, status_code=201)
 async def invite(new: NewInvitation, caller: AdminCaller, request: Request, gateway: GatewayDep) -> Reply:
-    """Invite somebody by e-mail; where no mail is set up, the answer has the link to pass on."""
+    """Invite somebody by e-mail; where no mail takes the link, the answer has it to pass on."""
     _refuse_when_closed(gateway)
     async with gateway.database.writing(ACCOUNTS, caller.organization_id) as session:
         invited = await invitations.invite(session, gateway.plans, caller, new)
     shown = InvitationView.model_validate(invited.invitation, from_attributes=True)
     # An admin asked for it with a token of the own: nobody else chose the host of this request.
     link = _link(gateway.settings.public_url or str(request.base_url), invited)
-    if gateway.post is not None:
-        organization = invited.organization.name
-        gateway.post.send(letters.invitation(new.email, organization, new.role, link))
-    view = NewInvitationView(**shown.model_dump(), link=link if gateway.post is None else None)
+    letter = letters.invitation(new.email, invited.organization.name, new.role, link)
+    mailed = gateway.post is not None and gateway.post.send(letter)
+    view = NewInvitationView(**shown.model_dump(), link=None if mailed else link)
     return Reply(view, 201, NO_STORE)
 
 

@@ -30,6 +30,8 @@ RECORDS = timedelta(days=366)
 #: how long an invitation is shown as expired, and failed logins are kept at most
 SHOWN = timedelta(days=30)
 FAILURES = timedelta(days=30)
+#: for how long links to reset a password are counted, also those that a newer one replaced
+RESETS = timedelta(hours=1)
 RATES = timedelta(hours=1)
 
 
@@ -101,7 +103,10 @@ async def _prune_expired(database: Database, batch: int, moment: datetime) -> Co
     rules: Sequence[tuple[type[Table], ColumnElement[bool]]] = (
         (Session, col(Session.expires_at) <= moment),
         (IdempotencyKey, col(IdempotencyKey.expires_at) <= moment),
-        (PasswordReset, col(PasswordReset.expires_at) <= moment),
+        (
+            PasswordReset,
+            (col(PasswordReset.expires_at) <= moment) & (col(PasswordReset.created_at) <= moment - RESETS),
+        ),
         (Invitation, col(Invitation.expires_at) <= moment - SHOWN),
         (LoginFailures, col(LoginFailures.last_failed_at) <= moment - FAILURES),
         (RateWindow, col(RateWindow.minute) < int((moment - RATES).timestamp()) // 60),

@@ -1,6 +1,7 @@
 """Hashing in a bounded pool (decisions §7)."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -33,3 +34,20 @@ async def test_beyond_the_queue_it_says_so_before_hashing(narrow: Passwords) -> 
     assert [refusal.status_code for refusal in refusals] == [429, 429]
     assert all(refusal.headers == {"Retry-After": "2"} for refusal in refusals)
     assert (await narrow.hash("password")).startswith("$argon2id$")
+
+
+async def test_an_unknown_email_takes_as_long(narrow: Passwords) -> None:
+    """Where there is no hash, one is checked all the same: nobody learns by the clock who is registered."""
+    stored = await narrow.hash("correct horse")
+    await narrow.verify("wrong horse", None)
+
+    async def quickest(against: str | None) -> float:
+        took = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            assert await narrow.verify("wrong horse", against) is False
+            took.append(time.perf_counter() - begun)
+        return min(took)
+
+    known, unknown = await quickest(stored), await quickest(None)
+    assert known / 3 < unknown < known * 3

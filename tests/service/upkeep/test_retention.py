@@ -153,6 +153,16 @@ def insert(gateway: LiveGateway, table: str, **values: object) -> None:
     execute(gateway, f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", *values.values())
 
 
+def test_a_reset_that_was_replaced_is_counted_for_its_hour(
+    attic: LiveGateway, keeper: Owner, pruned: Prune
+) -> None:
+    """A link that a newer one ended stays for an hour: only so many are sent in one."""
+    times = {"created_at": ago_text(minutes=50), "expires_at": ago_text(minutes=40)}
+    user = {"organization_id": keeper.user["organization_id"], "user_id": keeper.user["id"]}
+    insert(attic, "password_resets", id=str(uuid.uuid4()), token_hash=uuid.uuid4().hex, **times, **user)
+    assert pruned()["password_resets"] == 0
+
+
 def test_what_has_expired_goes(attic: LiveGateway, keeper: Owner, pruned: Prune) -> None:
     """Sessions, idempotency keys, resets, invitations, failed logins and rate windows do not pile up."""
     of = {"organization_id": keeper.user["organization_id"]}
