@@ -80,6 +80,14 @@ def reset_password(
 
 
 @admin.command()
+def prune(
+    force: Annotated[bool, typer.Option("--force", help="Although the clock seems to have jumped.")] = False,
+) -> None:
+    """Remove now what is kept no longer: old log entries, expired links, audit entries of more than a year ago."""
+    _show(lambda: load_gateway("admin").prune_now(force=force))
+
+
+@admin.command()
 def rotate_secret(
     finish: Annotated[bool, typer.Option("--finish", help="Forget the former secret.")] = False,
 ) -> None:

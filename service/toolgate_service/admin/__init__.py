@@ -4,6 +4,7 @@ Every function reads the settings, does one thing in one transaction, and return
 `StartError` with one line for the operator, and then has changed nothing.
 """
 
+from toolgate_service.admin.cleaning import prune_now
 from toolgate_service.admin.organizations import activate, deactivate, link_customer, set_plan, set_rate
 from toolgate_service.admin.people import reset_password
 from toolgate_service.admin.rotation import rotate_secret
@@ -12,6 +13,7 @@ __all__ = [
     "activate",
     "deactivate",
     "link_customer",
+    "prune_now",
     "reset_password",
     "rotate_secret",
     "set_plan",

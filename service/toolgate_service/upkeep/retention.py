@@ -12,6 +12,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.accounts.models import Invitation, LoginFailures, PasswordReset, Session
 from toolgate_service.approvals.models import Approval, ApprovalVote
 from toolgate_service.audit.models import AuditEntry
+from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.clock import wire
 from toolgate_service.logs.models import IdempotencyKey, LogEntry
 from toolgate_service.organizations.models import Organization, RateWindow
@@ -33,6 +34,8 @@ FAILURES = timedelta(days=30)
 #: for how long links to reset a password are counted, also those that a newer one replaced
 RESETS = timedelta(hours=1)
 RATES = timedelta(hours=1)
+#: the payment provider sends an event again for 30 days at most
+EVENTS = timedelta(days=90)
 
 
 class RetentionHalted(Exception):
@@ -108,6 +111,7 @@ async def _prune_expired(database: Database, batch: int, moment: datetime) -> Co
             (col(PasswordReset.expires_at) <= moment) & (col(PasswordReset.created_at) <= moment - RESETS),
         ),
         (Invitation, col(Invitation.expires_at) <= moment - SHOWN),
+        (ProviderEvent, col(ProviderEvent.received_at) <= moment - EVENTS),
         (LoginFailures, col(LoginFailures.last_failed_at) <= moment - FAILURES),
         (RateWindow, col(RateWindow.minute) < int((moment - RATES).timestamp()) // 60),
     )

@@ -4,14 +4,16 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import pytest
 from support.admin import done
 from support.crowd import together
 from support.gateway import LiveGateway, Owner
-from support.provider import DAY, deliver, event, invoice, seconds, subscription, tell
+from support.provider import DAY, SECRET, deliver, event, fresh, invoice, seconds, subscription, tell
 from support.shapes import refused
-from support.tables import rows
+from support.tables import execute, rows
+from support.waiting import until
 
 from toolgate_service.billing.overdue import deactivate_overdue
 from toolgate_service.storage.database import open_database
@@ -185,8 +187,6 @@ def test_the_trial_passes_without_any_event(billing: LiveGateway, payer: Owner, 
     about = subscription(customer, status="trialing", trial_end=seconds() + DAY)
     tell(billing.url, CREATED, about)
     organization = payer.user["organization_id"]
-    from support.tables import execute
-
     long_ago = "2026-01-01T00:00:00.000000Z"
     execute(
         billing,
@@ -243,3 +243,18 @@ def test_payment_and_upkeep_at_the_same_moment_leave_it_active(
     outcomes = together(step, partial(deliver, billing.url, paid), step)
     assert Counter(type(one).__name__ for one in outcomes) == {"int": 2, "Response": 1}
     assert active(payer)
+
+
+def test_a_gateway_stops_by_itself_who_does_not_pay(tmp_path: Path) -> None:
+    """The gateway's own upkeep does it, without any event: soon after the grace has passed."""
+    env = {
+        "TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET,
+        "TOOLGATE_PAYMENT_GRACE_DAYS": "1",
+        "TOOLGATE_UPKEEP_SECONDS": "1",
+    }
+    with LiveGateway(tmp_path, env=env) as gateway, Owner(gateway.url) as owner:
+        customer = fresh("cus")
+        done(gateway, "link-customer", owner.email, customer)
+        tell(gateway.url, FAILED, invoice(customer), created=seconds() - DAY + 3)
+        until(lambda: not active(owner))
+        assert owner.check("x", "a").status_code == 401
