@@ -33,7 +33,9 @@ def test_agents_are_listed_newest_first_and_whole(newcomer: Owner) -> None:
     """GET /api/agents returns all agents, by creation, descending (decisions §2)."""
     assert newcomer.http.get("/api/agents").json() == []
     made = [newcomer.agent(f"bot-{number}") for number in range(60)]
-    assert [agent["id"] for agent in newcomer.http.get("/api/agents").json()] == made[::-1]
+    listed = newcomer.http.get("/api/agents").json()
+    assert [agent["id"] for agent in listed] == made[::-1]
+    assert listed[0] == newcomer.http.get(f"/api/agents/{made[-1]}").json()
 
 
 @pytest.mark.parametrize(

@@ -145,22 +145,26 @@ def test_without_a_subscription_there_is_none(payer: Owner) -> None:
     assert (answer.status_code, answer.json()) == (200, [])
 
 
+@pytest.mark.parametrize(
+    ("plan", "status", "ends"), [("business", "active", True), ("pro", "past_due", False)]
+)
 def test_a_subscription_has_exactly_the_fields_of_the_specification(
-    billing: LiveGateway, payer: Owner, customer: str
+    billing: LiveGateway, payer: Owner, customer: str, plan: str, status: str, ends: bool
 ) -> None:
     """GET /api/billing/subscription answers the seven fields of spec §2."""
-    about = subscription(customer, price=BUSINESS, cancel_at_period_end=True)
+    price = {"pro": PRO, "business": BUSINESS}[plan]
+    about = subscription(customer, price=price, status=status, cancel_at_period_end=ends)
     assert tell(billing.url, "customer.subscription.created", about) == "applied"
     body = payer.http.get("/api/billing/subscription").json()
     period = about["items"]["data"][0]
     assert UUID7.fullmatch(body.pop("id"))
     assert body == {
         "provider_subscription_id": about["id"],
-        "plan": "business",
-        "status": "active",
+        "plan": plan,
+        "status": status,
         "current_period_start": moment(period["current_period_start"]),
         "current_period_end": moment(period["current_period_end"]),
-        "cancel_at_period_end": True,
+        "cancel_at_period_end": ends,
     }
 
 
@@ -182,21 +186,32 @@ def test_invoices_have_exactly_the_fields_of_the_specification(
     billing: LiveGateway, payer: Owner, customer: str
 ) -> None:
     """GET /api/billing/invoices answers an array of the seven fields of spec §2, newest first."""
-    older = invoice(customer, status="paid", created=seconds() - 40 * DAY)
+    pdf = "https://pay.example.test/older.pdf"
+    older = invoice(customer, created=seconds() - 40 * DAY, invoice_pdf=pdf)
     newer = invoice(customer, status="paid", currency="EUR", total=19900)
-    for about in (newer, older):
-        assert tell(billing.url, "invoice.paid", about) == "applied"
+    assert tell(billing.url, "invoice.paid", newer) == "applied"
+    assert tell(billing.url, "invoice.payment_failed", older) == "applied"
     body = payer.http.get("/api/billing/invoices").json()
-    assert [one["provider_invoice_id"] for one in body] == [newer["id"], older["id"]]
-    assert UUID7.fullmatch(body[0].pop("id"))
-    assert body[0] == {
-        "provider_invoice_id": newer["id"],
-        "amount": 19900,
-        "currency": "eur",
-        "status": "paid",
-        "invoice_pdf": "https://pay.example.test/invoice.pdf",
-        "created_at": moment(newer["created"]),
-    }
+    for one in body:
+        assert UUID7.fullmatch(one.pop("id"))
+    assert body == [
+        {
+            "provider_invoice_id": newer["id"],
+            "amount": 19900,
+            "currency": "eur",
+            "status": "paid",
+            "invoice_pdf": "https://pay.example.test/invoice.pdf",
+            "created_at": moment(newer["created"]),
+        },
+        {
+            "provider_invoice_id": older["id"],
+            "amount": 2900,
+            "currency": "usd",
+            "status": "open",
+            "invoice_pdf": pdf,
+            "created_at": moment(older["created"]),
+        },
+    ]
 
 
 def test_every_role_reads_also_while_inactive(billing: LiveGateway, payer: Owner, customer: str) -> None:

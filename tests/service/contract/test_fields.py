@@ -9,11 +9,18 @@ import httpx
 import pytest
 from support.gateway import PASSWORD, LiveGateway, Owner
 from support.kinds import Kind, boolean, identifier, moment, number, since, text
+from support.team import Colleague
 
 AGENT = {"name": "refund-bot", "description": "Refunds orders"}
 PERMISSION = {"action": "stripe.refund", "requires_approval": True, "max_amount": 12.5}
 CONTEXT = {"amount": 12.5, "order": {"lines": [1, 2]}}
-ENTRY = {"action": "stripe.refund", "status": "failed", "context": CONTEXT, "ip_address": "203.0.113.7"}
+ENTRY = {
+    "action": "stripe.refund",
+    "status": "failed",
+    "context": CONTEXT,
+    "ip_address": "203.0.113.7",
+    "occurred_at": "2026-01-31T12:00:00Z",
+}
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class Shown:
     """What a gateway shows of an organization that began at a moment, resource by resource."""
 
     owner: Owner
+    colleague: Colleague
     began: datetime
     resources: Mapping[str, Mapping[str, Any]]
 
@@ -34,10 +42,10 @@ class Shown:
 
 @pytest.fixture(scope="module")
 def shown(gateway: LiveGateway) -> Iterator[Shown]:
-    """An organization with one of everything, each as its reading operation shows it."""
+    """An organization with one of everything, each as its reading operation shows it; a colleague made the agent."""
     began = datetime.now(UTC)
-    with Owner(gateway.url, organization="Field Works") as owner:
-        agent = owner.http.post("/api/agents", json=AGENT).json()["id"]
+    with Owner(gateway.url, organization="Field Works") as owner, Colleague(owner) as colleague:
+        agent = colleague.http.post("/api/agents", json=AGENT).json()["id"]
         owner.http.post(f"/api/agents/{agent}/permissions", json=PERMISSION)
         headers = {"X-API-Key": owner.key}
         owner.http.post("/sdk/log", json=ENTRY | {"agent_id": agent}, headers=headers)
@@ -48,7 +56,7 @@ def shown(gateway: LiveGateway) -> Iterator[Shown]:
             "permission": owner.http.get(f"/api/agents/{agent}/permissions").json()[0],
             "entry": owner.entries()[0],
         }
-        yield Shown(owner, began, resources)
+        yield Shown(owner, colleague, began, resources)
 
 
 def recent(s: Shown, value: str) -> bool:
@@ -94,7 +102,7 @@ FIELDS: Mapping[str, tuple[Kind, Meaning]] = {
     "agent.description": (text, lambda _, v: v == "Refunds orders"),
     "agent.status": (text, lambda _, v: v == "active"),
     "agent.created_at": (moment, recent),
-    "agent.created_by": (identifier, lambda s, v: v == s["user"]["id"]),
+    "agent.created_by": (identifier, lambda s, v: v == s.colleague.id),
     "permission.id": (identifier, lambda s, v: s.owner.http.put(f"/api/permissions/{v}", json={}).is_success),
     "permission.agent_id": (identifier, lambda s, v: v == s["agent"]["id"]),
     "permission.action": (text, lambda _, v: v == "stripe.refund"),

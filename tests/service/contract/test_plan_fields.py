@@ -95,6 +95,11 @@ def test_every_plan_describes_all_plans(plans: Pages, plan: str) -> None:
     assert plans[plan]["all_plans"] == every
 
 
+def test_the_organization_shows_its_plan(gateway: LiveGateway) -> None:
+    """`plan` of the organization is one of four, and that which it has (spec §2)."""
+    assert [page["plan"] for page in pages(gateway, "/api/organization").values()] == list(PLANS)
+
+
 @pytest.mark.parametrize("field", USAGE)
 def test_a_field_of_usage(usages: Pages, field: str) -> None:
     """It is there, of its type, and follows the organization's plan and what it used (spec §2)."""

@@ -5,6 +5,7 @@ import pytest
 from support.gateway import LiveGateway, Owner
 from support.insight import key_to_test, rows
 from support.shapes import complaints, refused
+from support.usage import use_logs
 
 TEST = {"environment": "test"}
 
@@ -107,11 +108,12 @@ def test_test_data_counts_against_no_plan_limit(free_gateway: LiveGateway, fruga
     frugal.agent()
     assert frugal.http.post("/api/agents", json={"name": "third"}).status_code == 403
     key, body = key_to_test(free_gateway, frugal), {"agent_id": made[0].json()["id"], "action": "x"}
+    use_logs(free_gateway, frugal, 5_000, "test")
     answer = frugal.http.post("/sdk/log", json=body | {"status": "success"}, headers={"X-API-Key": key})
     assert answer.status_code == 200
     counted = "SELECT environment, log_entries FROM monthly_usage WHERE organization_id = ?"
     organization = frugal.user["organization_id"]
-    assert rows(free_gateway, counted, organization) == [("test", 1)]
+    assert rows(free_gateway, counted, organization) == [("test", 5_001)]
 
 
 @pytest.mark.parametrize("path", ["/api/agents", "/api/logs", "/api/approvals"])
