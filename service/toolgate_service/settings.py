@@ -73,6 +73,7 @@ class Settings(BaseSettings):
         registration: who may register: anybody, the invited, or nobody.
         management_requests_per_minute: of each user.
         upkeep_seconds: from one round of the upkeep to the next.
+        test_log_bytes: how much of log entries each organization's test environment holds.
         prune_batch: how many rows the upkeep removes at once.
     """
 
@@ -107,6 +108,7 @@ class Settings(BaseSettings):
     smtp_url: MailServer | None = None
     mail_from: Sender | None = None
     upkeep_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600
+    test_log_bytes: Annotated[int, Field(gt=0, le=2**40)] = 50 * 1024 * 1024
     prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
 

@@ -30,12 +30,14 @@ class Known:
         now: the present moment by the database's clock.
         agents: those of the batch that exist, by tenant and id.
         used: how many entries each tenant has written this month.
+        held: how many bytes of entries each test environment holds.
         answers: what is remembered for the batch's keys, by tenant and key: the answer and the body's fingerprint.
     """
 
     now: datetime
     agents: frozenset[tuple[Tenant, str]]
     used: dict[Tenant, int]
+    held: dict[Tenant, int]
     answers: dict[tuple[Tenant, str], tuple[bytes, str]]
 
 
@@ -47,12 +49,14 @@ class Batch:
         entries: to be stored.
         answers: to be remembered, with their entries' keys.
         mismatches: repeated keys with another body, to be audited.
+        grown: by how many bytes each test environment grows.
     """
 
     known: Known
     entries: list[tuple[NewEntry, Stored]] = field(default_factory=list)
     answers: list[tuple[NewEntry, bytes]] = field(default_factory=list)
     mismatches: list[NewEntry] = field(default_factory=list)
+    grown: dict[Tenant, int] = field(default_factory=dict)
 
     @property
     def month(self) -> str:
@@ -82,6 +86,12 @@ class Batch:
         used, limit = known.used.get(tenant, 0), entry.max_logs_per_month
         if entry.environment == PRODUCTION and limit != UNLIMITED and used >= limit:
             return Refused.plan_limit(used, limit, entry.plan)
+        if entry.max_log_bytes != UNLIMITED:
+            held = known.held.get(tenant, 0)
+            if held + entry.size > entry.max_log_bytes:
+                return Refused.test_log_full(held, entry.max_log_bytes)
+            known.held[tenant] = held + entry.size
+            self.grown[tenant] = self.grown.get(tenant, 0) + entry.size
         known.used[tenant] = used + 1
         stored = Stored.at(next(moments))
         answer = entry_answer(entry, stored)

@@ -13,6 +13,7 @@ from toolgate_service.hotpath.rates import WINDOW, Rate
 from toolgate_service.hotpath.standing import STANDING, Standing
 from toolgate_service.ids import is_id, new_id
 from toolgate_service.logs.entries import NewEntry, Outcome
+from toolgate_service.storage.base import TEST
 from toolgate_service.storage.postgres import ASKED, CONNECT_TIMEOUT, DURABLE, SILENCE, PostgresDatabase
 
 if TYPE_CHECKING:
@@ -176,10 +177,13 @@ async def _known(connection: "Connection", entries: Sequence[NewEntry]) -> Known
     now = await connection.fetchval("SELECT clock_timestamp()")
     agents = await connection.fetch(_AGENTS, [entry.agent_id for entry in entries if is_id(entry.agent_id)])
     used = await connection.fetch(_USAGE, [organization_id for organization_id, _ in tenants], month_of(now))
+    test = [organization_id for organization_id, environment in tenants if environment == TEST]
+    held = await connection.fetch(_BYTES, test, TEST) if test else []
     return Known(
         now,
         frozenset(((row[0], row[1]), row[2]) for row in agents),
         {(row[0], row[1]): row[2] for row in used},
+        {(row[0], TEST): row[1] for row in held},
         await _answers(connection, entries),
     )
 
@@ -210,6 +214,10 @@ async def _write(connection: "Connection", batch: Batch) -> None:
         tenants = {tenant_of(entry) for entry, _ in batch.entries}
         usage = [(*tenant, batch.month, batch.known.used[tenant]) for tenant in tenants]
         await connection.executemany(_WRITE_USAGE, usage)
+    if batch.grown:
+        # In one order: two gateways that wait for each other's rows would wait for ever.
+        sizes = [(*tenant, grown) for tenant, grown in sorted(batch.grown.items())]
+        await connection.executemany(_WRITE_BYTES, sizes)
     if batch.answers:
         keys: list[tuple[Any, ...]] = [
             (*tenant_of(entry), entry.idempotency_key, entry.fingerprint, answer, now, now + REMEMBERED)
@@ -246,6 +254,14 @@ WHERE id = ANY($1::text[]::uuid[]) AND deleted_at IS NULL
 _USAGE = """
 SELECT organization_id, environment, log_entries FROM monthly_usage
 WHERE organization_id = ANY($1::text[]::uuid[]) AND month = $2
+"""
+
+_BYTES = """
+SELECT organization_id, log_bytes FROM environments WHERE organization_id = ANY($1::text[]::uuid[]) AND name = $2
+"""
+
+_WRITE_BYTES = """
+UPDATE environments SET log_bytes = log_bytes + $3 WHERE organization_id = $1 AND name = $2
 """
 
 _ANSWERS = """

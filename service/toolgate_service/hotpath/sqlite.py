@@ -14,6 +14,7 @@ from toolgate_service.hotpath.batch import REMEMBERED, Batch, Known, month_of, t
 from toolgate_service.hotpath.standing import STANDING, Standing
 from toolgate_service.ids import new_id
 from toolgate_service.logs.entries import NewEntry, Outcome, Stored
+from toolgate_service.storage.base import TEST
 from toolgate_service.storage.sqlite import PRAGMAS, SqliteDatabase
 
 
@@ -127,6 +128,12 @@ def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known
             for (used,) in connection.execute(_READ_USAGE, (*tenant, month_of(now))).fetchall()
         },
         {
+            tenant: held
+            for tenant in {tenant for tenant, _ in agents}
+            if tenant[1] == TEST
+            for (held,) in connection.execute(_READ_BYTES, tenant).fetchall()
+        },
+        {
             (tenant, key): (answer, fingerprint)
             for tenant, key in keys
             for answer, fingerprint in connection.execute(_READ_KEY, (*tenant, key, wire(now))).fetchall()
@@ -167,6 +174,8 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> None:
     )
     for tenant in {tenant_of(entry) for entry, _ in batch.entries}:
         connection.execute(_WRITE_USAGE, (*tenant, batch.month, batch.known.used[tenant]))
+    for tenant, grown in batch.grown.items():
+        connection.execute(_WRITE_BYTES, (grown, *tenant))
 
 
 def _rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[dict[str, object]]:
@@ -190,6 +199,10 @@ SELECT 1 FROM agents WHERE id = ? AND organization_id = ? AND environment = ? AN
 _READ_USAGE = """
 SELECT log_entries FROM monthly_usage WHERE organization_id = ? AND environment = ? AND month = ?
 """
+
+_READ_BYTES = "SELECT log_bytes FROM environments WHERE organization_id = ? AND name = ?"
+
+_WRITE_BYTES = "UPDATE environments SET log_bytes = log_bytes + ? WHERE organization_id = ? AND name = ?"
 
 _READ_KEY = """
 SELECT answer, fingerprint FROM idempotency_keys

@@ -28,7 +28,14 @@ def log_endpoint(gateway: Gateway) -> Handler:
         try:
             if problem is not None:
                 raise problem
-            entry = read_entry(SdkFields(body), standing, plan, call.peer, key)
+            entry = read_entry(
+                SdkFields(body),
+                standing,
+                plan,
+                call.peer,
+                key,
+                test_log_bytes=gateway.settings.test_log_bytes,
+            )
         except FieldErrors as error:
             return await _earlier(gateway, standing, plan, call.peer, key, error)
         if standing.key_agent_id not in {None, entry.agent_id}:

@@ -8,6 +8,9 @@ from toolgate_service import exact_json
 from toolgate_service.errors import plan_limit_detail
 from toolgate_service.ids import new_id
 
+#: an entry's other columns and its place in the indexes
+ROW_BYTES = 500
+
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
@@ -17,6 +20,8 @@ class NewEntry:
     environment: str
     plan: str
     max_logs_per_month: int
+    #: how much its environment may hold; -1 for any amount
+    max_log_bytes: int
     key_id: str
     agent_id: str
     action: str
@@ -31,6 +36,11 @@ class NewEntry:
     run_id: str | None
     idempotency_key: str | None
     fingerprint: str
+
+    @property
+    def size(self) -> int:
+        """How many bytes it counts for."""
+        return entry_bytes(self.action, self.context)
 
     def columns(self) -> dict[str, str | None]:
         """Return the entry's columns by name, but for its id and its moments."""
@@ -94,8 +104,22 @@ class Refused:
         """The month is full."""
         return cls(403, plan_limit_detail("logs", used, limit, plan))
 
+    @classmethod
+    def test_log_full(cls, held: int, limit: int) -> "Refused":
+        """The test environment holds as much as it may (decisions §8)."""
+        message = (
+            f"The test environment's log is full: {held}/{limit} bytes used; its entries are removed after seven days, "
+            "and the operator may raise TOOLGATE_TEST_LOG_BYTES"
+        )
+        return cls(403, {"error": "test_log_full", "message": message, "limit_type": "test_log_bytes"})
+
 
 Outcome: TypeAlias = Stored | Replayed | Refused
+
+
+def entry_bytes(action: str, context: str | None) -> int:
+    """Return how many bytes an entry of the test environment counts for: its texts, and a row's worth."""
+    return ROW_BYTES + len(action) + len((context or "").encode())
 
 
 def entry_answer(entry: NewEntry, stored: Stored) -> bytes:

@@ -56,7 +56,8 @@ def _read(given: Json, standing: Standing, gateway: Gateway, peer: str | None) -
     fields = SdkFields(given)
     try:
         key = fields.reference("idempotency_key")
-        entry = read_entry(fields, standing, gateway.plans[standing.plan], peer, key)
+        plan, cap = gateway.plans[standing.plan], gateway.settings.test_log_bytes
+        entry = read_entry(fields, standing, plan, peer, key, test_log_bytes=cap)
     except FieldErrors as error:
         return error
     return entry if standing.key_agent_id in {None, entry.agent_id} else not_found("Agent")

@@ -7,12 +7,19 @@ from toolgate_service.clock import wire
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry
 from toolgate_service.logs.models import STATUSES
-from toolgate_service.plans import Plan
+from toolgate_service.plans import UNLIMITED, Plan
+from toolgate_service.storage.base import TEST
 from toolgate_service.web.sdk_fields import SdkFields
 
 
 def read_entry(
-    fields: SdkFields, standing: Standing, plan: Plan, peer: str | None, key: str | None
+    fields: SdkFields,
+    standing: Standing,
+    plan: Plan,
+    peer: str | None,
+    key: str | None,
+    *,
+    test_log_bytes: int,
 ) -> NewEntry:
     """Return the entry that is described.
 
@@ -22,6 +29,7 @@ def read_entry(
         plan: the organization's.
         peer: the address that the request came from.
         key: the idempotency key.
+        test_log_bytes: how much a test environment may hold.
 
     Raises:
         FieldErrors: something is wrong with it; all complaints together.
@@ -41,6 +49,7 @@ def read_entry(
         environment=standing.environment,
         plan=standing.plan,
         max_logs_per_month=plan.max_logs_per_month,
+        max_log_bytes=test_log_bytes if standing.environment == TEST else UNLIMITED,
         key_id=standing.key_id,
         agent_id=agent_id,
         action=action,
@@ -65,6 +74,7 @@ def nobodys_entry(standing: Standing, plan: Plan, peer: str | None, key: str) ->
         environment=standing.environment,
         plan=standing.plan,
         max_logs_per_month=plan.max_logs_per_month,
+        max_log_bytes=UNLIMITED,
         key_id=standing.key_id,
         agent_id="",
         action="",

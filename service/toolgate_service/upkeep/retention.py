@@ -21,6 +21,7 @@ from toolgate_service.storage.base import PRODUCTION, TEST, Table
 from toolgate_service.storage.database import Database
 from toolgate_service.upkeep.batches import delete_where, in_batches
 from toolgate_service.upkeep.heartbeat import steady_from
+from toolgate_service.upkeep.rehearsals import prune_test_entries
 
 #: how long a shorter retention waits after a change of the plan before it acts
 GRACE = timedelta(days=30)
@@ -124,18 +125,19 @@ async def _prune_organization(
     database: Database, plans: Plans, batch: int, tenant: _Tenant, moment: datetime
 ) -> Counter[str]:
     counts: Counter[str] = Counter()
-    days = {PRODUCTION: kept_days(plans, *tenant[1:], moment), TEST: TEST_DAYS}
-    for environment, kept in days.items():
-        if kept == UNLIMITED:
-            continue
+    kept = kept_days(plans, *tenant[1:], moment)
+    if kept != UNLIMITED:
         counts["log_entries"] += await delete_where(
             database,
             batch,
             LogEntry,
             col(LogEntry.organization_id) == tenant.id,
-            col(LogEntry.environment) == environment,
+            col(LogEntry.environment) == PRODUCTION,
             col(LogEntry.created_at) < moment - timedelta(days=kept),
         )
+    counts["log_entries"] += await prune_test_entries(
+        database, batch, tenant.id, moment - timedelta(days=TEST_DAYS)
+    )
     for environment, age in ((PRODUCTION, RECORDS), (TEST, timedelta(days=TEST_DAYS))):
         counts["approvals"] += await _prune_approvals(database, batch, tenant.id, environment, moment - age)
     counts["audit_entries"] += await delete_where(
