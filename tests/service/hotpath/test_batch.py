@@ -15,6 +15,7 @@ ENTRY = NewEntry(
     environment="production",
     plan="free",
     max_logs_per_month=3,
+    max_log_bytes=UNLIMITED,
     key_id="k",
     agent_id="bot",
     action="mail.send",
@@ -35,7 +36,7 @@ ENTRY = NewEntry(
 def batch(used: int = 0, **answers: tuple[bytes, str]) -> Batch:
     """A batch about which the database says so much."""
     known = {(ACME, key): answer for key, answer in answers.items()}
-    return Batch(Known(NOW, frozenset({(ACME, "bot"), (("acme", "test"), "bot")}), {ACME: used}, known))
+    return Batch(Known(NOW, frozenset({(ACME, "bot"), (("acme", "test"), "bot")}), {ACME: used}, {}, known))
 
 
 def kinds(outcomes: list[Stored | Replayed | Refused]) -> list[object]:
@@ -105,3 +106,13 @@ def test_entries_of_a_batch_keep_their_order() -> None:
     ]
     moments = [datetime.fromisoformat(answer["created_at"]) for answer in answers]
     assert moments == [NOW + timedelta(microseconds=number) for number in range(3)]
+
+
+def test_a_capped_log_takes_what_fits() -> None:
+    """Sizes add up within a batch; what does not fit is refused, and a smaller entry after it may fit."""
+    capped = batch()
+    fat = replace(ENTRY, max_log_bytes=2_000, context='{"x":"' + "x" * 600 + '"}')
+    thin = replace(ENTRY, max_log_bytes=2_000)
+    assert kinds(capped.decide([fat, fat, thin, thin])) == [Stored, 403, Stored, 403]
+    assert capped.grown == {ACME: fat.size + thin.size}
+    assert capped.known.held == capped.grown
