@@ -1,0 +1,54 @@
+"""Whatever is done to the gateway, in whatever order, it answers as the specification and the decisions say."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from support.inside import Clock, InsideGateway
+from support.machine.counts import Counts
+from support.machine.machine import GatewayMachine
+
+STEPS = 50
+#: two halves, so that two processes may share a full run
+RUNS = [
+    pytest.param(40, id="reduced"),
+    *[pytest.param(300, id=f"full-{half}", marks=pytest.mark.slow) for half in ("first", "second")],
+]
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InsideGateway]:
+    """A gateway in this process."""
+    with InsideGateway(tmp_path_factory.mktemp("inside")) as gateway:
+        yield gateway
+
+
+# SQLModel advises against the plain statements that the gateway means to send.
+@pytest.mark.filterwarnings("ignore:[^a-z]*You probably want to use:DeprecationWarning")
+@pytest.mark.parametrize("runs", RUNS)
+def test_gateway_and_reference_agree(inside: InsideGateway, runs: int) -> None:
+    """Runs of fifty steps: every answer is what the reference says, and the runs were about something."""
+    clock, counts = Clock(), Counts()
+
+    class Machine(GatewayMachine):
+        pass
+
+    Machine.gateway, Machine.clock, Machine.counts = inside, clock, counts
+    with clock.ruling():
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=runs,
+                stateful_step_count=STEPS,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+                phases=(Phase.generate, Phase.shrink),
+            ),
+        )
+    assert counts.runs >= runs
+    assert counts.steps >= runs * 40
+    for kind in ("allowed", "blocked", "held"):
+        assert counts.share(kind) >= 0.15, counts.checks
+    assert counts.used >= runs, counts

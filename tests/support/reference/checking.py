@@ -1,0 +1,203 @@
+"""The decision of a check, sentence by sentence as the decisions have it (§4, §5)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from support.reference.facts import Agent, Approval, Permission, Tenant, digits, meaning, read
+from support.reference.world import CheckAnswer, World
+
+WAITS = timedelta(hours=24)
+DENIAL_HOLDS = timedelta(minutes=5)
+ANSWER_HOLDS = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A check as it is sent; `context` is JSON text, None when it is left out."""
+
+    agent_id: str
+    action: str
+    context: str | None = None
+    approval_id: str | None = None
+    call_id: str | None = None
+    run_id: str | None = None
+    dry_run: bool = False
+    idempotency_key: str | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The request's body."""
+        parts = [f'"agent_id":"{self.agent_id}","action":"{self.action}"']
+        parts += [f'"context":{self.context}'] if self.context is not None else []
+        for name in ("approval_id", "call_id", "run_id"):
+            if (value := getattr(self, name)) is not None:
+                parts.append(f'"{name}":"{value}"')
+        parts += ['"dry_run":true'] if self.dry_run else []
+        return f"{{{','.join(parts)}}}".encode()
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """The context as it was meant; absent, null and ``{}`` are equal."""
+        facts = read(self.context or "null") or {}
+        assert isinstance(facts, dict)
+        return facts
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What should be answered.
+
+    Attributes:
+        kind: ``allowed``, ``blocked`` or ``held``.
+        why: which kind of reason is given.
+        named: what the reason must name.
+        approval: the request that a held check waits for; None for a dry run that makes none.
+        used: the approval that was used up.
+        decision_id: the decision that is repeated.
+    """
+
+    kind: str
+    why: str = ""
+    named: tuple[str, ...] = ()
+    approval: Approval | None = None
+    used: Approval | None = None
+    decision_id: str | None = None
+
+
+def check(world: World, tenant: Tenant, question: Question, now: datetime) -> Outcome:
+    """Decide a check, and change the world as the gateway should."""
+    agent = world.agent(tenant, question.agent_id)
+    if agent is None:
+        return Outcome("blocked", "agent not found")
+    if not agent.active:
+        return Outcome("blocked", "inactive")
+    permission = agent.permissions.get(question.action)
+    if permission is None:
+        return Outcome("blocked", "no permission", (question.action,))
+    too_much = _amount(permission, question)
+    if too_much is not None:
+        return too_much
+    if not permission.requires_approval and question.approval_id is None:
+        return Outcome("allowed")
+    return _with_approval(world, agent, permission, question, now)
+
+
+def keep_answer(world: World, tenant: Tenant, question: Question, decision_id: str, now: datetime) -> None:
+    """Remember the answer that used up an approval, for whoever repeats the attempt."""
+    if question.idempotency_key is not None:
+        answer = CheckAnswer(question.body, decision_id, now + ANSWER_HOLDS)
+        world.check_answers[tenant, question.idempotency_key] = answer
+
+
+def _amount(permission: Permission, question: Question) -> Outcome | None:
+    maximum, facts = permission.maximum, question.facts
+    if maximum is None:
+        return None
+    if "amount" not in facts:
+        return Outcome("blocked", "is required", (digits(maximum),)) if permission.amount_required else None
+    amount = facts["amount"]
+    if not isinstance(amount, Decimal) or amount < 0:
+        return Outcome("blocked", "must be a non-negative number", (digits(maximum),))
+    if amount > maximum:
+        return Outcome("blocked", "is above", (digits(amount), digits(maximum)))
+    return None
+
+
+def _with_approval(
+    world: World, agent: Agent, permission: Permission, question: Question, now: datetime
+) -> Outcome:
+    # A lost answer must not cost a second approval.
+    earlier = world.check_answers.get((agent.tenant, question.idempotency_key))
+    if earlier is not None and earlier.body == question.body and now < earlier.until:
+        return Outcome("allowed", decision_id=earlier.decision_id)
+    equal = list(_equal(world, agent, permission, question))
+    if question.approval_id is not None:
+        mine = [approval for approval in equal if approval.id == question.approval_id]
+        if not mine:
+            return Outcome("blocked", "does not belong")
+    else:
+        mine = [approval for approval in equal if approval.call_id == question.call_id]
+    if not permission.requires_approval:
+        return Outcome("allowed")
+    if question.call_id and _call(agent, question, question.call_id) in world.let_through:
+        return Outcome("blocked", "already let through", (question.call_id,))
+    return (
+        _by_state(mine, agent, question, world, now)
+        or _by_denial(equal, now)
+        or _ask(world, agent, permission, question, now)
+    )
+
+
+def _by_state(
+    mine: list[Approval], agent: Agent, question: Question, world: World, now: datetime
+) -> Outcome | None:
+    for approval in mine:
+        if approval.state(now) == "approved":
+            return _let_through(world, agent, question, approval, now)
+    for approval in mine:
+        if approval.state(now) == "pending":
+            return Outcome("held", "needs human approval", (question.action,), approval)
+    return None if question.approval_id is None else _closed(mine[0], now)
+
+
+def _by_denial(equal: list[Approval], now: datetime) -> Outcome | None:
+    recent = [one for one in equal if one.status == "denied" and _since(one.decided, now) < DENIAL_HOLDS]
+    return _denied(min(recent, key=lambda one: _since(one.decided, now))) if recent else None
+
+
+def _equal(world: World, agent: Agent, permission: Permission, question: Question) -> Iterator[Approval]:
+    """Yield what was asked for the same: agent, permission, action, run and the context's meaning."""
+    same = (agent.id, permission.id, question.action, question.run_id, meaning(question.facts))
+    for one in world.approvals:
+        if (one.agent_id, one.permission_id, one.action, one.run_id, one.context) == same:
+            yield one
+
+
+def _call(agent: Agent, question: Question, call_id: str) -> tuple[str, str, str | None, str]:
+    return (agent.id, question.action, question.run_id, call_id)
+
+
+def _let_through(
+    world: World, agent: Agent, question: Question, approval: Approval, now: datetime
+) -> Outcome:
+    if question.dry_run:
+        return Outcome("allowed")
+    approval.status, approval.consumed = "consumed", now
+    for call_id in (approval.call_id, question.call_id):
+        if call_id is not None:
+            world.let_through.add(_call(agent, question, call_id))
+    return Outcome("allowed", used=approval)
+
+
+def _closed(approval: Approval, now: datetime) -> Outcome:
+    state = approval.state(now)
+    return _denied(approval) if state == "denied" else Outcome("blocked", f"is {state}")
+
+
+def _denied(approval: Approval) -> Outcome:
+    return Outcome("blocked", "denied by a person", (approval.note,) if approval.note else ())
+
+
+def _since(moment: datetime | None, now: datetime) -> timedelta:
+    assert moment is not None
+    return now - moment
+
+
+def _ask(world: World, agent: Agent, permission: Permission, question: Question, now: datetime) -> Outcome:
+    if question.dry_run:
+        return Outcome("held", "needs human approval", (question.action,))
+    approval = Approval(
+        agent.tenant,
+        agent.id,
+        permission.id,
+        question.action,
+        question.run_id,
+        question.call_id,
+        meaning(question.facts),
+        created=now,
+        until=now + WAITS,
+    )
+    world.approvals.append(approval)
+    return Outcome("held", "needs human approval", (question.action,), approval)

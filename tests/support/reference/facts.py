@@ -1,0 +1,104 @@
+"""What the reference knows of: tenants, agents, permissions, approvals, log entries, and when two contexts are equal."""
+
+import json
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+OPEN = ("pending", "approved")
+
+
+class Tenant(NamedTuple):
+    """One environment of one organization."""
+
+    organization: str
+    environment: str
+
+
+@dataclass(slots=True)
+class Permission:
+    """What an agent may do, and under which conditions."""
+
+    id: str
+    action: str
+    requires_approval: bool
+    maximum: Decimal | None
+    amount_required: bool
+
+
+@dataclass(slots=True)
+class Agent:
+    """An agent with its permissions by action, the oldest first."""
+
+    id: str
+    tenant: Tenant
+    name: str
+    description: str | None
+    active: bool = True
+    deleted: bool = False
+    permissions: dict[str, Permission] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Approval:
+    """A held check. `id` is empty until the gateway has named it."""
+
+    tenant: Tenant
+    agent_id: str
+    permission_id: str
+    action: str
+    run_id: str | None
+    call_id: str | None
+    context: Hashable
+    created: datetime
+    #: while pending: until when it waits; once approved: until when it may be used
+    until: datetime
+    id: str = ""
+    status: str = "pending"
+    note: str | None = None
+    decided: datetime | None = None
+    consumed: datetime | None = None
+    cancelled: datetime | None = None
+
+    def state(self, now: datetime) -> str:
+        """Return its state by the clock: whatever is open beyond its time has expired."""
+        return "expired" if self.status in OPEN and self.until <= now else self.status
+
+
+@dataclass(slots=True)
+class Entry:
+    """A log entry, with the answer that acknowledged it."""
+
+    tenant: Tenant
+    agent_id: str
+    action: str
+    status: str
+    context: Hashable | None
+    created: datetime
+    id: str = ""
+    answer: bytes = b""
+
+
+def read(text: str | bytes) -> object:
+    """Read JSON, every number by its digits."""
+    return json.loads(text, parse_float=Decimal, parse_int=Decimal)
+
+
+def meaning(value: object) -> Hashable:
+    """Return what two equal JSON values share: members in no order, numbers by value, true no number."""
+    match value:
+        case dict():
+            return ("object", frozenset((name, meaning(member)) for name, member in value.items()))
+        case list():
+            return ("list", tuple(meaning(member) for member in value))
+        case Decimal():
+            return ("number", value)
+    return (type(value).__name__, value)
+
+
+def digits(number: Decimal) -> str:
+    """Write a number as people do: no exponent, no superfluous zeros, no minus before zero."""
+    text = f"{abs(number):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

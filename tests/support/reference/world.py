@@ -1,0 +1,118 @@
+"""Everything that exists, and the changes that people and agents make of it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from support.reference.facts import OPEN, Agent, Approval, Entry, Permission, Tenant
+
+USABLE = timedelta(hours=1)
+KEY_HOLDS = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """An answer that used up an approval, kept for whoever repeats the attempt."""
+
+    body: bytes
+    decision_id: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LogAnswer:
+    """An entry that was stored under a key, and the body that it was stored for."""
+
+    body: bytes
+    entry: Entry
+    until: datetime
+
+
+@dataclass(slots=True)
+class World:
+    """Two organizations and whatever they have, in the order in which it was made."""
+
+    agents: list[Agent] = field(default_factory=list)
+    approvals: list[Approval] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    #: agent, action, run and call of every call that used up an approval
+    let_through: set[tuple[str, str, str | None, str]] = field(default_factory=set)
+    check_answers: dict[tuple[Tenant, str | None], CheckAnswer] = field(default_factory=dict)
+    log_answers: dict[tuple[Tenant, str], LogAnswer] = field(default_factory=dict)
+
+    def agent(self, tenant: Tenant, agent_id: str) -> Agent | None:
+        """Return a tenant's agent, unless it was deleted."""
+        for agent in self.agents:
+            if agent.id == agent_id and agent.tenant == tenant and not agent.deleted:
+                return agent
+        return None
+
+    def named(self, agent_id: str) -> Agent:
+        """Return an agent, deleted or not."""
+        return next(agent for agent in self.agents if agent.id == agent_id)
+
+    def agents_of(self, tenant: Tenant) -> list[Agent]:
+        """Return a tenant's agents, the newest first."""
+        return [one for one in reversed(self.agents) if one.tenant == tenant and not one.deleted]
+
+    def approval(self, tenant: Tenant, approval_id: str) -> Approval | None:
+        """Return a tenant's approval."""
+        for approval in self.approvals:
+            if approval.id == approval_id and approval.tenant == tenant:
+                return approval
+        return None
+
+    def owner_of(self, permission_id: str) -> tuple[Agent, Permission] | None:
+        """Return whichever agent has a permission."""
+        for agent in self.agents:
+            for permission in agent.permissions.values():
+                if permission.id == permission_id:
+                    return agent, permission
+        return None
+
+    def switch(self, agent: Agent, *, active: bool, now: datetime) -> None:
+        """Switch an agent on or off; off cancels what is open, for good."""
+        if agent.active and not active:
+            self._cancel([one for one in self.approvals if one.agent_id == agent.id], now)
+        agent.active = active
+
+    def delete_agent(self, agent: Agent, now: datetime) -> None:
+        """Delete an agent with its permissions; its entries stay."""
+        self._cancel([one for one in self.approvals if one.agent_id == agent.id], now)
+        agent.permissions.clear()
+        agent.deleted = True
+
+    def delete_permission(self, agent: Agent, permission: Permission, now: datetime) -> None:
+        """Delete a permission; what is open for it is cancelled."""
+        self._cancel([one for one in self.approvals if one.permission_id == permission.id], now)
+        del agent.permissions[permission.action]
+
+    def decide(self, approval: Approval, *, approve: bool, note: str | None, now: datetime) -> bool:
+        """Approve or deny what is pending; return whether it was."""
+        if approval.state(now) != "pending":
+            return False
+        approval.status = "approved" if approve else "denied"
+        approval.note, approval.decided = note, now
+        if approve:
+            approval.until = now + USABLE
+        return True
+
+    def withdraw(self, approval: Approval, now: datetime) -> bool:
+        """Cancel what is open; return whether it was."""
+        return bool(self._cancel([approval], now))
+
+    def _cancel(self, approvals: list[Approval], now: datetime) -> list[Approval]:
+        cancelled = [one for one in approvals if one.state(now) in OPEN]
+        for approval in cancelled:
+            approval.status, approval.cancelled = "cancelled", now
+        return cancelled
+
+    def repeat(self, tenant: Tenant, key: str | None, now: datetime) -> LogAnswer | None:
+        """Return what was stored under a key of a log entry, within its time."""
+        answer = None if key is None else self.log_answers.get((tenant, key))
+        return answer if answer is not None and now < answer.until else None
+
+    def log(self, entry: Entry, key: str | None, body: bytes) -> None:
+        """Keep an entry."""
+        self.entries.append(entry)
+        if key is not None:
+            self.log_answers[entry.tenant, key] = LogAnswer(body, entry, entry.created + KEY_HOLDS)
