@@ -68,11 +68,16 @@ class Clock:
 
 
 class InsideGateway:
-    """The application with its life span, one event loop, and one client."""
+    """The application with its life span, one event loop, and one client.
 
-    def __init__(self, folder: Path) -> None:
-        url = database_url(folder)
-        settings = Settings(database_url=url, secret=SECRET, default_plan="enterprise")  # type: ignore[arg-type]  # a text, validated as the environment's are
+    Args:
+        folder: stands for its data.
+        others: settings beside the database, the secret and the plan.
+    """
+
+    def __init__(self, folder: Path, **others: Any) -> None:
+        given = {"database_url": database_url(folder), "secret": SECRET, "default_plan": "enterprise"}
+        settings = Settings(**given | others)
         self._loop = asyncio.new_event_loop()
         gateway = Gateway(settings)
         # Each run registers organizations of its own: what a password costs is held elsewhere.

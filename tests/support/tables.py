@@ -5,6 +5,7 @@ Statements write `?` for a value; moments and identifiers are text, moments as t
 
 import re
 import sqlite3
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import datetime
 from itertools import count
@@ -70,3 +71,31 @@ def _moment(text: str) -> str:
 def _numbered(statement: str) -> str:
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", statement)
+
+
+def contents(gateway: LiveGateway, tables: Iterable[str], organization_id: str) -> dict[str, list[str]]:
+    """Return every row that an organization has in tables, as text, over one connection."""
+    queries = {
+        table: f"SELECT * FROM {table} WHERE {'id' if table == 'organizations' else 'organization_id'} = ?"
+        for table in tables
+    }
+    if CHOICE.server is not None:
+        return finished(_contents(gateway.database_url, queries, organization_id))
+    with closing(sqlite3.connect(gateway.database, timeout=30)) as connection:
+        return {
+            table: sorted(map(repr, connection.execute(query, (organization_id,)).fetchall()))
+            for table, query in queries.items()
+        }
+
+
+async def _contents(url: str, queries: Mapping[str, str], organization_id: str) -> dict[str, list[str]]:
+    connection = await _connected(url)
+    try:
+        return {
+            table: sorted(
+                repr(tuple(row)) for row in await connection.fetch(_numbered(query), organization_id)
+            )
+            for table, query in queries.items()
+        }
+    finally:
+        await connection.close()

@@ -8,6 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from support.inside import Clock, InsideGateway
 from support.machine.counts import Counts
 from support.machine.machine import GatewayMachine
+from support.reference.checking import DENIALS, MOST_PENDING
 
 STEPS = 50
 #: two halves, so that two processes may share a full run
@@ -20,7 +21,9 @@ RUNS = [
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InsideGateway]:
     """A gateway in this process."""
-    with InsideGateway(tmp_path_factory.mktemp("inside")) as gateway:
+    folder = tmp_path_factory.mktemp("inside")
+    bounds = {"denials_before_block": DENIALS, "pending_per_agent": MOST_PENDING}
+    with InsideGateway(folder, management_requests_per_minute=1_000_000, **bounds) as gateway:
         yield gateway
 
 
@@ -48,7 +51,7 @@ def test_gateway_and_reference_agree(inside: InsideGateway, runs: int) -> None:
             ),
         )
     assert counts.runs >= runs
-    assert counts.steps >= runs * 40
+    assert counts.steps >= runs * 30
     for kind in ("allowed", "blocked", "held"):
         assert counts.share(kind) >= 0.15, counts.checks
     assert counts.used >= runs, counts

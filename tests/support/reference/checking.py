@@ -11,6 +11,11 @@ from support.reference.world import CheckAnswer, World
 WAITS = timedelta(hours=24)
 DENIAL_HOLDS = timedelta(minutes=5)
 ANSWER_HOLDS = timedelta(minutes=10)
+DENIALS_WITHIN = timedelta(minutes=15)
+PAIR_BLOCKED = timedelta(minutes=15)
+#: these two are settings: as the decisions have them (10 and 100) no run would come so far
+DENIALS = 4
+MOST_PENDING = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,7 @@ def _with_approval(
     return (
         _by_state(mine, agent, question, world, now)
         or _by_denial(equal, now)
+        or _by_bounds(world, agent, question.action, now)
         or _ask(world, agent, permission, question, now)
     )
 
@@ -145,6 +151,18 @@ def _by_state(
 def _by_denial(equal: list[Approval], now: datetime) -> Outcome | None:
     recent = [one for one in equal if one.status == "denied" and _since(one.decided, now) < DENIAL_HOLDS]
     return _denied(min(recent, key=lambda one: _since(one.decided, now))) if recent else None
+
+
+def _by_bounds(world: World, agent: Agent, action: str, now: datetime) -> Outcome | None:
+    denials = world.denials(agent, action)
+    # Newest first: so many of them close together block for a while after the last of them.
+    for last, first in zip(denials, denials[DENIALS - 1 :], strict=False):
+        if last - first <= DENIALS_WITHIN:
+            if now < last + PAIR_BLOCKED:
+                return Outcome("blocked", "times in a short time", (action,))
+            break
+    waiting = [one for one in world.approvals if one.agent_id == agent.id and one.state(now) == "pending"]
+    return Outcome("blocked", "wait for approval") if len(waiting) >= MOST_PENDING else None
 
 
 def _equal(world: World, agent: Agent, permission: Permission, question: Question) -> Iterator[Approval]:

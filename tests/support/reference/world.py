@@ -106,6 +106,11 @@ class World:
             approval.status, approval.cancelled = "cancelled", now
         return cancelled
 
+    def denials(self, agent: Agent, action: str) -> list[datetime]:
+        """Return when an agent's action was denied, newest first."""
+        denied = [one for one in self.approvals if (one.agent_id, one.action) == (agent.id, action)]
+        return sorted((one.decided for one in denied if one.status == "denied" and one.decided), reverse=True)
+
     def repeat(self, tenant: Tenant, key: str | None, now: datetime) -> LogAnswer | None:
         """Return what was stored under a key of a log entry, within its time."""
         answer = None if key is None else self.log_answers.get((tenant, key))

@@ -1,0 +1,129 @@
+"""Nobody gets anywhere without the right to it: every route, walked as everybody who must not be there."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+from support.gateway import LiveGateway
+from support.provider import SECRET as PROVIDER_SECRET
+from support.team import Colleague
+from support.walk.callers import Caller, bearer, callers, keyed
+from support.walk.routes import routes
+from support.walk.stage import Stage
+from support.walk.table import WALK, Stop
+
+#: one denial blocks, so that there is a block to clear
+ENV = {
+    "TOOLGATE_PROVIDER_WEBHOOK_SECRET": PROVIDER_SECRET,
+    "TOOLGATE_DENIALS_BEFORE_BLOCK": "1",
+    # The walk is one long minute of one admin's.
+    "TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE": "1000000",
+}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """The organization that is walked around in, on a gateway of its own."""
+    with LiveGateway(tmp_path_factory.mktemp("walk"), env=ENV) as gateway, Stage(gateway) as stage:
+        yield stage
+
+
+def test_the_table_has_every_route() -> None:
+    """A route without an entry is one that nobody has tried to get into; an entry without a route is stale."""
+    found = set(routes())
+    assert len(found) > 30
+    new, gone = sorted(found - set(WALK)), sorted(set(WALK) - found)
+    assert not new, f"add to WALK in tests/support/walk/table.py, with the right that each takes: {new}"
+    assert not gone, f"remove from WALK in tests/support/walk/table.py: {gone}"
+
+
+@pytest.mark.parametrize("route", sorted(WALK))
+def test_nobody_gets_in_without_the_right(stage: Stage, route: str) -> None:
+    """Everybody without the right is refused, learns nothing and changes nothing; with the right one gets in."""
+    stop, people = WALK[route], "{user_id}" in route or "{invitation_id}" in route
+    things = {"production": stage.things(people=people), "test": stage.things("test")}
+    before, telltales = stage.contents(), stage.telltales()
+    for caller in callers(stage):
+        expected = caller.expected(stop)
+        if expected is None:
+            continue
+        named = things[caller.about] | caller.instead
+        stage.set_active(active=not caller.asleep)
+        try:
+            answer = _ask(stage, route, stop, named, caller.headers, caller.asks)
+        finally:
+            stage.set_active(active=True)
+        assert answer.status_code == expected, f"{caller.who}: {answer.status_code} {answer.text}"
+        _is_refused(answer, stop, caller)
+        own = bearer(stage.owner.token) == caller.headers
+        _tells_nothing(answer, stage.in_environment(named) if own else telltales, caller)
+    assert stage.contents() == before
+    _gets_in(stage, route, stop, things["production"])
+
+
+def _gets_in(stage: Stage, route: str, stop: Stop, named: Mapping[str, str]) -> None:
+    # Otherwise it would be the request that is wrong, and not who sent it.
+    if stop.right == "nobody":
+        return
+    if stop.spends:
+        with Colleague(stage.owner, "admin") as somebody:
+            answer = _ask(stage, route, stop, named, bearer(somebody.token), None)
+    else:
+        headers = keyed(stage.key) if stop.right == "key" else bearer(stage.owner.token)
+        answer = _ask(stage, route, stop, named, headers, None)
+    assert answer.status_code == stop.success, answer.text
+    if "/sdk/check" in route:
+        assert answer.json()["approval_id"] is not None
+    if "/sdk/logs" in route:
+        assert [one["status"] for one in answer.json()["results"]] == [200]
+
+
+def _ask(
+    stage: Stage,
+    route: str,
+    stop: Stop,
+    named: Mapping[str, str],
+    headers: Mapping[str, str],
+    environment: str | None,
+) -> httpx.Response:
+    method, _, path = route.partition(" ")
+    query = _filled(stop.query, named) | ({"environment": environment} if environment else {})
+    body = None if stop.body is None else _filled(stop.body, named)
+    return stage.anybody.request(method, _filled(path, named), params=query, json=body, headers=dict(headers))
+
+
+def _filled(template: Any, named: Mapping[str, str]) -> Any:
+    """Put things in the place of their placeholders."""
+    if isinstance(template, str):
+        for name, value in named.items():
+            template = template.replace(f"{{{name}}}", value)
+        return template
+    return json.loads(_filled(json.dumps(template), named))
+
+
+def _is_refused(answer: httpx.Response, stop: Stop, caller: Caller) -> None:
+    """Assert that a refusal is one: in the words that are the same for everybody."""
+    if answer.status_code == 401 and stop.right == "key":
+        words = {"Missing API key", "Invalid API key", "Organization is not active"}
+        assert answer.json()["detail"] in words, caller.who
+    elif answer.status_code == 401 and stop.right != "nobody":
+        assert answer.json() == {"detail": "Not authenticated"}, caller.who
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+    elif answer.status_code in {403, 404}:
+        assert list(answer.json()) == ["detail"], caller.who
+        assert isinstance(answer.json()["detail"], str)
+    elif answer.url.path == "/sdk/check":
+        result = answer.json()
+        assert (result["allowed"], result["requires_approval"]) == (False, False), caller.who
+    elif answer.url.path == "/sdk/logs":
+        assert [one["status"] for one in answer.json()["results"]] == [404], caller.who
+
+
+def _tells_nothing(answer: httpx.Response, telltales: set[str], caller: Caller) -> None:
+    """Assert that an answer has no word that the caller did not say."""
+    request = answer.request
+    said = f"{request.url} {request.content.decode()}"
+    told = answer.text + repr(answer.headers.multi_items())
+    assert [word for word in telltales if word in told and word not in said] == [], caller.who

@@ -1,0 +1,176 @@
+"""Who and what the walk is about: an organization, its people and its things, and strangers."""
+
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+
+import httpx
+
+from support.gateway import PASSWORD, LiveGateway, Owner
+from support.insight import set_active
+from support.tables import contents
+from support.team import Colleague, fresh_email, invite
+from toolgate_service.storage.tables import METADATA
+
+#: what counts requests changes with every request
+COUNTERS = {"rate_windows"}
+#: what belongs to the organization as a whole
+OF_NO_ENVIRONMENT = {"organization_id", "email", "user_id", "invitation_id"}
+TABLES = [
+    table.name
+    for table in METADATA.sorted_tables
+    if table.name not in COUNTERS and (table.name == "organizations" or "organization_id" in table.columns)
+]
+_TELLTALE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|marker-[0-9a-f]+|[\w.+-]+@[\w.-]+")
+
+
+def marker() -> str:
+    """Return a word that stands nowhere else."""
+    return f"marker-{secrets.token_hex(6)}"
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """The credentials of the walked organization's people, good ones and spent ones."""
+
+    viewer: Colleague
+    member: Colleague
+    removed: Colleague
+    cli_token: str
+    ended_token: str
+
+
+class Stage:
+    """The organization that is walked around in, and another."""
+
+    def __init__(self, gateway: LiveGateway) -> None:
+        self.gateway = gateway
+        with ExitStack() as stack:
+            self.owner = stack.enter_context(
+                Owner(gateway.url, email=f"{marker()}@example.test", organization=marker())
+            )
+            self.stranger = stack.enter_context(Owner(gateway.url, organization="Strangers"))
+            self.anybody = stack.enter_context(httpx.Client(base_url=gateway.url, timeout=30))
+            self.people = self._people(stack)
+            self.spent_key = self.owner.key
+            self._post("/api/organization/regenerate-key", 200)
+            self.key, self.test_key = self._keys()
+            self.other_agents_key = self._key_of(self.owner.agent("another agent"))
+            self.strangers_agent = self.stranger.agent("agent")
+            self.strangers_agents_key = self._key_of(self.strangers_agent, self.stranger)
+            self._stack = stack.pop_all()
+
+    def things(self, environment: str = "production", *, people: bool = False) -> dict[str, str]:
+        """Make new things in an environment and return what stands for them in the walk's table."""
+        self.key, self.test_key = self._keys()
+        scope = {"environment": environment}
+        agent = self._post("/api/agents", 201, {"name": marker(), "description": marker()}, scope)["id"]
+        action, denied = marker(), marker()
+        permission = self._permit(agent, action, scope)
+        self._permit(agent, denied, scope)
+        approval = self._held(agent, action, environment)
+        self._post(
+            f"/api/approvals/{self._held(agent, denied, environment)}/deny", 200, {"note": marker()}, scope
+        )
+        key = self._post(f"/api/agents/{agent}/keys", 201, None, scope)
+        entry = {"agent_id": agent, "action": action, "status": "success", "context": {"said": marker()}}
+        assert self._call("/sdk/log", entry, environment).status_code == 200
+        named = {
+            "agent_id": agent,
+            "action": action,
+            "denied_action": denied,
+            "permission_id": permission,
+            "approval_id": approval,
+            "key_id": key["id"],
+            "organization_id": self.owner.user["organization_id"],
+            "email": self.owner.email,
+        }
+        return named | (self._newcomers() if people else {})
+
+    def telltales(self) -> set[str]:
+        """Return every identifier, e-mail address and marked word of the organization that nobody else has, and keys."""
+        mine, theirs = (
+            set(_TELLTALE.findall(repr(contents(self.gateway, TABLES, owner.user["organization_id"]))))
+            for owner in (self.owner, self.stranger)
+        )
+        keys = {self.key, self.test_key, self.spent_key, self.other_agents_key}
+        # The end of a key is shown to whoever may know that it exists, and to nobody else.
+        return (mine - theirs) | {key[:-8] for key in keys} | {key[-8:] for key in keys}
+
+    @staticmethod
+    def in_environment(named: Mapping[str, str]) -> set[str]:
+        """Return those of the things that nobody sees who asks about the other environment."""
+        return {value for name, value in named.items() if name not in OF_NO_ENVIRONMENT}
+
+    def contents(self) -> dict[str, list[str]]:
+        """Return everything that the organization has."""
+        return contents(self.gateway, TABLES, self.owner.user["organization_id"])
+
+    def set_active(self, *, active: bool) -> None:
+        """Switch the organization off or on."""
+        set_active(self.gateway, self.owner, active=active)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _people(self, stack: ExitStack) -> People:
+        viewer, member, removed = (
+            stack.enter_context(Colleague(self.owner, role)) for role in ("viewer", "member", "admin")
+        )
+        assert self.owner.http.delete(f"/api/team/{removed.id}").status_code == 204
+        with self.owner.login() as ended:
+            token = ended.headers["Authorization"].removeprefix("Bearer ")
+            assert ended.post("/auth/logout").status_code == 204
+        login = {"email": self.owner.email, "password": PASSWORD, "scope": "cli"}
+        cli = self.owner.http.post("/auth/login", json=login).json()["access_token"]
+        return People(viewer, member, removed, cli, token)
+
+    def _keys(self) -> tuple[str, str]:
+        # Read anew: whoever walked before may have had them replaced.
+        paths = ("/api/organization", "/api/organization/test-key")
+        key, test_key = (str(self.owner.http.get(path).json()["api_key"]) for path in paths)
+        return key, test_key
+
+    def _newcomers(self) -> dict[str, str]:
+        with Colleague(self.owner, "member") as colleague:
+            invitation = invite(self.owner, fresh_email(marker()), "viewer").json()
+            return {"user_id": colleague.id, "invitation_id": invitation["id"]}
+
+    def _permit(self, agent: str, action: str, scope: Mapping[str, str]) -> str:
+        body = {"action": action, "requires_approval": True}
+        made: str = self._post(f"/api/agents/{agent}/permissions", 201, body, scope)["id"]
+        return made
+
+    def _held(self, agent: str, action: str, environment: str) -> str:
+        body = {"agent_id": agent, "action": action, "context": {"said": marker()}}
+        approval: str = self._call("/sdk/check", body, environment).json()["approval_id"]
+        assert approval
+        return approval
+
+    def _key_of(self, agent: str, owner: Owner | None = None) -> str:
+        answer = (owner or self.owner).http.post(f"/api/agents/{agent}/keys")
+        assert answer.status_code == 201, answer.text
+        key: str = answer.json()["api_key"]
+        return key
+
+    def _call(self, path: str, body: object, environment: str) -> httpx.Response:
+        key = self.test_key if environment == "test" else self.key
+        return self.owner.http.post(path, json=body, headers={"X-API-Key": key})
+
+    def _post(
+        self, path: str, status: int, body: object = None, params: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        answer = self.owner.http.post(path, json=body, params=params)
+        assert answer.status_code == status, answer.text
+        made: dict[str, Any] = answer.json()
+        return made

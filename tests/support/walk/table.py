@@ -1,0 +1,121 @@
+"""The walk's table: for every route, who may use it and what those who may not are told.
+
+A new route needs an entry. In paths and bodies `{agent_id}` and the like stand for things of the organization whose
+things nobody else may see or touch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from support.gateway import PASSWORD
+
+#: from the least to the greatest: whoever reads, changes, is logged in fully, administers; or who holds an API key
+Right = Literal["nobody", "reader", "changer", "full", "admin", "key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One route.
+
+    Attributes:
+        right: what it takes.
+        success: the status that the right caller gets.
+        body: what is sent.
+        query: likewise.
+        foreign: the status for whoever names another's things; None where nothing is named.
+        environment: whether `environment` chooses between the two worlds.
+        spends: whether the right caller's token does not survive it.
+        beside_agent: whether the path names something beside its agent.
+    """
+
+    right: Right
+    success: int = 200
+    body: Mapping[str, Any] | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    foreign: int | None = None
+    environment: bool = True
+    spends: bool = False
+    beside_agent: bool = False
+
+
+_AGENT = {"agent_id": "{agent_id}", "action": "{action}"}
+_ENTRY = _AGENT | {"status": "success", "context": {"said": "by a stranger"}}
+#: 256 bits that no invitation and no reset has
+_TOKEN = "A" * 43
+
+WALK: Mapping[str, Stop] = {
+    "POST /sdk/check": Stop("key", body=_AGENT, foreign=200),
+    "POST /sdk/log": Stop("key", body=_ENTRY, foreign=404),
+    "POST /sdk/logs": Stop("key", body={"entries": [_ENTRY]}, foreign=200),
+    "GET /sdk/permissions": Stop("key", query={"agent_id": "{agent_id}"}, foreign=404),
+    "GET /sdk/approvals/{approval_id}": Stop("key", foreign=404),
+    "POST /sdk/approvals/{approval_id}/cancel": Stop("key", foreign=404),
+    # Whoever has no account yet, or forgot the way into it. `success` is what a stranger gets.
+    "POST /auth/register": Stop(
+        "nobody", 400, {"email": "{email}", "password": PASSWORD, "organization_name": "Mine"}
+    ),
+    "POST /auth/login": Stop("nobody", 401, {"email": "{email}", "password": "not the password"}),
+    "POST /auth/accept-invitation": Stop("nobody", 400, {"token": _TOKEN, "password": PASSWORD}),
+    "POST /auth/password-reset": Stop("nobody", 202, {"email": "{email}"}),
+    "POST /auth/password-reset/confirm": Stop("nobody", 400, {"token": _TOKEN, "new_password": PASSWORD}),
+    "POST /billing/provider-events": Stop("nobody", 400, {"id": "evt_1", "customer": "{organization_id}"}),
+    "GET /health": Stop("nobody"),
+    "GET /health/ready": Stop("nobody"),
+    # One's own account.
+    "GET /auth/me": Stop("reader", environment=False),
+    "POST /auth/logout": Stop("reader", 204, environment=False, spends=True),
+    "POST /auth/password": Stop(
+        "reader",
+        200,
+        {"current_password": PASSWORD, "new_password": PASSWORD},
+        environment=False,
+        spends=True,
+    ),
+    "GET /api/team": Stop("reader", environment=False),
+    "POST /api/team/invitations": Stop(
+        "admin", 201, {"email": "walked@example.test", "role": "admin"}, environment=False
+    ),
+    "DELETE /api/team/invitations/{invitation_id}": Stop("admin", 204, foreign=404, environment=False),
+    "PUT /api/team/{user_id}": Stop("admin", 200, {"role": "admin"}, foreign=404, environment=False),
+    "DELETE /api/team/{user_id}": Stop("admin", 204, foreign=404, environment=False),
+    "GET /api/organization": Stop("reader", environment=False),
+    "PUT /api/organization": Stop("admin", 200, {"name": "Renamed"}, environment=False),
+    "POST /api/organization/regenerate-key": Stop("admin", environment=False),
+    "GET /api/organization/test-key": Stop("reader", environment=False),
+    "POST /api/organization/test-key/regenerate": Stop("admin", environment=False),
+    "GET /api/agents": Stop("reader"),
+    "POST /api/agents": Stop("changer", 201, {"name": "walked"}),
+    "GET /api/agents/{agent_id}": Stop("reader", foreign=404),
+    "PUT /api/agents/{agent_id}": Stop("changer", 200, {"status": "inactive"}, foreign=404),
+    "DELETE /api/agents/{agent_id}": Stop("changer", 204, foreign=404),
+    "GET /api/agents/{agent_id}/keys": Stop("reader", foreign=404),
+    "POST /api/agents/{agent_id}/keys": Stop("admin", 201, foreign=404),
+    "DELETE /api/agents/{agent_id}/keys/{key_id}": Stop("admin", 204, foreign=404, beside_agent=True),
+    "GET /api/agents/{agent_id}/permissions": Stop("reader", foreign=404),
+    "POST /api/agents/{agent_id}/permissions": Stop("admin", 201, {"action": "walked"}, foreign=404),
+    "DELETE /api/agents/{agent_id}/permissions/{permission_id}": Stop(
+        "full", 204, foreign=404, beside_agent=True
+    ),
+    "GET /api/agents/{agent_id}/denial-blocks": Stop("reader", foreign=404),
+    "DELETE /api/agents/{agent_id}/denial-blocks": Stop(
+        "admin", 204, query={"action": "{denied_action}"}, foreign=404
+    ),
+    "PUT /api/permissions/{permission_id}": Stop(
+        "admin", 200, {"max_amount": 1}, foreign=404, environment=False
+    ),
+    # 403 and not 404: the specification says so, for this path alone.
+    "DELETE /api/permissions/{permission_id}": Stop("full", 204, foreign=403, environment=False),
+    "GET /api/approvals": Stop("reader"),
+    "GET /api/approvals/{approval_id}": Stop("reader", foreign=404),
+    "POST /api/approvals/{approval_id}/approve": Stop("full", 200, {"note": "walked"}, foreign=404),
+    "POST /api/approvals/{approval_id}/deny": Stop("full", 200, {"note": "walked"}, foreign=404),
+    "GET /api/logs": Stop("reader"),
+    "GET /api/logs/export": Stop("reader", query={"format": "jsonl"}),
+    "GET /api/audit": Stop("reader"),
+    "GET /api/billing/plan": Stop("reader", environment=False),
+    "GET /api/billing/usage": Stop("reader", environment=False),
+    # Nobody has bought anything here.
+    "GET /api/billing/subscription": Stop("reader", 404, environment=False),
+    "GET /api/billing/invoices": Stop("reader", environment=False),
+}
