@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -22,6 +23,8 @@ from toolgate_service.hotpath.http import endpoint
 from toolgate_service.logs.endpoint import log_endpoint
 from toolgate_service.logs.many import logs_endpoint
 from toolgate_service.logs.routes import router as logs
+from toolgate_service.openapi.document import describe
+from toolgate_service.openapi.routes import router as openapi
 from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
 from toolgate_service.permissions.routes import sdk_router as own_permissions
@@ -31,6 +34,28 @@ from toolgate_service.web.edge import Edge, Rules
 from toolgate_service.web.faults import tell_faults
 from toolgate_service.web.health import router as health
 from toolgate_service.web.replies import Reply
+
+#: everything but the raw road
+ROUTERS = (
+    accounts,
+    resets,
+    team,
+    organizations,
+    agents,
+    agent_keys,
+    permissions,
+    own_permissions,
+    approvals,
+    denial_blocks,
+    logs,
+    audit,
+    billing,
+    health,
+    openapi,
+)
+
+#: the raw road; `toolgate_service.openapi.raw` describes it
+RAW_ENDPOINTS = {"/sdk/check": check_endpoint, "/sdk/log": log_endpoint, "/sdk/logs": logs_endpoint}
 
 
 def create_app(settings: Settings | None = None) -> ASGIApp:
@@ -55,11 +80,7 @@ class _Roads:
 
     def __init__(self, gateway: Gateway, management: FastAPI) -> None:
         self._management = management
-        self._raw = {
-            "/sdk/check": endpoint(check_endpoint(gateway)),
-            "/sdk/log": endpoint(log_endpoint(gateway)),
-            "/sdk/logs": endpoint(logs_endpoint(gateway)),
-        }
+        self._raw = {path: endpoint(make(gateway)) for path, make in RAW_ENDPOINTS.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         road = self._raw.get(scope["path"]) if scope["type"] == "http" else None
@@ -91,22 +112,8 @@ def _management(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     tell_faults(app)
-    for router in (
-        accounts,
-        resets,
-        team,
-        organizations,
-        agents,
-        agent_keys,
-        permissions,
-        own_permissions,
-        approvals,
-        denial_blocks,
-        logs,
-        audit,
-        billing,
-        health,
-    ):
+    app.state.document = cache(partial(describe, ROUTERS))
+    for router in ROUTERS:
         app.include_router(router)
     if gateway.provider_signature is not None:
         app.include_router(provider_routes(gateway.provider_signature))

@@ -75,9 +75,10 @@ def _post(settings: Settings) -> Post | None:
     return Post(SmtpMailer.from_url(settings.smtp_url.get_secret_value(), settings.mail_from))
 
 
-async def _gateway(request: Request) -> Gateway:
+async def gateway_of(request: Request) -> Gateway:
+    """Return the gateway that serves a request."""
     gateway: Gateway = request.app.state.gateway
     return gateway
 
 
-GatewayDep = Annotated[Gateway, Depends(_gateway)]
+GatewayDep = Annotated[Gateway, Depends(gateway_of)]

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from support.conformity import every_answer_conforms
 from support.gateway import LiveGateway, Owner
+
+
+@pytest.fixture(scope="session", autouse=True)
+def documented_answers() -> Iterator[None]:
+    """Whatever any test hears from a gateway, the OpenAPI document has announced."""
+    with every_answer_conforms():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,12 @@ from fastapi import APIRouter, Request
 
 from toolgate_service.accounts import resets, single_use
 from toolgate_service.accounts.caller import peer
-from toolgate_service.accounts.schemas import ResetConfirmation, ResetRequest
+from toolgate_service.accounts.schemas import ResetConfirmation, ResetRequest, Told
 from toolgate_service.accounts.users import find_user
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway, GatewayDep
 from toolgate_service.mail.letters import Letter, password_reset
+from toolgate_service.openapi.problems import REFUSED, TOO_MANY, problems
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.replies import NoContent, Reply
 
@@ -19,7 +20,13 @@ NO_MAIL = "This gateway sends no mail; ask its operator, who gets a link from 't
 RETRY_AFTER = 60
 
 
-@router.post("", status_code=202)
+@router.post(
+    "",
+    response_model=Told,
+    status_code=202,
+    responses=problems(TOO_MANY),
+    operation_id="askPasswordReset",
+)
 async def ask(wanted: ResetRequest, gateway: GatewayDep) -> Reply:
     """Have a link sent to a user who forgot the password.
 
@@ -36,7 +43,12 @@ async def ask(wanted: ResetRequest, gateway: GatewayDep) -> Reply:
     return Reply({"detail": SENT}, 202)
 
 
-@router.post("/confirm", status_code=204)
+@router.post(
+    "/confirm",
+    status_code=204,
+    responses=problems(REFUSED, TOO_MANY),
+    operation_id="confirmPasswordReset",
+)
 async def confirm(confirmation: ResetConfirmation, request: Request, gateway: GatewayDep) -> NoContent:
     """Choose a new password by the link's token; every session of the user ends."""
     async with gateway.database.reading() as session:

@@ -9,6 +9,7 @@ from toolgate_service.accounts.slowing import Attempt
 from toolgate_service.accounts.users import find_user
 from toolgate_service.errors import ApiError, FieldErrors
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import BAD_LOGIN, FORBIDDEN, REFUSED, TOO_MANY, problems
 from toolgate_service.storage.database import ACCOUNTS
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.replies import NO_STORE, NoContent, Reply
@@ -21,7 +22,7 @@ _NO_REGISTRATION = {
 }
 
 
-@router.post("/register", response_model=TokenView)
+@router.post("/register", response_model=TokenView, responses=problems(REFUSED, FORBIDDEN, TOO_MANY))
 async def register(registration: Registration, request: Request, gateway: GatewayDep) -> Reply:
     """Create an organization and its first user, who administers it."""
     refusal = _NO_REGISTRATION.get(gateway.settings.registration)
@@ -42,7 +43,7 @@ async def register(registration: Registration, request: Request, gateway: Gatewa
     return Reply(token, headers=NO_STORE)
 
 
-@router.post("/login", response_model=TokenView)
+@router.post("/login", response_model=TokenView, responses=problems(BAD_LOGIN, TOO_MANY))
 async def login(credentials: Login, request: Request, gateway: GatewayDep) -> Reply:
     """Exchange e-mail and password for a token that works for seven days."""
     attempt = Attempt.of(gateway.vault, peer(request), credentials.email)
@@ -99,7 +100,7 @@ async def change_password(
     return Reply(token, headers=NO_STORE)
 
 
-@router.get("/me", response_model=CurrentUser)
+@router.get("/me", response_model=CurrentUser, operation_id="getCurrentUser")
 async def me(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the authenticated user."""
     async with gateway.database.reading() as session:

@@ -5,12 +5,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from toolgate_service.web.bodies import Body
+from toolgate_service.web.bodies import Body, example
 from toolgate_service.web.fields import Email, LinkToken, Name, Password
 
 
 class Registration(Body):
     """POST /auth/register."""
+
+    model_config = example(
+        email="ada@example.com",
+        password="correct horse battery",  # noqa: S106 - nobody's
+        organization_name="Acme",
+    )
 
     email: Email
     password: Password
@@ -20,6 +26,8 @@ class Registration(Body):
 class Login(Body):
     """POST /auth/login. The password's length is not judged here: it either fits or it does not."""
 
+    model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - nobody's
+
     email: Annotated[str, Field(max_length=1000)]
     password: Annotated[str, Field(max_length=1000)]
     scope: Literal["full", "cli"] = "full"
@@ -28,6 +36,11 @@ class Login(Body):
 class PasswordChange(Body):
     """POST /auth/password. The current one's length is not judged: it either fits or it does not."""
 
+    model_config = example(
+        current_password="correct horse battery",  # noqa: S106 - nobody's
+        new_password="correct horse battery staple",  # noqa: S106 - nobody's
+    )
+
     current_password: Annotated[str, Field(max_length=1000)]
     new_password: Password
 
@@ -35,14 +48,24 @@ class PasswordChange(Body):
 class ResetRequest(Body):
     """POST /auth/password-reset."""
 
+    model_config = example(email="ada@example.com")
+
     email: Email
 
 
 class ResetConfirmation(Body):
     """POST /auth/password-reset/confirm."""
 
+    model_config = example(token="{reset_token}", new_password="correct horse battery")  # noqa: S106 - nobody's
+
     token: LinkToken
     new_password: Password
+
+
+class Told(BaseModel):
+    """The answer to a wish that is not granted here and now."""
+
+    detail: str
 
 
 class UserView(BaseModel):

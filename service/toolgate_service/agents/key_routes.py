@@ -7,6 +7,7 @@ from toolgate_service.agents import key_service
 from toolgate_service.agents.key_schemas import AgentKeyView
 from toolgate_service.agents.service import get_agent
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import CONFLICT, NOT_FOUND, problems
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import EnvironmentName
 from toolgate_service.web.replies import NO_STORE, NoContent, Reply
@@ -14,7 +15,7 @@ from toolgate_service.web.replies import NO_STORE, NoContent, Reply
 router = APIRouter(prefix="/api/agents/{agent_id}/keys", tags=["agents"], route_class=StrictRoute)
 
 
-@router.get("", response_model=list[AgentKeyView])
+@router.get("", response_model=list[AgentKeyView], responses=problems(NOT_FOUND))
 async def list_agent_keys(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
@@ -25,7 +26,7 @@ async def list_agent_keys(
     return Reply(keys, headers=NO_STORE)
 
 
-@router.post("", response_model=AgentKeyView, status_code=201)
+@router.post("", response_model=AgentKeyView, status_code=201, responses=problems(NOT_FOUND, CONFLICT))
 async def create_agent_key(
     agent_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
@@ -36,7 +37,7 @@ async def create_agent_key(
     return Reply(key, 201, NO_STORE)
 
 
-@router.delete("/{key_id}", status_code=204)
+@router.delete("/{key_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_agent_key(
     agent_id: str,
     key_id: str,

@@ -6,8 +6,10 @@ from toolgate_service.accounts.caller import AnyCaller, ChangingCaller
 from toolgate_service.agents import service
 from toolgate_service.agents.schemas import AgentChange, AgentView, NewAgent
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import NOT_FOUND, PLAN_LIMIT, problems
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import EnvironmentName
+from toolgate_service.web.paging import WholeOrPageDep
 from toolgate_service.web.replies import NoContent, Reply
 
 router = APIRouter(prefix="/api/agents", tags=["agents"], route_class=StrictRoute)
@@ -15,15 +17,19 @@ router = APIRouter(prefix="/api/agents", tags=["agents"], route_class=StrictRout
 
 @router.get("", response_model=list[AgentView])
 async def list_agents(
-    caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    page: WholeOrPageDep,
+    environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return all agents, newest first."""
+    """Return agents, newest first: all of them unless `limit` is sent."""
     async with gateway.database.reading() as session:
-        agents = await service.list_agents(session, caller, environment)
-    return Reply([AgentView.model_validate(agent, from_attributes=True) for agent in agents])
+        found = await service.list_agents(session, caller, environment, page)
+    agents = [AgentView.model_validate(agent, from_attributes=True) for agent in found.rows]
+    return Reply(agents, headers=page.headers(found))
 
 
-@router.post("", response_model=AgentView, status_code=201)
+@router.post("", response_model=AgentView, status_code=201, responses=problems(PLAN_LIMIT))
 async def create_agent(
     new: NewAgent, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
@@ -33,7 +39,7 @@ async def create_agent(
     return Reply(AgentView.model_validate(agent, from_attributes=True), 201)
 
 
-@router.get("/{agent_id}", response_model=AgentView)
+@router.get("/{agent_id}", response_model=AgentView, responses=problems(NOT_FOUND))
 async def get_agent(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
@@ -43,7 +49,7 @@ async def get_agent(
     return Reply(AgentView.model_validate(agent, from_attributes=True))
 
 
-@router.put("/{agent_id}", response_model=AgentView)
+@router.put("/{agent_id}", response_model=AgentView, responses=problems(NOT_FOUND))
 async def change_agent(
     agent_id: str,
     change: AgentChange,
@@ -57,7 +63,7 @@ async def change_agent(
     return Reply(AgentView.model_validate(agent, from_attributes=True))
 
 
-@router.delete("/{agent_id}", status_code=204)
+@router.delete("/{agent_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_agent(
     agent_id: str, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> NoContent:

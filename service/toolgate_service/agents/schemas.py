@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel
 
-from toolgate_service.web.bodies import Body
+from toolgate_service.web.bodies import Body, Change, example
 from toolgate_service.web.fields import Description, Name
 
 
@@ -23,21 +23,19 @@ class AgentView(BaseModel):
 class NewAgent(Body):
     """POST /api/agents."""
 
+    model_config = example(name="refund-bot", description="Refunds orders that customers return")
+
     name: Name
     description: Description | None = None
 
 
-class AgentChange(Body):
-    """PUT /api/agents/{agent_id}: what is not sent stays as it is."""
+class AgentChange(Change):
+    """PUT /api/agents/{agent_id}: what is not sent stays as it is; a null removes the description."""
+
+    model_config = example(status="inactive")
+
+    nullable = frozenset({"description"})
 
     name: Name | None = None
     description: Description | None = None
     status: Literal["active", "inactive"] | None = None
-
-    @field_validator("name", "status", mode="before")
-    @classmethod
-    def _no_null(cls, value: object) -> object:
-        # A default is not validated: this sees only a null that was sent.
-        if value is None:
-            raise ValueError("must not be null; leave it out to keep it")
-        return value

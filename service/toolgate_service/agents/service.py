@@ -1,7 +1,5 @@
 """The rules of agents (spec §2-4, decisions §7)."""
 
-from collections.abc import Sequence
-
 from sqlmodel import col, delete, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -19,20 +17,17 @@ from toolgate_service.permissions.models import Permission
 from toolgate_service.plans import UNLIMITED, Plans
 from toolgate_service.storage.base import PRODUCTION
 from toolgate_service.storage.database import now
+from toolgate_service.web.paging import Found, Page, find_page
 
 
-async def list_agents(session: AsyncSession, caller: Caller, environment: str) -> Sequence[Agent]:
-    """Return all agents of an environment, newest first."""
-    query = (
-        select(Agent)
-        .where(
-            Agent.organization_id == caller.organization_id,
-            Agent.environment == environment,
-            col(Agent.deleted_at).is_(None),
-        )
-        .order_by(col(Agent.created_at).desc(), col(Agent.id).desc())
+async def list_agents(session: AsyncSession, caller: Caller, environment: str, page: Page) -> Found[Agent]:
+    """Return an environment's agents, newest first."""
+    query = select(Agent).where(
+        Agent.organization_id == caller.organization_id,
+        Agent.environment == environment,
+        col(Agent.deleted_at).is_(None),
     )
-    return (await session.exec(query)).all()
+    return await find_page(session, query, Agent, page)
 
 
 async def get_agent(session: AsyncSession, caller: Caller, environment: str, agent_id: str) -> Agent:

@@ -9,6 +9,7 @@ from toolgate_service.agents.service import get_agent
 from toolgate_service.approvals import denials
 from toolgate_service.approvals.schemas import DenialBlockView
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import NOT_FOUND, problems
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import Action, EnvironmentName
 from toolgate_service.web.replies import NoContent, Reply
@@ -16,7 +17,7 @@ from toolgate_service.web.replies import NoContent, Reply
 router = APIRouter(prefix="/api/agents/{agent_id}/denial-blocks", tags=["approvals"], route_class=StrictRoute)
 
 
-@router.get("", response_model=list[DenialBlockView])
+@router.get("", response_model=list[DenialBlockView], responses=problems(NOT_FOUND))
 async def list_denial_blocks(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
@@ -28,7 +29,7 @@ async def list_denial_blocks(
     return Reply([DenialBlockView(action=action, blocked_until=until) for action, until in blocks.items()])
 
 
-@router.delete("", status_code=204)
+@router.delete("", status_code=204, responses=problems(NOT_FOUND))
 async def clear_denial_block(
     agent_id: str,
     action: Annotated[Action, Query()],

@@ -9,6 +9,7 @@ from toolgate_service.approvals import service
 from toolgate_service.approvals.schemas import ApprovalView, DecisionNote, SdkApprovalView
 from toolgate_service.approvals.waiting import Asking
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import CONFLICT, NOT_FOUND, problems
 from toolgate_service.organizations.key_caller import AnyKey
 from toolgate_service.storage.database import now
 from toolgate_service.web.bodies import StrictRoute
@@ -41,7 +42,7 @@ async def list_approvals(
     return Reply(views, headers=page.headers(found))
 
 
-@router.get("/api/approvals/{approval_id}", response_model=ApprovalView)
+@router.get("/api/approvals/{approval_id}", response_model=ApprovalView, responses=problems(NOT_FOUND))
 async def get_approval(
     approval_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
@@ -52,7 +53,11 @@ async def get_approval(
     return Reply(service.view(*found, moment))
 
 
-@router.post("/api/approvals/{approval_id}/approve", response_model=ApprovalView)
+@router.post(
+    "/api/approvals/{approval_id}/approve",
+    response_model=ApprovalView,
+    responses=problems(NOT_FOUND, CONFLICT),
+)
 async def approve(
     approval_id: str,
     caller: FullCaller,
@@ -64,7 +69,11 @@ async def approve(
     return await _decide(approval_id, caller, gateway, decision, environment, approve=True)
 
 
-@router.post("/api/approvals/{approval_id}/deny", response_model=ApprovalView)
+@router.post(
+    "/api/approvals/{approval_id}/deny",
+    response_model=ApprovalView,
+    responses=problems(NOT_FOUND, CONFLICT),
+)
 async def deny(
     approval_id: str,
     caller: FullCaller,
@@ -95,7 +104,7 @@ async def _decide(
     return Reply(service.view(*found, moment))
 
 
-@router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView)
+@router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView, responses=problems(NOT_FOUND))
 async def wait_for_approval(
     approval_id: str, request: Request, caller: AnyKey, gateway: GatewayDep, wait: Wait = 0
 ) -> Reply:
@@ -107,7 +116,11 @@ async def wait_for_approval(
     return Reply(await asking.look(approval_id))
 
 
-@router.post("/sdk/approvals/{approval_id}/cancel", response_model=SdkApprovalView)
+@router.post(
+    "/sdk/approvals/{approval_id}/cancel",
+    response_model=SdkApprovalView,
+    responses=problems(NOT_FOUND, CONFLICT),
+)
 async def cancel_approval(approval_id: str, caller: AnyKey, gateway: GatewayDep) -> Reply:
     """Withdraw a request that waits, or that was approved and not used."""
     async with gateway.database.writing(caller.standing.organization_id) as session:

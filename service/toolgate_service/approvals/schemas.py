@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from toolgate_service.web.bodies import Body
+from toolgate_service.web.bodies import Body, example
 from toolgate_service.web.fields import Description
 
 
@@ -47,5 +47,7 @@ class DenialBlockView(BaseModel):
 
 class DecisionNote(Body):
     """The optional body of a decision."""
+
+    model_config = example(note="Checked with the customer")
 
     note: Description | None = None

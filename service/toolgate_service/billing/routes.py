@@ -6,6 +6,7 @@ from toolgate_service.accounts.caller import AnyCaller
 from toolgate_service.billing import service
 from toolgate_service.billing.schemas import CurrentPlanView, InvoiceView, SubscriptionView, UsageView
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import NOT_FOUND, problems
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.replies import Reply
 
@@ -26,7 +27,7 @@ async def get_usage(caller: AnyCaller, gateway: GatewayDep) -> Reply:
         return Reply(await service.usage(session, gateway.plans, caller.organization_id))
 
 
-@router.get("/subscription", response_model=SubscriptionView)
+@router.get("/subscription", response_model=SubscriptionView, responses=problems(NOT_FOUND))
 async def get_subscription(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the organization's subscription."""
     async with gateway.database.reading() as session:

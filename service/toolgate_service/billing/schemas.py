@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, WithJsonSchema
+
+from toolgate_service.web.field_schemas import AMOUNT
 
 
 class LimitsView(BaseModel):
@@ -21,7 +24,7 @@ class PlanView(BaseModel):
     """A plan."""
 
     name: str
-    price: int | Decimal
+    price: Annotated[int | Decimal, WithJsonSchema(AMOUNT)]
     interval: str
     limits: LimitsView
     description: str

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
-from toolgate_service.web.bodies import Body
+from toolgate_service.web.bodies import Body, example
 from toolgate_service.web.fields import Name
 
 
@@ -22,6 +22,8 @@ class OrganizationView(BaseModel):
 
 class OrganizationChange(Body):
     """PUT /api/organization."""
+
+    model_config = example(name="Acme")
 
     name: Name
 

@@ -8,29 +8,43 @@ from toolgate_service.accounts.caller import AdminCaller, AnyCaller, FullCaller
 from toolgate_service.agents.service import get_agent
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import NOT_FOUND, REFUSED, problems
 from toolgate_service.organizations.key_caller import AnyKey
 from toolgate_service.permissions import service
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import EnvironmentName
+from toolgate_service.web.paging import WholeOrPageDep
 from toolgate_service.web.replies import NoContent, Reply
 
 router = APIRouter(prefix="/api", tags=["permissions"], route_class=StrictRoute)
 sdk_router = APIRouter(prefix="/sdk", tags=["permissions"], route_class=StrictRoute)
 
 
-@router.get("/agents/{agent_id}/permissions", response_model=list[PermissionView])
+@router.get(
+    "/agents/{agent_id}/permissions", response_model=list[PermissionView], responses=problems(NOT_FOUND)
+)
 async def list_permissions(
-    agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+    agent_id: str,
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    page: WholeOrPageDep,
+    environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return what an agent may do."""
+    """Return what an agent may do, newest first: all of it unless `limit` is sent."""
     async with gateway.database.reading() as session:
         agent = await get_agent(session, caller, environment, agent_id)
-        permissions = await service.list_permissions(session, agent)
-    return Reply([PermissionView.model_validate(one, from_attributes=True) for one in permissions])
+        found = await service.list_permissions(session, agent, page)
+    permissions = [PermissionView.model_validate(one, from_attributes=True) for one in found.rows]
+    return Reply(permissions, headers=page.headers(found))
 
 
-@router.post("/agents/{agent_id}/permissions", response_model=PermissionView, status_code=201)
+@router.post(
+    "/agents/{agent_id}/permissions",
+    response_model=PermissionView,
+    status_code=201,
+    responses=problems(NOT_FOUND, REFUSED),
+)
 async def create_permission(
     agent_id: str,
     new: NewPermission,
@@ -45,7 +59,9 @@ async def create_permission(
     return Reply(PermissionView.model_validate(permission, from_attributes=True), 201)
 
 
-@router.delete("/agents/{agent_id}/permissions/{permission_id}", status_code=204)
+@router.delete(
+    "/agents/{agent_id}/permissions/{permission_id}", status_code=204, responses=problems(NOT_FOUND)
+)
 async def delete_agent_permission(
     agent_id: str,
     permission_id: str,
@@ -63,7 +79,7 @@ async def delete_agent_permission(
     return NoContent()
 
 
-@router.put("/permissions/{permission_id}", response_model=PermissionView)
+@router.put("/permissions/{permission_id}", response_model=PermissionView, responses=problems(NOT_FOUND))
 async def change_permission(
     permission_id: str, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
@@ -76,7 +92,7 @@ async def change_permission(
     return Reply(PermissionView.model_validate(permission, from_attributes=True))
 
 
-@router.delete("/permissions/{permission_id}", status_code=204)
+@router.delete("/permissions/{permission_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_permission(permission_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
     """Take an action from whichever agent has this permission; the very next check is refused."""
     async with gateway.database.writing(caller.organization_id) as session:
@@ -88,7 +104,7 @@ async def delete_permission(permission_id: str, caller: FullCaller, gateway: Gat
     return NoContent()
 
 
-@sdk_router.get("/permissions", response_model=list[PermissionView])
+@sdk_router.get("/permissions", response_model=list[PermissionView], responses=problems(NOT_FOUND))
 async def list_own_permissions(
     caller: AnyKey, gateway: GatewayDep, agent_id: Annotated[str, Query()]
 ) -> Reply:

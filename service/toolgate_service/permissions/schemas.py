@@ -4,9 +4,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 
-from toolgate_service.web.bodies import Body
+from toolgate_service.web.bodies import Body, Change, example
+from toolgate_service.web.field_schemas import AMOUNT
 from toolgate_service.web.fields import Action, Amount
 
 Count = Annotated[int, Field(ge=1, le=100)]
@@ -20,7 +21,7 @@ class PermissionView(BaseModel):
     agent_id: str
     action: str
     requires_approval: bool
-    max_amount: Decimal | None
+    max_amount: Annotated[Decimal, WithJsonSchema(AMOUNT)] | None
     amount_required: bool
     separation_of_duties: bool
     approval_ttl_seconds: int | None
@@ -30,6 +31,8 @@ class PermissionView(BaseModel):
 class NewPermission(Body):
     """POST /api/agents/{agent_id}/permissions."""
 
+    model_config = example(action="stripe.refund", requires_approval=True, max_amount=50)
+
     action: Action
     requires_approval: bool = False
     max_amount: Amount | None = None
@@ -38,8 +41,15 @@ class NewPermission(Body):
     approval_ttl_seconds: Seconds | None = None
 
 
-class PermissionChange(Body):
-    """PUT /api/permissions/{permission_id}: what is not sent stays as it is."""
+class PermissionChange(Change):
+    """PUT /api/permissions/{permission_id}: what is not sent stays.
+
+    A null lifts the maximum, or the time of its own.
+    """
+
+    model_config = example(max_amount=25)
+
+    nullable = frozenset({"max_amount", "approval_ttl_seconds"})
 
     requires_approval: bool | None = None
     max_amount: Amount | None = None

@@ -4,30 +4,24 @@ from collections.abc import Sequence
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
+from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.agents.models import ACTIVE, Agent
 from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
-from toolgate_service.errors import ApiError, FieldErrors, not_found
+from toolgate_service.errors import ApiError, not_found
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.key_caller import KeyCaller
 from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange
 from toolgate_service.storage.database import now
-
-#: null means none: no maximum, and no time of its own
-NULLABLE = ("max_amount", "approval_ttl_seconds")
+from toolgate_service.web.paging import Found, Page, find_page, newest_first
 
 
-async def list_permissions(session: AsyncSession, agent: Agent) -> Sequence[Permission]:
+async def list_permissions(session: AsyncSession, agent: Agent, page: Page) -> Found[Permission]:
     """Return an agent's permissions, newest first."""
-    query = (
-        select(Permission)
-        .where(Permission.agent_id == agent.id, Permission.organization_id == agent.organization_id)
-        .order_by(col(Permission.created_at).desc(), col(Permission.id).desc())
-    )
-    return (await session.exec(query)).all()
+    return await find_page(session, _of(agent), Permission, page)
 
 
 async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -> Sequence[Permission]:
@@ -46,7 +40,9 @@ async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -
     agent = (await session.exec(query)).first()
     if agent is None or not caller.may_act_as(agent.id):
         raise not_found("Agent")
-    return await list_permissions(session, agent) if agent.status == ACTIVE else ()
+    if agent.status != ACTIVE:
+        return ()
+    return (await session.exec(newest_first(_of(agent), Permission, None))).all()
 
 
 async def create_permission(
@@ -97,15 +93,8 @@ async def find_permission(session: AsyncSession, permission_id: str) -> Permissi
 async def change_permission(
     session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
 ) -> Permission:
-    """Change what was sent.
-
-    Raises:
-        FieldErrors: a null where only true or false fits.
-    """
+    """Change what was sent. What waits for approval is judged anew when it is used."""
     changes = change.model_dump(exclude_unset=True)
-    nulls = [name for name, value in changes.items() if value is None and name not in NULLABLE]
-    if nulls:
-        raise FieldErrors({name: ["must not be null; leave it out to keep it"] for name in nulls})
     for name, value in changes.items():
         setattr(permission, name, value)
     permission.updated_at = now(session)
@@ -132,4 +121,12 @@ async def delete_permission(session: AsyncSession, caller: Caller, permission: P
         permission.id,
         environment=permission.environment,
         changes={"agent_id": permission.agent_id, "action": permission.action},
+    )
+
+
+def _of(agent: Agent) -> SelectOfScalar[Permission]:
+    return select(Permission).where(
+        Permission.agent_id == agent.id,
+        Permission.organization_id == agent.organization_id,
+        Permission.environment == agent.environment,
     )

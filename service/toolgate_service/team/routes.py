@@ -11,6 +11,15 @@ from toolgate_service.accounts.slowing import Attempt
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway, GatewayDep
 from toolgate_service.mail import letters
+from toolgate_service.openapi.problems import (
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    PLAN_LIMIT,
+    REFUSED,
+    TOO_MANY,
+    problems,
+)
 from toolgate_service.storage.database import ACCOUNTS
 from toolgate_service.team import invitations, service
 from toolgate_service.team.invitations import Invited
@@ -46,7 +55,12 @@ async def get_team(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     return Reply(view)
 
 
-@router.post("/api/team/invitations", response_model=NewInvitationView, status_code=201)
+@router.post(
+    "/api/team/invitations",
+    response_model=NewInvitationView,
+    status_code=201,
+    responses=problems(REFUSED, PLAN_LIMIT),
+)
 async def invite(new: NewInvitation, caller: AdminCaller, request: Request, gateway: GatewayDep) -> Reply:
     """Invite somebody by e-mail; where no mail takes the link, the answer has it to pass on."""
     _refuse_when_closed(gateway)
@@ -61,7 +75,7 @@ async def invite(new: NewInvitation, caller: AdminCaller, request: Request, gate
     return Reply(view, 201, NO_STORE)
 
 
-@router.delete("/api/team/invitations/{invitation_id}", status_code=204)
+@router.delete("/api/team/invitations/{invitation_id}", status_code=204, responses=problems(NOT_FOUND))
 async def revoke_invitation(invitation_id: str, caller: AdminCaller, gateway: GatewayDep) -> NoContent:
     """Take an invitation back; its link works no more."""
     async with gateway.database.writing(caller.organization_id) as session:
@@ -69,7 +83,11 @@ async def revoke_invitation(invitation_id: str, caller: AdminCaller, gateway: Ga
     return NoContent()
 
 
-@router.post("/auth/accept-invitation", response_model=TokenView)
+@router.post(
+    "/auth/accept-invitation",
+    response_model=TokenView,
+    responses=problems(REFUSED, FORBIDDEN, PLAN_LIMIT, TOO_MANY),
+)
 async def accept_invitation(acceptance: Acceptance, request: Request, gateway: GatewayDep) -> Reply:
     """Become a user of the organization that invited, and log in."""
     _refuse_when_closed(gateway)
@@ -85,7 +103,7 @@ async def accept_invitation(acceptance: Acceptance, request: Request, gateway: G
     return Reply(token, headers=NO_STORE)
 
 
-@router.put("/api/team/{user_id}", response_model=MemberView)
+@router.put("/api/team/{user_id}", response_model=MemberView, responses=problems(NOT_FOUND, CONFLICT))
 async def change_role(user_id: str, change: RoleChange, caller: AdminCaller, gateway: GatewayDep) -> Reply:
     """Give a user another role; they log in again."""
     async with gateway.database.writing(caller.organization_id) as session:
@@ -93,7 +111,7 @@ async def change_role(user_id: str, change: RoleChange, caller: AdminCaller, gat
     return Reply(MemberView.model_validate(user, from_attributes=True))
 
 
-@router.delete("/api/team/{user_id}", status_code=204)
+@router.delete("/api/team/{user_id}", status_code=204, responses=problems(NOT_FOUND, CONFLICT))
 async def remove_user(user_id: str, caller: AdminCaller, gateway: GatewayDep) -> NoContent:
     """Remove a user; every session of theirs ends at once."""
     async with gateway.database.writing(caller.organization_id) as session:

@@ -4,12 +4,14 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
-from toolgate_service.web.bodies import Body
+from toolgate_service.web.bodies import Body, example
 from toolgate_service.web.fields import Email, LinkToken, Password, Role
 
 
 class NewInvitation(Body):
     """POST /api/team/invitations."""
+
+    model_config = example(email="grace@example.com", role="member")
 
     email: Email
     role: Role
@@ -18,11 +20,15 @@ class NewInvitation(Body):
 class RoleChange(Body):
     """PUT /api/team/{user_id}."""
 
+    model_config = example(role="viewer")
+
     role: Role
 
 
 class Acceptance(Body):
     """POST /auth/accept-invitation."""
+
+    model_config = example(token="{invitation_token}", password="correct horse battery")  # noqa: S106 - nobody's
 
     token: LinkToken
     password: Password

@@ -1,12 +1,14 @@
 """Management bodies: JSON read strictly whatever the Content-Type, unknown fields refused (decisions §2)."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue, ValidationInfo, field_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 from starlette.datastructures import MutableHeaders
 
 from toolgate_service import exact_json
@@ -17,6 +19,41 @@ class Body(BaseModel):
     """The base of every management request."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def example(**fields: JsonValue) -> ConfigDict:
+    """Return the `model_config` of a body with an example for the OpenAPI document; a test sends it."""
+    return ConfigDict(json_schema_extra={"examples": [dict(fields)]})
+
+
+class Change(Body):
+    """The base of requests that change a thing: what is not sent stays as it is.
+
+    Attributes:
+        nullable: names of fields that may be set to null.
+    """
+
+    nullable: ClassVar[frozenset[str]] = frozenset()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_null(cls, value: object, info: ValidationInfo) -> object:
+        # A default is not validated: this sees only a null that was sent.
+        if value is None and info.field_name not in cls.nullable:
+            raise ValueError("must not be null; leave it out to keep it")
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, member in schema.get("properties", {}).items():
+            some = [one for one in member.get("anyOf", ()) if one != {"type": "null"}]
+            if name not in cls.nullable and len(some) == 1:
+                del member["anyOf"]
+                member.update(some[0])
+        return schema
 
 
 #: stands for a body that could not be read; every `Body` refuses the unknown field

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from toolgate_service.web import field_schemas
+
 MAX_NAME = 100
 MAX_DESCRIPTION = 1_000
 MAX_ACTION = 255
@@ -112,20 +114,21 @@ def _digits(value: object) -> object:
     return value
 
 
-Name = Annotated[str, AfterValidator(_name)]
-Description = Annotated[str, AfterValidator(_description)]
-Action = Annotated[str, AfterValidator(_action)]
-Email = Annotated[str, AfterValidator(_email)]
+Name = Annotated[str, AfterValidator(_name), WithJsonSchema(field_schemas.NAME)]
+Description = Annotated[str, AfterValidator(_description), WithJsonSchema(field_schemas.DESCRIPTION)]
+Action = Annotated[str, AfterValidator(_action), WithJsonSchema(field_schemas.ACTION)]
+Email = Annotated[str, AfterValidator(_email), WithJsonSchema(field_schemas.EMAIL)]
 Role = Literal["admin", "member", "viewer"]
 #: of a link; what is longer is none of ours
 LinkToken = Annotated[str, Field(max_length=1000)]
 Password = Annotated[str, Field(min_length=8, max_length=128)]
-Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema({"type": "number", "minimum": 0})]
+Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema(field_schemas.AMOUNT)]
 
 #: which of the organization's two worlds a management request means (decisions §8)
 EnvironmentName = Annotated[Literal["production", "test"], Query()]
-PageSize = Annotated[int, BeforeValidator(_digits), Query(ge=1, le=100)]
-Offset = Annotated[int, BeforeValidator(_digits), Query(ge=0, le=2**63 - 1)]
+#: the bounds stand before the reader of digits: behind it the OpenAPI document would not show them
+PageSize = Annotated[int, Field(ge=1, le=100), BeforeValidator(_digits), Query()]
+Offset = Annotated[int, Field(ge=0, le=2**63 - 1), BeforeValidator(_digits), Query()]
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 #: seconds that a request may be held back
-Wait = Annotated[int, BeforeValidator(_digits), Query(ge=0, le=60)]
+Wait = Annotated[int, Field(ge=0, le=60), BeforeValidator(_digits), Query()]

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import NOT_READY, problems
 from toolgate_service.web.replies import Reply
 
 router = APIRouter(tags=["health"])
@@ -30,7 +31,7 @@ async def health() -> Reply:
     return Reply(Health(status="ok", version=version("toolgate")))
 
 
-@router.get("/health/ready", response_model=Readiness)
+@router.get("/health/ready", response_model=Readiness, responses=problems(NOT_READY))
 async def ready(gateway: GatewayDep) -> Reply:
     """Say whether the database can be read and written, and whether its clock is this machine's."""
     problem = await gateway.readiness.problem()

@@ -1,0 +1,1 @@
+"""The gateway's description of itself: `/openapi.json` for programs, `/docs` for people."""

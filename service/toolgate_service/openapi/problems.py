@@ -1,0 +1,163 @@
+"""Declaring how an operation may refuse: one word per refusal, beside the route (spec §7, decisions §2).
+
+    @router.get("/{agent_id}", response_model=AgentView, responses=problems(NOT_FOUND))
+
+What follows from a route's dependencies and body (401, 403 by role, 400, 413, 429, 500, 503) is added by
+`toolgate_service.openapi.derived` and need not be said.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: OpenAPI responses by status, as FastAPI's `responses=` takes them
+Responses = dict[int | str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A refusal.
+
+    Attributes:
+        status: the HTTP status.
+        schema: the name of the body's schema among `SCHEMAS`.
+        description: what it means.
+        headers: names of headers that it always carries, among `headers.HEADERS`.
+    """
+
+    status: int
+    schema: str
+    description: str
+    headers: tuple[str, ...] = ()
+
+    def response(self) -> dict[str, Any]:
+        """Return the OpenAPI response."""
+        response: dict[str, Any] = {
+            "description": self.description,
+            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{self.schema}"}}},
+        }
+        if self.headers:
+            response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in self.headers}
+        return response
+
+
+RATE = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+
+INVALID = Problem(400, "FieldProblem", "Fields are missing or wrong; `detail` names each of them.")
+REFUSED = Problem(400, "Problem", "The request cannot be met; `detail` says why.")
+NO_TOKEN = Problem(
+    401, "Problem", "The bearer token is missing, malformed, expired or revoked.", ("WWW-Authenticate",)
+)
+NO_KEY = Problem(401, "Problem", "The API key is missing or invalid, or the organization is not active.")
+BAD_LOGIN = Problem(401, "Problem", "E-mail or password is wrong.")
+FORBIDDEN = Problem(403, "Problem", "The caller's role or scope, or the organization's state, forbids it.")
+PLAN_LIMIT = Problem(403, "PlanLimitProblem", "A limit of the organization's plan is reached.")
+NO_FEATURE = Problem(403, "FeatureProblem", "The feature is not in the organization's plan.")
+NOT_FOUND = Problem(404, "Problem", "There is no such thing in the caller's organization and environment.")
+CONFLICT = Problem(409, "Problem", "The thing is no longer in a state that allows this.")
+SLOW = Problem(408, "Problem", "The request did not arrive in time.")
+HEAD_TOO_LARGE = Problem(431, "Problem", "The request's head is larger than the gateway takes.")
+NOT_READY = Problem(503, "NotReady", "The gateway cannot work now; `detail` says why.", ("Retry-After",))
+TOO_LARGE = Problem(413, "Problem", "The request is larger than 256 KiB.")
+TOO_MANY = Problem(429, "Problem", "Too many requests; retry after the seconds given.", ("Retry-After",))
+RATE_LIMIT = Problem(
+    429, "Problem", "The rate limit is exceeded; retry after the seconds given.", ("Retry-After", *RATE)
+)
+FAILED = Problem(500, "Problem", "The gateway failed; `detail` names the request id, and nothing internal.")
+UNAVAILABLE = Problem(503, "Problem", "The gateway cannot do it now; retry later.", ("Retry-After",))
+
+
+def problems(*declared: Problem) -> Responses:
+    """Return the refusals as FastAPI's `responses=`; several of one status become alternatives."""
+    return merged({}, *declared)
+
+
+def merged(responses: Mapping[int | str, Mapping[str, Any]], *more: Problem) -> Responses:
+    """Return responses with further refusals; of one status, both descriptions and both bodies hold."""
+    result: Responses = {status: dict(response) for status, response in responses.items()}
+    for problem in more:
+        # FastAPI takes numbers and writes texts.
+        status = str(problem.status) if str(problem.status) in result else problem.status
+        known = result.get(status)
+        result[status] = _either(known, problem.response()) if known else problem.response()
+    return result
+
+
+def _either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    schemas = [
+        *_alternatives(one),
+        *(schema for schema in _alternatives(other) if schema not in _alternatives(one)),
+    ]
+    descriptions = list(dict.fromkeys((one["description"], other["description"])))
+    either: dict[str, Any] = {
+        "description": " Or: ".join(descriptions),
+        "content": {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}},
+    }
+    # Only what both carry is always there.
+    shared = {
+        name: value for name, value in one.get("headers", {}).items() if name in other.get("headers", {})
+    }
+    return either | ({"headers": shared} if shared else {})
+
+
+def _alternatives(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+    schema: dict[str, Any] = response["content"]["application/json"]["schema"]
+    alternatives: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    return alternatives
+
+
+def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_TEXT = {"type": "string"}
+
+#: the bodies of refusals
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "Problem": _closed({"detail": _TEXT}) | {"description": "A refusal in words."},
+    "FieldProblem": _closed(
+        {
+            "detail": {
+                "type": "object",
+                "additionalProperties": {"type": "array", "items": _TEXT, "minItems": 1},
+                "minProperties": 1,
+            }
+        }
+    )
+    | {
+        "description": "Messages by field; `body` where no field is at fault.",
+        "examples": [{"detail": {"name": ["This field is required"]}}],
+    },
+    "NotReady": _closed({"status": {"const": "unavailable"}, "detail": _TEXT}),
+    "PlanLimitProblem": _closed(
+        {
+            "detail": _closed(
+                {
+                    "error": {"const": "plan_limit_exceeded"},
+                    "message": _TEXT,
+                    "limit_type": {"enum": ["agents", "logs", "team_members"]},
+                    "current_plan": _TEXT,
+                    "upgrade_url": _TEXT,
+                }
+            )
+        }
+    ),
+    "FeatureProblem": _closed(
+        {
+            "detail": _closed(
+                {
+                    "error": {"const": "feature_not_available"},
+                    "feature": _TEXT,
+                    "message": _TEXT,
+                    "current_plan": _TEXT,
+                    "upgrade_url": _TEXT,
+                }
+            )
+        }
+    ),
+}

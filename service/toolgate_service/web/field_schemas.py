@@ -1,0 +1,51 @@
+r"""What `fields` and `sdk_fields` accept, as JSON Schema for the OpenAPI document.
+
+The patterns say exactly what the readers do; `\p{…}` are Unicode categories, as ECMA-262 writes them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+Schema = dict[str, Any]
+
+#: letters, marks, numbers, punctuation, symbols: what Python's `str.isprintable` accepts beside the space
+_SHOWN = r"\p{L}\p{M}\p{N}\p{P}\p{S}"
+_JOINERS = r"\u200c\u200d"
+
+TEXT: Schema = {"type": "string", "minLength": 1}
+ACTION: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]{1,255}$"}
+REFERENCE: Schema = {
+    "type": "string",
+    "format": "reference",
+    "minLength": 1,
+    "maxLength": 255,
+    "pattern": rf"^[{_SHOWN} ]{{1,255}}$",
+}
+#: the same in a header, which holds Latin-1 and loses the spaces around it
+HEADER_REFERENCE: Schema = {"type": "string", "pattern": "^[!-~¡-¬®-ÿ]([ -~¡-¬®-ÿ]{0,253}[!-~¡-¬®-ÿ])?$"}
+CONTEXT: Schema = {"type": "object", "additionalProperties": True, "maxProperties": 10_000}
+NAME: Schema = {
+    "type": "string",
+    "format": "name",
+    "description": "1-100 printable characters; spaces around it are cut off.",
+    "pattern": rf"^\s*[{_SHOWN}]([{_SHOWN}\p{{Zs}}{_JOINERS}]{{0,98}}[{_SHOWN}])?\s*$",
+}
+DESCRIPTION: Schema = {
+    "type": "string",
+    "format": "description",
+    "maxLength": 1000,
+    "pattern": rf"^[{_SHOWN}\p{{Zs}}{_JOINERS}\n\r\t]{{0,1000}}$",
+}
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+EMAIL: Schema = {
+    "type": "string",
+    "maxLength": 254,
+    "pattern": rf"^[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(\.{_LABEL})*$",
+    "examples": ["ada@example.com"],
+}
+AMOUNT: Schema = {"type": "number", "minimum": 0}
+
+
+def nullable(schema: Mapping[str, Any]) -> Schema:
+    """Return a schema that also takes null."""
+    return {"anyOf": [dict(schema), {"type": "null"}]}

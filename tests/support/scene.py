@@ -1,0 +1,157 @@
+"""A scene in which every documented operation can succeed: things of every kind, and who may do what to them."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+from support.conformity import document
+from support.gateway import PASSWORD, Owner
+from toolgate_service.openapi.derived import API_KEY, BEARER
+from toolgate_service.openapi.outline import resolved
+
+
+class Scene:
+    """Makes what an operation's path, query and example speak of."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.agent = owner.agent()
+        #: how a path's or an example's placeholder is filled
+        self._makers: Mapping[str, Callable[[], str]] = {
+            "agent_id": lambda: self.agent,
+            "permission_id": lambda: owner.permit(self.agent, f"scene.{time.time_ns()}"),
+            "key_id": lambda: str(self._post(f"/api/agents/{self.agent}/keys").json()["id"]),
+            "approval_id": self._approval,
+            "invitation_id": lambda: str(self._invite()["id"]),
+            "invitation_token": lambda: str(self._invite()["link"]).rpartition("=")[2],
+            "user_id": self._member,
+            "action": lambda: "scene.held",
+            # Only a mail or the operator hands one out.
+            "reset_token": lambda: "nobody's",
+        }
+
+    def perform(self, operation_id: str) -> httpx.Response:
+        """Send an operation's example, or the operation alone where it takes no body."""
+        return self.send(operation_id, json=self.example(operation_id))
+
+    def send(
+        self, operation_id: str, make: Callable[[str], str] | None = None, **body: Any
+    ) -> httpx.Response:
+        """Send an operation with its credential, its required parameters, and a body of one's own.
+
+        Args:
+            operation_id: which operation.
+            make: gives a required parameter its value; `self.make` when left out.
+            body: `json` or `content`, as httpx takes them.
+        """
+        path, method, operation = find(operation_id)
+        make = make or self.make
+        query = {}
+        for name, place in required(operation):
+            if place == "path":
+                path = path.replace(f"{{{name}}}", make(name))
+            else:
+                query[name] = make(name)
+        headers = self.credential(operation)
+        return self.owner.http.request(method, path, params=query, headers=headers, **body)
+
+    def credential(self, operation: Mapping[str, Any]) -> dict[str, str]:
+        """Return the headers that open an operation; empty ones take the client's own away."""
+        names = {name for one in operation["security"] for name in one}
+        # Asked for anew: an earlier operation may have replaced it.
+        key = self.owner.http.get("/api/organization").json()["api_key"] if API_KEY in names else ""
+        return {"Authorization": f"Bearer {self.owner.token}" if BEARER in names else "", "X-API-Key": key}
+
+    def make(self, name: str) -> str:
+        """Return the id of a new thing."""
+        assert name in self._makers, (
+            f"an operation speaks of {name!r}: say in tests/support/scene.py how such a thing is made"
+        )
+        return self._makers[name]()
+
+    def example(self, operation_id: str) -> Any:
+        """Return an operation's example, its placeholders filled; None without a body."""
+        schema = request_schema(operation_id)
+        if schema is None:
+            return None
+        assert schema.get("examples"), (
+            f"the body of {operation_id} has no example: write model_config = example(…) in its class"
+        )
+        example = self._filled(schema["examples"][0])
+        if "email" in example:
+            example["email"] = self._email(operation_id)
+        return example
+
+    def _filled(self, example: Any) -> Any:
+        match example:
+            case dict():
+                return {name: self._filled(value) for name, value in example.items()}
+            case list():
+                return [self._filled(value) for value in example]
+            case str() if example.startswith("{"):
+                return self.make(example[1:-1])
+        return example
+
+    def _invite(self) -> dict[str, Any]:
+        body = {"email": self._email("invite"), "role": "member"}
+        invited: dict[str, Any] = self._post("/api/team/invitations", json=body).json()
+        return invited
+
+    def _member(self) -> str:
+        body = {"token": self.make("invitation_token"), "password": PASSWORD}
+        return str(self._post("/auth/accept-invitation", json=body).json()["user"]["id"])
+
+    def _email(self, operation_id: str) -> str:
+        # A login is somebody's, a registration nobody's yet.
+        return self.owner.email if operation_id == "login" else f"scene-{time.time_ns()}@example.test"
+
+    def _approval(self) -> str:
+        self.owner.http.post(
+            f"/api/agents/{self.agent}/permissions", json={"action": "scene.held", "requires_approval": True}
+        )
+        key = self.owner.http.get("/api/organization").json()["api_key"]
+        body = {"agent_id": self.agent, "action": "scene.held"}
+        answer = self.owner.http.post("/sdk/check", json=body, headers={"X-API-Key": key})
+        return str(answer.json()["approval_id"])
+
+    def _post(self, path: str, **body: Any) -> httpx.Response:
+        answer = self.owner.http.post(path, **body)
+        assert answer.is_success, answer.text
+        return answer
+
+
+def find(operation_id: str) -> tuple[str, str, dict[str, Any]]:
+    """Return an operation's path, method and description."""
+    for path, item in document()["paths"].items():
+        for method, operation in item.items():
+            if operation["operationId"] == operation_id:
+                return path, method.upper(), operation
+    raise LookupError(operation_id)
+
+
+def operation_ids() -> list[str]:
+    """Return the ids of all operations."""
+    return [operation["operationId"] for item in document()["paths"].values() for operation in item.values()]
+
+
+def required(operation: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return name and place of the parameters in path and query that an operation cannot do without."""
+    return [
+        (parameter["name"], parameter["in"])
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] in {"path", "query"} and parameter.get("required")
+    ]
+
+
+def request_schema(operation_id: str) -> dict[str, Any] | None:
+    """Return the schema of an operation's body; None where it takes none."""
+    body = find(operation_id)[2].get("requestBody")
+    if body is None:
+        return None
+    schema: dict[str, Any] = resolved(document(), body["content"]["application/json"]["schema"])
+    return schema
+
+
+assert PASSWORD == "correct horse battery", "the examples of login and registration use it"
