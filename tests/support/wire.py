@@ -48,6 +48,12 @@ class Wire:
             http.client.HTTPException: it went while it answered.
         """
         payload = None if body is None else json.dumps(body).encode()
+        return self.send_raw(method, path, payload, headers)
+
+    def send_raw(
+        self, method: str, path: str, payload: bytes | None, headers: Mapping[str, str] | None = None
+    ) -> Heard:
+        """Send one request whose body is written already."""
         self._connection.request(method, path, payload, self._headers | dict(headers or {}))
         answer = self._connection.getresponse()
         return Heard(answer.status, answer.headers, answer.read())
