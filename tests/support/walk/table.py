@@ -60,6 +60,8 @@ WALK: Mapping[str, Stop] = {
     "POST /auth/password-reset": Stop("nobody", 202, {"email": "{email}"}),
     "POST /auth/password-reset/confirm": Stop("nobody", 400, {"token": _TOKEN, "new_password": PASSWORD}),
     "POST /billing/provider-events": Stop("nobody", 400, {"id": "evt_1", "customer": "{organization_id}"}),
+    "GET /openapi.json": Stop("nobody"),
+    "GET /docs": Stop("nobody"),
     "GET /health": Stop("nobody"),
     "GET /health/ready": Stop("nobody"),
     # One's own account.
