@@ -86,6 +86,7 @@ def test_what_the_demo_kept_can_be_served_again(kept):
         assert len(httpx.get(f"{gateway.url}/api/logs", headers=bearer).json()) == 5
         organization = httpx.get(f"{gateway.url}/api/organization", headers=bearer).json()
         assert organization["api_key"] == note["api_key"]
+        assert organization["plan"] == "enterprise"
 
 
 def test_the_demo_refuses_a_folder_that_is_not_empty(tmp_path):

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from support.gateway import LiveGateway
@@ -30,11 +31,18 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a new environment with the built wheel in it, and no extra."""
-    folder = tmp_path_factory.mktemp("bare")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built."""
+    folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
     (wheel,) = folder.glob("toolgate-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def bare_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment with the built wheel in it, and no extra."""
+    folder = tmp_path_factory.mktemp("bare")
     run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, folder / "env")
     python = folder / "env" / "bin" / "python"
     run(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, wheel)
@@ -70,6 +78,27 @@ def test_the_bare_wheel_names_the_missing_extras(bare_python, tmp_path):
     assert done.stderr.splitlines() == [
         "toolgate: the command line needs its extra; install it with: pip install 'toolgate[cli]'"
     ]
+
+
+def test_the_wheel_brings_our_three_packages_alone(wheel: Path):
+    """Nothing is installed under a name that is somebody else's, `guard` above all (decisions §1)."""
+    with ZipFile(wheel) as files:
+        names = {name.partition("/")[0] for name in files.namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {
+        "toolgate",
+        "toolgate_integrations",
+        "toolgate_service",
+    }
+
+
+def test_the_first_screen_tells_of_the_free_plan_and_how_to_lift_it():
+    """Whoever serves a gateway by the README knows its limits, and the word that lifts them (decisions §7)."""
+    first = "\n".join((ROOT / "README.md").read_text().splitlines()[:40])
+    assert (
+        "the free plan (2 agents, 100 requests\na minute, 1,000 log entries a month), which is the default"
+        in first
+    )
+    assert "toolgate serve --plan enterprise" in first
 
 
 @pytest.mark.parametrize(("heading", "command"), [("Run it", "make demo"), ("Test it", "make test")])

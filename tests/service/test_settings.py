@@ -111,6 +111,14 @@ def test_the_secret_makes_itself_once_beside_nobodys_data(home: Path) -> None:
     assert str(file.parent) not in default_database_url()
 
 
+def test_on_a_server_no_secret_makes_itself(home: Path) -> None:
+    """Gateways that share a PostgreSQL server must share a secret: without one, none starts (decisions §9)."""
+    settings = Settings(database_url="postgresql://toolgate@localhost/toolgate")
+    with pytest.raises(StorageError, match="TOOLGATE_SECRET is not set; a gateway on PostgreSQL needs one"):
+        settings.secret_bytes()
+    assert list(home.iterdir()) == []
+
+
 def test_two_first_starts_agree_on_one_secret() -> None:
     """However many start at once, there is one secret."""
     with ThreadPoolExecutor(8) as pool:

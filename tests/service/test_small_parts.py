@@ -1,11 +1,15 @@
 """Identifiers, the clock, and the vault."""
 
+import random
 import re
 import time
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +36,16 @@ def test_ids_do_not_repeat_and_sort_by_time() -> None:
     assert len(set(made)) == len(made)
     by_moment = [text[:13] for text in made]
     assert by_moment == sorted(by_moment)
+
+
+def test_nobody_foresees_an_id() -> None:
+    """The rest is the system's randomness: Python's own generator, set to where it was, does not repeat it."""
+
+    def made() -> str:
+        random.seed(7)
+        return new_id()[19:]
+
+    assert len({made() for _ in range(20)}) == 20
 
 
 def test_the_rest_of_an_id_is_not_predictable() -> None:
@@ -108,3 +122,24 @@ def test_tokens_are_signed_with_another_key_than_secrets_are_sealed_with() -> No
     """One label per purpose: the signing key is not the secret itself (decisions §9)."""
     assert Vault(SECRET).token_key != SECRET
     assert len(Vault(SECRET).token_key) == 32
+
+
+def derived(label: bytes) -> bytes:
+    return HKDF(SHA256(), 32, salt=None, info=label).derive(SECRET)
+
+
+def test_a_secret_at_rest_is_sealed_as_decided() -> None:
+    """A key version, twelve bytes of nonce, AES-256-GCM under a key of its own, table, row and organization beside it."""
+    sealed = Vault(SECRET).seal("ak_secret", **PLACE)
+    assert sealed[:1] == b"\x01"
+    opened = AESGCM(derived(b"toolgate secrets at rest")).decrypt(sealed[1:13], sealed[13:], b"ApiKey/1/o")
+    assert opened == b"ak_secret"
+
+
+def test_every_purpose_has_a_label_of_its_own() -> None:
+    """Tokens, cursors, failed logins and secrets at rest: four keys of one secret, none of them the secret."""
+    vault = Vault(SECRET)
+    keys = [vault.token_key, vault.cursor_key, vault.login_key, derived(b"toolgate secrets at rest")]
+    assert len({*keys, SECRET}) == 5
+    assert vault.token_key == derived(b"toolgate token signing")
+    assert {len(key) for key in keys} == {32}

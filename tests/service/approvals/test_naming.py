@@ -1,5 +1,6 @@
 """`call_id`, `approval_id` and `Idempotency-Key` on a check (decisions §4, §5)."""
 
+from datetime import datetime, timedelta
 from functools import partial
 
 import httpx
@@ -7,7 +8,7 @@ import pytest
 from support.asking import Ask, Decide, State
 from support.crowd import together
 from support.gateway import LiveGateway, Owner
-from support.insight import execute
+from support.insight import execute, rows
 
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 UNKNOWN = "01890000-0000-7000-8000-000000000000"
@@ -140,6 +141,9 @@ def test_the_answer_is_repeated_for_ten_minutes(
     """After ten minutes the same key is a new attempt, which may use up a new approval."""
     decide(ask({"t": 1})["approval_id"])
     assert attempt(acme, bot, "slow").json() == ALLOWED
+    lasts = "SELECT created_at, expires_at FROM idempotency_keys WHERE organization_id = ? AND key = 'slow'"
+    [(made, ends)] = rows(gateway, lasts, acme.user["organization_id"])
+    assert datetime.fromisoformat(ends) - datetime.fromisoformat(made) == timedelta(minutes=10)
     statement = (
         "UPDATE idempotency_keys SET expires_at = created_at WHERE organization_id = ? AND key = 'slow'"
     )

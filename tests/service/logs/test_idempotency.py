@@ -143,3 +143,14 @@ def test_an_agents_own_key_learns_nothing_by_a_body_that_is_no_entry(acme: Owner
     other = acme.http.post(f"/api/agents/{acme.agent()}/keys").json()["api_key"]
     headers = {"X-API-Key": other, "Idempotency-Key": f"{bot}-others"}
     assert acme.http.post("/sdk/log", content=b"{}", headers=headers).status_code == 400
+
+
+def test_a_replay_counts_against_the_rate(acme: Owner, bot: str) -> None:
+    """Sent again, an entry costs one more request of the minute (decisions §6)."""
+    while True:
+        first, again = (send(acme, bot, f"{bot}-counted") for _ in range(2))
+        if first.headers["X-RateLimit-Reset"] == again.headers["X-RateLimit-Reset"]:
+            break
+    assert again.headers["Idempotency-Replayed"] == "true"
+    left = [int(answer.headers["X-RateLimit-Remaining"]) for answer in (first, again)]
+    assert left[0] - left[1] == 1

@@ -1,6 +1,7 @@
 """The links that people get by mail: invitations, and forgotten passwords (decisions §3, §9)."""
 
 from collections import Counter
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -91,6 +92,9 @@ def test_a_link_works_once_under_a_race(anna: Owner, mailbox: Mailbox) -> None:
 def test_an_expired_link_is_useless(mailing: LiveGateway, anna: Owner, mailbox: Mailbox) -> None:
     """A link works for an hour."""
     token = reset_token(mailbox, anna)
+    lasts = "SELECT created_at, expires_at FROM password_resets WHERE user_id = ?"
+    [(made, ends)] = rows(mailing, lasts, anna.user["id"])
+    assert datetime.fromisoformat(ends) - datetime.fromisoformat(made) == timedelta(hours=1)
     execute(mailing, "UPDATE password_resets SET expires_at = ? WHERE user_id = ?", TOO_LATE, anna.user["id"])
     refused(confirm(anna.url, token), 400, USELESS)
     assert login(anna, PASSWORD) == 200
