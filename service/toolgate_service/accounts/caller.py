@@ -3,6 +3,8 @@
 The token only names a session; user, role, organization and version are read from the database at every request.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -94,12 +96,30 @@ async def still(session: AsyncSession, caller: Caller) -> User:
     organization switched off: that wins.
 
     Raises:
-        ApiError: 401, the token has stopped working meanwhile.
+        ApiError: 401, the token has stopped working meanwhile; 403, the organization was switched off.
     """
     found = await _who(session, tokens.Claims(caller.user_id, caller.session_id, caller.version))
     if found is None:
         raise bad_credentials()
+    if caller.organization_is_active and not found[2].is_active:
+        raise _not_active()
     return found[0]
+
+
+@asynccontextmanager
+async def acting(gateway: Gateway, caller: Caller) -> AsyncIterator[AsyncSession]:
+    """Open a write transaction with the turn of the caller's organization, in which the caller may `still` act.
+
+    Raises:
+        ApiError: as for `still`.
+    """
+    async with gateway.database.writing(caller.organization_id) as session:
+        await still(session, caller)
+        yield session
+
+
+def _not_active() -> ApiError:
+    return ApiError(403, "Organization is not active")
 
 
 async def _count(request: Request, gateway: Gateway, user: User) -> None:
@@ -141,7 +161,7 @@ async def changing(caller: AnyCaller) -> Caller:
         ApiError: 403.
     """
     if not caller.organization_is_active:
-        raise ApiError(403, "Organization is not active")
+        raise _not_active()
     if caller.role == VIEWER:
         raise ApiError(403, "Your role is 'viewer', which may only read; ask an admin")
     return caller

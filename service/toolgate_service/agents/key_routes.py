@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller
+from toolgate_service.accounts.caller import AdminCaller, AnyCaller, acting
 from toolgate_service.agents import key_service
 from toolgate_service.agents.key_schemas import AgentKeyView
 from toolgate_service.agents.service import get_agent
@@ -20,7 +20,7 @@ async def list_agent_keys(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Return an agent's own keys, newest first: whole for admins, which is audited, and masked for others."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         keys = await key_service.list_keys(session, gateway.vault, caller, agent)
     return Reply(keys, headers=NO_STORE)
@@ -31,7 +31,7 @@ async def create_agent_key(
     agent_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Make a key that acts only as this agent."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         key = await key_service.create_key(session, gateway.vault, caller, agent)
     return Reply(key, 201, NO_STORE)
@@ -46,7 +46,7 @@ async def delete_agent_key(
     environment: EnvironmentName = "production",
 ) -> NoContent:
     """Revoke one of an agent's keys; it stops working at once."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         await key_service.delete_key(session, caller, agent, key_id)
     return NoContent()

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from toolgate_service.accounts.caller import AnyCaller, ChangingCaller
+from toolgate_service.accounts.caller import AnyCaller, ChangingCaller, acting
 from toolgate_service.agents import service
 from toolgate_service.agents.schemas import AgentChange, AgentView, NewAgent
 from toolgate_service.gateway import GatewayDep
@@ -34,7 +34,7 @@ async def create_agent(
     new: NewAgent, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Register an agent; it starts active and may do nothing."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         agent = await service.create_agent(session, gateway.plans, caller, environment, new)
     return Reply(AgentView.model_validate(agent, from_attributes=True), 201)
 
@@ -58,7 +58,7 @@ async def change_agent(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Rename, describe, switch off or switch on an agent."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         agent = await service.change_agent(session, caller, environment, agent_id, change)
     return Reply(AgentView.model_validate(agent, from_attributes=True))
 
@@ -68,6 +68,6 @@ async def delete_agent(
     agent_id: str, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> NoContent:
     """Remove an agent, its permissions and its keys for good; its log entries stay."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         await service.delete_agent(session, caller, environment, agent_id)
     return NoContent()

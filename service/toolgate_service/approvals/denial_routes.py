@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller
+from toolgate_service.accounts.caller import AdminCaller, AnyCaller, acting
 from toolgate_service.agents.service import get_agent
 from toolgate_service.approvals import denials
 from toolgate_service.approvals.schemas import DenialBlockView
@@ -38,7 +38,7 @@ async def clear_denial_block(
     environment: EnvironmentName = "production",
 ) -> NoContent:
     """Let an action be asked about again, at once."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         await denials.clear(session, gateway.settings, caller, agent, action)
     return NoContent()

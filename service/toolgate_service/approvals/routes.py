@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 
-from toolgate_service.accounts.caller import AnyCaller, FullCaller
+from toolgate_service.accounts.caller import AnyCaller, FullCaller, acting
 from toolgate_service.approvals import service
 from toolgate_service.approvals.schemas import ApprovalView, DecisionNote, SdkApprovalView
 from toolgate_service.approvals.waiting import Asking
@@ -95,7 +95,7 @@ async def _decide(
     approve: bool,
 ) -> Reply:
     note = decision.note if decision else None
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         found = await service.decide(
             session, gateway.settings, caller, environment, approval_id, approve=approve, note=note
         )

@@ -5,7 +5,7 @@ Reading a key writes: every showing is audited in the same transaction.
 
 from fastapi import APIRouter
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller
+from toolgate_service.accounts.caller import AdminCaller, AnyCaller, acting
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.organizations import service
 from toolgate_service.organizations.schemas import KeyView, OrganizationChange, OrganizationView
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/organization", tags=["organization"], route_clas
 @router.get("", response_model=OrganizationView)
 async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the caller's organization; its key is whole for admins, which is audited, and masked for others."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         view = await service.view(session, gateway.vault, caller)
     return Reply(view, headers=NO_STORE)
 
@@ -27,7 +27,7 @@ async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
 @router.put("", response_model=OrganizationView)
 async def rename_organization(change: OrganizationChange, caller: AdminCaller, gateway: GatewayDep) -> Reply:
     """Change the organization's name; the slug stays."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         await service.rename(session, caller, change.name)
         view = await service.view(session, gateway.vault, caller)
     return Reply(view, headers=NO_STORE)
@@ -36,7 +36,7 @@ async def rename_organization(change: OrganizationChange, caller: AdminCaller, g
 @router.post("/regenerate-key", response_model=KeyView)
 async def regenerate_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
     """Replace the production key; the old one stops working at once."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         view = await service.regenerate_key(session, gateway.vault, caller, PRODUCTION)
     return Reply(view, headers=NO_STORE)
 
@@ -44,7 +44,7 @@ async def regenerate_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
 @router.get("/test-key", response_model=KeyView)
 async def get_test_key(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the key to the test environment: whole for admins, which is audited, and masked for others."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         view = await service.key_view(session, gateway.vault, caller, TEST)
     return Reply(view, headers=NO_STORE)
 
@@ -52,6 +52,6 @@ async def get_test_key(caller: AnyCaller, gateway: GatewayDep) -> Reply:
 @router.post("/test-key/regenerate", response_model=KeyView)
 async def regenerate_test_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
     """Replace the key to the test environment; the old one stops working at once."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         view = await service.regenerate_key(session, gateway.vault, caller, TEST)
     return Reply(view, headers=NO_STORE)

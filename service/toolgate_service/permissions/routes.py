@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller, FullCaller
+from toolgate_service.accounts.caller import AdminCaller, AnyCaller, FullCaller, acting
 from toolgate_service.agents.service import get_agent
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.gateway import GatewayDep
@@ -53,7 +53,7 @@ async def create_permission(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Let an agent do an action."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         permission = await service.create_permission(session, caller, agent, new)
     return Reply(PermissionView.model_validate(permission, from_attributes=True), 201)
@@ -70,7 +70,7 @@ async def delete_agent_permission(
     environment: EnvironmentName = "production",
 ) -> NoContent:
     """Take an action from an agent; the very next check is refused."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         permission = await service.find_permission(session, permission_id)
         if permission.agent_id != agent.id:
@@ -84,7 +84,7 @@ async def change_permission(
     permission_id: str, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
     """Change a permission; what is not sent stays as it is."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         permission = await service.find_permission(session, permission_id)
         if permission.organization_id != caller.organization_id:
             raise not_found("Permission")
@@ -95,7 +95,7 @@ async def change_permission(
 @router.delete("/permissions/{permission_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_permission(permission_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
     """Take an action from whichever agent has this permission; the very next check is refused."""
-    async with gateway.database.writing(caller.organization_id) as session:
+    async with acting(gateway, caller) as session:
         permission = await service.find_permission(session, permission_id)
         if permission.organization_id != caller.organization_id:
             # 403 and not 404: the specification says so, for this path alone (spec §7).
