@@ -11,7 +11,7 @@ from sqlmodel import col, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.models import ADMIN, User
-from toolgate_service.errors import StartError, StorageError
+from toolgate_service.errors import StartError, StorageError, StorageFault
 from toolgate_service.ids import is_id
 from toolgate_service.organizations.models import Organization
 from toolgate_service.settings import Settings, load_settings
@@ -62,6 +62,11 @@ def at_desk(work: Callable[[Desk], Awaitable[Lines]]) -> Lines:
         return asyncio.run(_at_desk(settings, work))
     except StorageError as error:
         raise StartError(str(error)) from error
+    except UnicodeEncodeError:
+        # Bytes of a command line that are no text come as characters that no database takes.
+        raise StartError("an argument is no UTF-8 text; nothing was changed") from None
+    except StorageFault as fault:
+        raise StartError(f"the database cannot be used just now ({fault}); try again") from fault
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         cause = getattr(error, "orig", None) or error
         raise StartError(

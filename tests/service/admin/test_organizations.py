@@ -13,6 +13,9 @@ from support.provider import BUSINESS, DAY, fresh, invoice, seconds, subscriptio
 from support.shapes import refused
 from support.tables import execute, rows
 
+from toolgate_service.admin.desk import Desk, Lines, at_desk
+from toolgate_service.errors import StartError, StorageFault
+
 CREATED = "customer.subscription.created"
 
 
@@ -24,6 +27,27 @@ def organization(owner: Owner) -> dict[str, object]:
 def audited(gateway: LiveGateway, owner: Owner, kind: str) -> list[tuple[object, ...]]:
     query = "SELECT user_id, ip_address, changes FROM audit_entries WHERE organization_id = ? AND kind = ? ORDER BY created_at, id"
     return rows(gateway, query, owner.user["organization_id"], kind)
+
+
+def test_a_server_that_cannot_be_used_is_told_in_one_line(
+    tended: LiveGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that is not given, or a connection that is lost, is a refusal in one line and no traceback."""
+    for name, value in tended.env.items():
+        if name.startswith("TOOLGATE_"):
+            monkeypatch.setenv(name, value)
+
+    async def work(_desk: Desk) -> Lines:
+        raise StorageFault("PostgreSQL: 55P03")
+
+    with pytest.raises(StartError, match="55P03"):
+        at_desk(work)
+
+
+def test_a_name_that_is_no_text_is_refused_in_one_line(tended: LiveGateway) -> None:
+    """Bytes that are no UTF-8 name no organization and no user; the line says so, without a traceback."""
+    for command in (("set-plan", "\udcff", "pro"), ("reset-password", "\udcff@example.test")):
+        assert "UTF-8" in refusal(tended, *command)
 
 
 @pytest.mark.parametrize("by", ["id", "slug", "email"])
