@@ -86,9 +86,8 @@ async def change_agent(
     if change.status == ACTIVE and agent.status == INACTIVE:
         await _may_switch_on(session, caller, agent)
         agent.status, agent.switched_off_by = ACTIVE, None
-    elif change.status == INACTIVE and agent.status == ACTIVE:
-        agent.status, agent.switched_off_by = INACTIVE, caller.user_id
-        await cancel_open(session, agent, "the agent was switched off")
+    elif change.status == INACTIVE:
+        await _switch_off(session, caller, agent)
     if "name" in change.model_fields_set and change.name is not None:
         agent.name = change.name
     if "description" in change.model_fields_set:
@@ -132,6 +131,15 @@ async def _refuse_beyond_plan(session: AsyncSession, plans: Plans, caller: Calle
     used = (await session.exec(count)).one()
     if used >= limit:
         raise PlanLimitExceeded("agents", used, limit, organization.plan)
+
+
+async def _switch_off(session: AsyncSession, caller: Caller, agent: Agent) -> None:
+    # An admin's word takes the place of a member's, and not the other way round.
+    if agent.status == ACTIVE or caller.is_admin:
+        agent.switched_off_by = caller.user_id
+    if agent.status == ACTIVE:
+        agent.status = INACTIVE
+        await cancel_open(session, agent, "the agent was switched off")
 
 
 async def _may_switch_on(session: AsyncSession, caller: Caller, agent: Agent) -> None:

@@ -78,6 +78,20 @@ def test_what_an_admin_switched_off_only_an_admin_switches_on(
     assert owner.http.get(f"/api/agents/{bot}").json()["status"] == expected_status
 
 
+def test_an_admins_word_holds_for_an_agent_that_a_member_had_switched_off(
+    gateway: LiveGateway, owner: Owner
+) -> None:
+    """An admin who switches off what is off already has switched it off: no member switches it on."""
+    bot = owner.agent()
+    with Owner(gateway.url) as other:
+        move_into(gateway, other, owner)
+        set_role(gateway, other, "member")
+        for one in (other, owner, other):
+            assert one.http.put(f"/api/agents/{bot}", json={"status": "inactive"}).status_code == 200
+        assert other.http.put(f"/api/agents/{bot}", json={"status": "active"}).status_code == 403
+    assert owner.http.get(f"/api/agents/{bot}").json()["status"] == "inactive"
+
+
 def test_only_an_admin_sees_the_whole_key(gateway: LiveGateway, owner: Owner) -> None:
     """Members and viewers see the prefix and the last four characters."""
     for role in ("member", "viewer"):
