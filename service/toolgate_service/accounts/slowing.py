@@ -37,8 +37,8 @@ from toolgate_service.vault import Vault
 
 #: after which one failure is forgiven
 FORGIVEN = timedelta(minutes=10)
-#: for how long a login makes its address the user's own; sessions are not kept longer
-FAMILIAR = timedelta(days=7)
+#: for how long a login makes its address the user's own: beyond the token, at whose end one has to log in again
+FAMILIAR = timedelta(days=30)
 #: forgotten rows removed with one failure: more than one failure makes, and few enough to cost nothing
 SWEPT = 20
 #: the part of an IPv6 address that one customer has

@@ -10,6 +10,7 @@ from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.models import Invitation, LoginFailures, PasswordReset, Session
+from toolgate_service.accounts.slowing import FAMILIAR
 from toolgate_service.approvals.models import Approval, ApprovalVote
 from toolgate_service.audit.models import AuditEntry
 from toolgate_service.billing.models import ProviderEvent
@@ -105,7 +106,7 @@ def kept_days(
 
 async def _prune_expired(database: Database, batch: int, moment: datetime) -> Counter[str]:
     rules: Sequence[tuple[type[Table], ColumnElement[bool]]] = (
-        (Session, col(Session.expires_at) <= moment),
+        (Session, (col(Session.expires_at) <= moment) & (col(Session.created_at) <= moment - FAMILIAR)),
         (IdempotencyKey, col(IdempotencyKey.expires_at) <= moment),
         (
             PasswordReset,

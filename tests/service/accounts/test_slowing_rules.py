@@ -182,9 +182,12 @@ async def test_who_works_at_a_slowed_address_gets_in(door: Door) -> None:
         place = Attempt.of(vault(), OFFICE, BERT).address
         await open_session(session, vault(), bert, "full", address=place)
     assert await door.wait(OFFICE, BERT, bert) == 0
-    door.later(timedelta(days=8))
-    await door.fail(OFFICE, "nobody@example.test", times=60)
-    assert await door.wait(OFFICE, BERT, bert) == ADDRESS.longest, "a week later it is strange again"
+    for days, seconds in ((8, 0), (23, ADDRESS.longest)):
+        door.later(timedelta(days=days))
+        await door.fail(OFFICE, "nobody@example.test", times=60)
+        assert await door.wait(OFFICE, BERT, bert) == seconds, (
+            "beyond the token's week, and not beyond a month"
+        )
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,17 @@ def test_a_reset_that_was_replaced_is_counted_for_its_hour(
     assert pruned()["password_resets"] == 0
 
 
+def test_a_login_is_remembered_as_long_as_it_makes_its_address_familiar(
+    attic: LiveGateway, keeper: Owner, pruned: Prune
+) -> None:
+    """Whoever logs in again once the token has expired comes from an address that is still theirs."""
+    of = {"organization_id": keeper.user["organization_id"], "user_id": keeper.user["id"]}
+    for days in (8, 29, 31):
+        times = {"created_at": ago_text(days=days), "expires_at": ago_text(days=days - 7)}
+        insert(attic, "sessions", id=str(uuid.uuid4()), scope="full", **times, **of)
+    assert pruned()["sessions"] == 1
+
+
 def test_what_has_expired_goes(attic: LiveGateway, keeper: Owner, pruned: Prune) -> None:
     """Sessions, idempotency keys, resets, invitations, failed logins and rate windows do not pile up."""
     of = {"organization_id": keeper.user["organization_id"]}
