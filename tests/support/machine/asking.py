@@ -44,10 +44,6 @@ class Asking(Driver):
             self.asked.append((tenant, question))
         return outcome
 
-    def ask_in_other_words(self, data: st.DataObject, tenant: Tenant, question: Question) -> None:
-        """Ask the same again."""
-        self.put(tenant, self.in_other_words(data, question))
-
     def in_other_words(self, data: st.DataObject, question: Question) -> Question:
         """Return a question that means the same, as a new attempt."""
         context = data.draw(worded_again(question.context), label="context")

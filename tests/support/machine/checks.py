@@ -7,7 +7,7 @@ from hypothesis.stateful import precondition, rule
 
 from support.machine.driver import ACTIONS
 from support.machine.permissions import PermissionRules
-from support.machine.wording import contexts, worded_again
+from support.machine.wording import contexts
 from support.reference.checking import Question
 from support.reference.facts import Tenant
 
@@ -46,22 +46,11 @@ class CheckRules(PermissionRules):
         self.pursue(data, tenant, self.in_other_words(data, question))
 
     @precondition(lambda self: self._approved())
-    @rule(
-        data=st.data(), key=KEYS, change=st.sampled_from(["", "", "", "run", "call", "id", "foreign", "dry"])
-    )
-    def ask_for_approved(self, data: st.DataObject, key: str | None, change: str) -> None:
-        """Ask for what a person has approved; now and then it is not quite the same."""
+    @rule(data=st.data(), key=KEYS)
+    def ask_for_approved(self, data: st.DataObject, key: str | None) -> None:
+        """Ask for what a person has approved; now and then it is not quite the same, or somebody else asks."""
         tenant, question = self.choose(data, self._approved(), "approved")
-        changed = replace(
-            question,
-            context=data.draw(worded_again(question.context)),
-            idempotency_key=key,
-            run_id="run-3" if change == "run" else question.run_id,
-            call_id="call-3" if change == "call" else question.call_id,
-            approval_id=None if change == "id" else question.approval_id,
-            dry_run=change == "dry",
-        )
-        self.put(self.whoever(data, tenant) if change == "foreign" else tenant, changed)
+        self.put(self.whoever(data, tenant), replace(self.almost(data, question), idempotency_key=key))
 
     @precondition(lambda self: self._attempts())
     @rule(data=st.data())

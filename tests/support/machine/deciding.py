@@ -1,5 +1,6 @@
 """A person decides what is held, and it is asked for again."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +29,19 @@ class Deciding(Asking):
         if what != "leave":
             self.judge(data, held, what == "approve", data.draw(NOTES, label="note"))
             for _ in range(data.draw(st.integers(1, 2), label="times")):
-                self.ask_in_other_words(data, tenant, question)
+                self.put(tenant, self.almost(data, question))
+
+    def almost(self, data: st.DataObject, question: Question) -> Question:
+        """Return a question in other words, which now and then is not quite the same."""
+        again = self.in_other_words(data, question)
+        change = data.draw(st.sampled_from(["", "", "", "", "run", "call", "facts", "dry"]), label="change")
+        return replace(
+            again,
+            run_id="another run" if change == "run" else again.run_id,
+            call_id="another call" if change == "call" else again.call_id,
+            context='{"amount":2}' if change == "facts" else again.context,
+            dry_run=change == "dry",
+        )
 
     def look(self, data: st.DataObject, agent_id: str | None = None) -> None:
         """Ask at once, mostly as before and of the same agent: what was changed holds for the very next check."""
