@@ -1,5 +1,6 @@
 """The gateway's pieces: the decision, the statement before it, the canonical form."""
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from decimal import Decimal
@@ -12,9 +13,10 @@ from support.gateway import LiveGateway, Owner
 from toolgate_service import exact_json
 from toolgate_service.canonical import canonical, digest
 from toolgate_service.checks.decide import PERMITTED, decide
-from toolgate_service.hotpath.sqlite import SqliteReader
+from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations.keys import key_digest
+from toolgate_service.storage.sqlite import SqliteDatabase
 
 T = TypeVar("T")
 
@@ -61,8 +63,8 @@ def test_standing(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
         agent_id = owner.agent()
         owner.permit(agent_id, "stripe.refund")
-        reader = SqliteReader(gateway.database)
-        reader.open()
+        reader = SqliteReader(SqliteDatabase(gateway.database_url))
+        asyncio.run(reader.open())
         found = benchmark(finished, lambda: reader.standing(key_digest(owner.key), agent_id, "stripe.refund"))
-        reader.close()
+        asyncio.run(reader.close())
     assert found.permission_id

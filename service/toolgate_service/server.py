@@ -1,6 +1,7 @@
 """Running the gateway: a bound socket, a start-up line, uvicorn."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -58,6 +59,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         timeout_graceful_shutdown=GRACE,
     )
     line = _start_up_line(listening, settings)
+    _log_to_stderr()
     _Server(config, gateway, lambda: announce(line)).run(sockets=[listening])
 
 
@@ -100,6 +102,16 @@ def _listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}:{port}: {error.strerror}; choose another with --host or --port"
         ) from error
     return listening
+
+
+def _log_to_stderr() -> None:
+    # What the gateway does by itself, above all what retention removed, is told where the operator looks.
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("toolgate.gateway")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 async def _prepare(settings: Settings) -> None:

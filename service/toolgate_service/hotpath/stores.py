@@ -50,10 +50,13 @@ class LogStore(Protocol):
 def stores_of(database: Database) -> tuple[Reader, RateWindows, LogStore]:
     """Return the ways past the sessions that fit a database, not yet open."""
     if isinstance(database, SqliteDatabase):
-        from toolgate_service.hotpath.sqlite import SqliteLogStore, SqliteReader
+        from toolgate_service.hotpath.sqlite.log_store import SqliteLogStore
+        from toolgate_service.hotpath.sqlite.reader import SqliteReader
 
         return SqliteReader(database), MemoryWindows(), SqliteLogStore(database)
-    from toolgate_service.hotpath.postgres import PostgresLogStore, PostgresReader, PostgresWindows
+    from toolgate_service.hotpath.postgres.log_store import PostgresLogStore
+    from toolgate_service.hotpath.postgres.reader import PostgresReader
+    from toolgate_service.hotpath.postgres.windows import PostgresWindows
     from toolgate_service.storage.postgres import PostgresDatabase
 
     if isinstance(database, PostgresDatabase):

@@ -10,7 +10,7 @@ import pytest
 from support.crowd import together
 from support.serving import Serving
 
-from toolgate_service import settings
+from toolgate_service import secret_file, settings
 
 pytestmark = pytest.mark.sqlite_only("where nothing is set, the gateway makes an SQLite file")
 
@@ -124,8 +124,8 @@ def test_the_secret_is_apart_where_the_system_has_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where configuration and data share a folder, as on macOS, the secret is kept in another all the same."""
-    monkeypatch.setattr(settings, "user_config_path", lambda *_, **__: tmp_path / "support")
-    monkeypatch.setattr(settings, "user_data_path", lambda *_, **__: tmp_path / "support")
+    monkeypatch.setattr(secret_file, "user_config_path", lambda *_, **__: tmp_path / "support")
+    monkeypatch.setattr(secret_file, "user_data_path", lambda *_, **__: tmp_path / "support")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("TOOLGATE_SECRET", raising=False)
     secret = settings.Settings().secret_bytes()

@@ -1,117 +1,18 @@
-"""The busiest road's ways to PostgreSQL: prepared statements over pools of plain connections."""
+"""Committing log entries to PostgreSQL."""
 
-import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
-import asyncpg
-
-from toolgate_service.errors import StorageFault
 from toolgate_service.hotpath.batch import REMEMBERED, Batch, Known, Tenant, month_of, tenant_of
-from toolgate_service.hotpath.rates import WINDOW, Rate
-from toolgate_service.hotpath.standing import STANDING, Standing
+from toolgate_service.hotpath.postgres.connections import Connections
 from toolgate_service.ids import is_id, new_id
 from toolgate_service.logs.entries import NewEntry, Outcome
 from toolgate_service.storage.base import TEST
-from toolgate_service.storage.postgres import ASKED, CONNECT_TIMEOUT, DURABLE, SILENCE, PostgresDatabase
+from toolgate_service.storage.postgres import PostgresDatabase
 
 if TYPE_CHECKING:
-    #: asyncpg's classes are generic to type checkers alone
-    Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
-    Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
-    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
-
-READ_CONNECTIONS = 8
-RATE_CONNECTIONS = 4
-
-
-class Connections:
-    """A pool of plain connections, opened and closed with the gateway.
-
-    Args:
-        database: where to connect.
-        size: how many connections at most.
-        durable: whether a commit must be on disk; a count of the current minute need not.
-    """
-
-    def __init__(self, database: PostgresDatabase, size: int, *, durable: bool = True) -> None:
-        self._dsn = database.dsn
-        self._size = size
-        self._durable = durable
-        self._pool: Pool | None = None
-
-    async def open(self) -> None:
-        """Connect once, to fail early."""
-        self._pool = await asyncpg.create_pool(
-            self._dsn,
-            min_size=1,
-            max_size=self._size,
-            timeout=CONNECT_TIMEOUT,
-            command_timeout=SILENCE,
-            init=self._prepare,
-            reset=_nothing,
-            server_settings=ASKED,
-        )
-
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator["Connection"]:
-        """Lend a connection.
-
-        Raises:
-            StorageFault: the server cannot be used just now.
-        """
-        if self._pool is None:
-            raise RuntimeError("the connections are not open")
-        try:
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
-                yield connection
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            # Not the driver's own words: they quote rows, and rows hold contexts.
-            code = getattr(error, "sqlstate", None)
-            raise StorageFault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else "")) from None
-
-    async def close(self) -> None:
-        """Disconnect."""
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
-
-    async def _prepare(self, connection: "Raw") -> None:
-        # Identifiers are texts here; the driver would make objects of them.
-        await connection.set_type_codec("uuid", encoder=str, decoder=str, schema="pg_catalog", format="text")
-        await connection.execute(DURABLE if self._durable else "SET synchronous_commit = off")
-
-
-async def _nothing(_connection: "Raw") -> None:
-    # The driver's own reset is a round trip, and would undo what `_prepare` set. Nothing of ours outlives its use.
-    pass
-
-
-class PostgresReader:
-    """Reads what is true at this moment."""
-
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._connections = Connections(database, READ_CONNECTIONS)
-
-    async def open(self) -> None:
-        """Connect; the schema must exist."""
-        await self._connections.open()
-
-    async def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
-        """Return what a check must know; None for a key that is unknown or revoked."""
-        async with self._connections.one() as connection:
-            row = await connection.fetchrow(_STANDING, key_digest, _id(agent_id), action)
-        return None if row is None else Standing._make(row)
-
-    async def still_pending(self, approval_id: str) -> bool:
-        """Say whether an approval exists and waits for a decision."""
-        async with self._connections.one() as connection:
-            return await connection.fetchrow(_STILL_PENDING, _id(approval_id)) is not None
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._connections.close()
+    from toolgate_service.hotpath.postgres.connections import Connection
 
 
 class PostgresLogStore:
@@ -139,30 +40,6 @@ class PostgresLogStore:
             outcomes = batch.decide(entries)
             await _write(connection, batch)
         return outcomes
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._connections.close()
-
-
-class PostgresWindows:
-    """Rate windows that several gateways share: one upsert a request (decisions §7)."""
-
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._connections = Connections(database, RATE_CONNECTIONS, durable=False)
-
-    async def open(self) -> None:
-        """Connect; the schema must exist."""
-        await self._connections.open()
-
-    async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
-        """Count one request, unless the window is full; by the server's clock."""
-        async with self._connections.one() as connection:
-            row = await connection.fetchrow(_COUNT, organization_id, scope, limit) if limit > 0 else None
-            if row is not None:
-                return Rate.at(row["moment"], row["minute"], limit, row["requests"], exceeded=False)
-            moment = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
-        return Rate.at(moment, int(moment // WINDOW), limit, limit, exceeded=True)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -232,18 +109,6 @@ async def _write(connection: "Connection", batch: Batch) -> None:
         await connection.executemany(_WRITE_AUDIT, audits)
 
 
-def _id(text: str) -> str | None:
-    # What cannot be an identifier equals none; PostgreSQL would refuse the statement.
-    return text if is_id(text) else None
-
-
-_ORDINALS = {"key_digest": "$1", "agent_id": "$2", "action": "$3"}
-_STANDING = re.sub(r":(\w+)", lambda match: _ORDINALS[match[1]], STANDING)
-
-_STILL_PENDING = (
-    "SELECT 1 FROM approvals WHERE id = $1 AND status = 'pending' AND expires_at > clock_timestamp()"
-)
-
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest($1::text[]) AS name"
 
 _AGENTS = """
@@ -297,15 +162,4 @@ DO UPDATE SET fingerprint = excluded.fingerprint, answer = excluded.answer,
 _WRITE_AUDIT = """
 INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
-"""
-
-#: No row comes back when the window is full. A clock that was set back does not open it again.
-_COUNT = """
-INSERT INTO rate_windows AS w (organization_id, scope, minute, requests)
-VALUES ($1, $2, floor(extract(epoch FROM clock_timestamp()) / 60)::int, 1)
-ON CONFLICT (organization_id, scope) DO UPDATE
-SET minute = greatest(w.minute, excluded.minute),
-    requests = CASE WHEN excluded.minute > w.minute THEN 1 ELSE w.requests + 1 END
-WHERE excluded.minute > w.minute OR w.requests < $3
-RETURNING minute, requests, extract(epoch FROM clock_timestamp())::float8 AS moment
 """

@@ -1,0 +1,1 @@
+"""The busiest road on PostgreSQL: prepared statements over pools of plain connections."""

@@ -1,0 +1,43 @@
+"""Rate windows that several gateways share, in PostgreSQL."""
+
+from toolgate_service.hotpath.postgres.connections import Connections
+from toolgate_service.hotpath.rates import WINDOW, Rate
+from toolgate_service.storage.postgres import PostgresDatabase
+
+RATE_CONNECTIONS = 4
+
+
+class PostgresWindows:
+    """Rate windows that several gateways share: one upsert a request (decisions §7)."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._connections = Connections(database, RATE_CONNECTIONS, durable=False)
+
+    async def open(self) -> None:
+        """Connect; the schema must exist."""
+        await self._connections.open()
+
+    async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Count one request, unless the window is full; by the server's clock."""
+        async with self._connections.one() as connection:
+            row = await connection.fetchrow(_COUNT, organization_id, scope, limit) if limit > 0 else None
+            if row is not None:
+                return Rate.at(row["moment"], row["minute"], limit, row["requests"], exceeded=False)
+            moment = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return Rate.at(moment, int(moment // WINDOW), limit, limit, exceeded=True)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._connections.close()
+
+
+#: No row comes back when the window is full. A clock that was set back does not open it again.
+_COUNT = """
+INSERT INTO rate_windows AS w (organization_id, scope, minute, requests)
+VALUES ($1, $2, floor(extract(epoch FROM clock_timestamp()) / 60)::int, 1)
+ON CONFLICT (organization_id, scope) DO UPDATE
+SET minute = greatest(w.minute, excluded.minute),
+    requests = CASE WHEN excluded.minute > w.minute THEN 1 ELSE w.requests + 1 END
+WHERE excluded.minute > w.minute OR w.requests < $3
+RETURNING minute, requests, extract(epoch FROM clock_timestamp())::float8 AS moment
+"""

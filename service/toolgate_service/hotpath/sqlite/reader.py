@@ -1,0 +1,49 @@
+"""Reading what a check must know, from an SQLite file, on the event loop's own thread.
+
+A thread hop costs ten times what the read does. Every row is fetched, always: an open cursor would keep an old snapshot,
+and with it a revoked permission.
+"""
+
+import sqlite3
+
+from toolgate_service.clock import utcnow, wire
+from toolgate_service.hotpath.standing import STANDING, Standing
+from toolgate_service.storage.sqlite import SqliteDatabase
+
+
+class SqliteReader:
+    """Reads over a read-only connection."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._path = database.path
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        """Connect; the schema must exist."""
+        uri = f"{self._path.as_uri()}?mode=ro"
+        self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=16)
+
+    async def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
+        """Return what is true at this moment; None for a key that is unknown or revoked."""
+        values = {"key_digest": key_digest, "agent_id": agent_id, "action": action}
+        rows = self._open_connection().execute(STANDING, values).fetchall()
+        return Standing._make(rows[0]) if rows else None
+
+    async def still_pending(self, approval_id: str) -> bool:
+        """Say whether an approval exists and waits for a decision."""
+        values = (approval_id, wire(utcnow()))
+        return bool(self._open_connection().execute(_STILL_PENDING, values).fetchall())
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise RuntimeError("the reader is not open")
+        return self._connection
+
+
+_STILL_PENDING = "SELECT 1 FROM approvals WHERE id = ? AND status = 'pending' AND expires_at > ?"
