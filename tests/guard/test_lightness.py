@@ -47,6 +47,25 @@ def test_the_first_call_loads_what_it_needs() -> None:
     assert loaded_after(code) == {"httpx", "pydantic", "tenacity", "toolgate.wire.client"}
 
 
+@pytest.mark.parametrize(
+    ("chosen", "other"),
+    [("", "httpx2"), ("httpx", "httpx2"), ("httpx2", "httpx")],
+    ids=["none", "httpx", "httpx2"],
+)
+def test_the_library_that_is_chosen_is_the_one_that_is_used(chosen: str, other: str) -> None:
+    """TOOLGATE_HTTP names it, httpx is used where it names none, and the other one is not even loaded."""
+    code = (
+        f"import os; os.environ['TOOLGATE_HTTP'] = {chosen!r}\n"
+        "from toolgate import Guard, GuardError\n"
+        f"guard = Guard('http://127.0.0.1:9', 'ak_{'a' * 37}', 'agent', timeout=0.01)\n"
+        "try: guard.check('a.b')\nexcept GuardError: pass"
+    )
+    loaded = loaded_after(code)
+    assert chosen or "httpx" in loaded
+    assert not chosen or chosen in loaded
+    assert other not in loaded
+
+
 @pytest.mark.parametrize("order", ["Guard, action", "action, Guard"])
 def test_names_are_not_shadowed_by_modules(order: str) -> None:
     """A public name is the thing it promises in whatever order things are loaded."""

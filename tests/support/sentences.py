@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from support.readme import ROOT
 
 TABLES = ROOT / "tests" / "service" / "sentences"
-#: those whose table is complete
-DOCUMENTS = ("specification",)
+DOCUMENTS = ("specification", "decisions")
 
 _END = re.compile(r"(?<=[.?!])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`*\"(])")
 _RULE = re.compile(r"\|?[\s:|-]+\|?")
@@ -38,7 +37,8 @@ class Row:
     Attributes:
         sentence: as the document has it.
         tests: ``service/…/test_x.py::test_y`` or ``…::test_y[case]``, relative to the folder of tests.
-        instead: why no test holds it, if none does: ``settled by …``, ``later: …`` or ``no rule: …``.
+        instead: why no test holds it, if none does: ``settled by …``, ``later: …`` or ``no rule: …``; beside tests
+            ``later: …``, for the part of the sentence that is not built.
     """
 
     sentence: Sentence
@@ -63,8 +63,13 @@ def _row(line: str) -> Row:
     cells = [cell.strip().replace(r"\|", "|") for cell in _ROW.split(line.strip())[1:-1]]
     assert len(cells) == 3, rf"a row has three cells (a | within one is written \|): {line}"
     heading, text, held = cells
-    tests = tuple(name.strip() for name in held.split("<br>")) if "::" in held else ()
-    return Row(Sentence(heading, text), tests, "" if tests else held)
+    if "::" not in held:
+        return Row(Sentence(heading, text), (), held)
+    parts = [part.strip() for part in held.split("<br>")]
+    later = [part for part in parts if part.startswith("later: ")]
+    return Row(
+        Sentence(heading, text), tuple(part for part in parts if part not in later), "<br>".join(later)
+    )
 
 
 def _cell(text: str) -> str:

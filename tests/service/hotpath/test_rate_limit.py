@@ -72,3 +72,21 @@ def test_a_refused_request_changes_nothing(free_gateway: LiveGateway) -> None:
     *logged, test, waits = in_one_window(free_gateway, work)
     assert Counter(answer.status_code for answer in logged) == {200: 100, 429: 1}
     assert (test.status_code, waits.status_code) == (200, 404)
+
+
+def test_the_test_environment_has_a_window_of_the_same_size(free_gateway: LiveGateway) -> None:
+    """Whatever production has used, a hundred test requests pass, and the next does not (decisions §8)."""
+
+    def work(owner: Owner) -> list[httpx.Response]:
+        headers = {"X-API-Key": key_to_test(free_gateway, owner)}
+        body = {"agent_id": "x", "action": "a"}
+        production = [owner.check("x", "a") for _ in range(50)]
+        test = [owner.http.post("/sdk/check", json=body, headers=headers) for _ in range(101)]
+        return production + test
+
+    answers = in_one_window(free_gateway, work)
+    assert {answer.status_code for answer in answers[:-1]} == {200}
+    assert answers[-1].status_code == 429
+    left = [int(answer.headers["X-RateLimit-Remaining"]) for answer in answers]
+    assert left[:50] == list(range(99, 49, -1))
+    assert left[50:] == [*range(99, -1, -1), 0]
