@@ -8,6 +8,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from support.machine.logs import LogRules
 from support.machine.paging import Wanted
+from support.reference.facts import Approval
 
 #: around the moments at which something ends
 PASSING = st.sampled_from(
@@ -64,6 +65,6 @@ class GatewayMachine(LogRules):
         self.counts.seen["time passed"] += 1
         self.put(*self.questions[approval.id])
 
-    def _ends(self) -> list:
+    def _ends(self) -> list[Approval]:
         soon = [one for one in self.world.approvals if one.state(self.now()) in {"pending", "approved"}]
         return soon if self.now() - self.began < LONGEST else []
