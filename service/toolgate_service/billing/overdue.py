@@ -101,13 +101,13 @@ async def _is_overdue(session: AsyncSession, organization: Organization, grace: 
         col(Invoice.status).not_in(SETTLED),
     )
     since += (await session.exec(query)).all()
-    return any(one is not None and one + grace <= moment for one in since)
+    return any(one is not None and one <= moment - grace for one in since)
 
 
 def _trial_is_over(subscription: Subscription, moment: datetime) -> bool:
     ran_out = (
         subscription.status == TRIALING
         and subscription.trial_ends_at is not None
-        and subscription.trial_ends_at + TRIAL_SLACK <= moment
+        and subscription.trial_ends_at <= moment - TRIAL_SLACK
     )
     return ran_out or subscription.trial_expired

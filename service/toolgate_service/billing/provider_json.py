@@ -25,6 +25,8 @@ Seconds = Annotated[datetime, BeforeValidator(_moment)]
 ProviderId = Annotated[str, BeforeValidator(_id_of), Field(min_length=1, max_length=255)]
 #: an amount in the currency's smallest coin; the bound is that of the column
 MinorUnits = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+#: ASCII, since other letters may become more of them when they are made small
+Currency = Annotated[str, Field(pattern=r"^[A-Za-z]{1,10}$")]
 Status = Annotated[str, Field(min_length=1, max_length=32)]
 
 
@@ -83,7 +85,7 @@ class InvoiceObject(BaseModel):
     customer: ProviderId
     created: Seconds
     status: Status | None = None
-    currency: Annotated[str, Field(min_length=1, max_length=10)]
+    currency: Currency
     total: MinorUnits | None = None
     amount_due: MinorUnits | None = None
     amount_paid: MinorUnits | None = None

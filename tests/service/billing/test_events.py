@@ -268,3 +268,24 @@ def test_a_link_that_is_none_is_not_shown(billing: LiveGateway, payer: Owner, cu
     tell(billing.url, "invoice.paid", invoice(customer, status="paid", invoice_pdf="javascript:alert(1)"))
     [shown] = payer.http.get("/api/billing/invoices").json()
     assert shown["invoice_pdf"] is None
+
+
+def test_moments_at_the_end_of_time_are_taken(billing: LiveGateway, payer: Owner, customer: str) -> None:
+    """A failure or a trial's end in the last second of the year 9999 is far away, and no failure of the gateway."""
+    end = 253_402_300_799
+    past_due = subscription(customer, status="past_due")
+    assert tell(billing.url, UPDATED, past_due, created=end) == "applied"
+    trial = subscription(customer, status="trialing", trial_end=end)
+    assert tell(billing.url, CREATED, trial) == "applied"
+    assert tell(billing.url, "invoice.payment_failed", invoice(customer), created=end) == "applied"
+    assert payer.http.get("/api/organization").json()["is_active"] is True
+
+
+@pytest.mark.parametrize(
+    "currency", ["", "İ" * 10, "us dollars", "x" * 11], ids=["none", "İ", "words", "long"]
+)
+def test_a_currency_that_is_none_is_refused(billing: LiveGateway, customer: str, currency: str) -> None:
+    """A currency's code is letters of ASCII; anything else is a 400 that names it, on either database."""
+    answer = deliver(billing.url, event("invoice.paid", invoice(customer, currency=currency)))
+    assert answer.status_code == 400
+    assert set(answer.json()["detail"]) == {"data.object.currency"}
