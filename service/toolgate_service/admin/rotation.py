@@ -42,6 +42,9 @@ def rotate_secret(*, finish: bool = False) -> Lines:
         _refuse_without_secrets(desk.settings, kept_in_file=kept_in_file, finish=finish)
         # SQLite has one writer, also among processes, and PostgreSQL one taker of a turn: of two operators one waits.
         async with desk.database.writing(SECRET) as session:
+            if kept_in_file:
+                # Before the files change: where the secret opens nothing, there is nothing to go on from.
+                _refuse_a_wrong_secret(await _reseal(session, _vault(desk.settings)))
             begun = kept_in_file and not finish and begin_rotation(secret_path())
             vault = _vault(desk.settings)
             counts = await _reseal(session, vault)
@@ -94,8 +97,8 @@ def sealed_models() -> Sequence[Any]:
 def _refuse_a_wrong_secret(counts: Counter[str]) -> None:
     if counts["lost"] and not counts["present"] + counts["resealed"]:
         raise StartError(
-            f"neither secret opens any of the {counts['lost']} sealed values: TOOLGATE_SECRET_PREVIOUS is not the "
-            "secret that sealed them; nothing was sealed anew"
+            f"no known secret opens any of the {counts['lost']} sealed values: neither the present secret nor "
+            "TOOLGATE_SECRET_PREVIOUS is the one that sealed them; nothing was changed"
         )
 
 

@@ -264,3 +264,21 @@ def test_finishing_what_was_not_begun_is_refused(tmp_path: Path) -> None:
     )
     assert ended.returncode == 1
     assert "no rotation is under way" in ended.stderr
+
+
+def test_a_secret_that_opens_nothing_is_not_changed(tmp_path: Path) -> None:
+    """Where the file is not the one that sealed, the command refuses and leaves the files as they are."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with Serving(home) as serving:
+        serving.listening().register()
+    secret = home / ".config" / "toolgate" / "secret"
+    secret.write_text("another file, long enough")
+    command = [sys.executable, "-m", "toolgate", "admin", "rotate-secret"]
+    ended = subprocess.run(
+        command, env=environment(home), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "opens any of the 2 sealed values" in ended.stderr
+    assert [path.name for path in secret.parent.iterdir()] == ["secret"]
+    assert secret.read_text() == "another file, long enough"
