@@ -14,7 +14,7 @@ endif
 # The environment is this folder's own, whatever else is active.
 unexport UV_PROJECT_ENVIRONMENT VIRTUAL_ENV
 
-.PHONY: help demo test test-full check format lock build bench clean
+.PHONY: help demo test test-full fuzz check format lock build bench clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -36,6 +36,9 @@ test: check      ## everything that protects users, on both databases, with redu
 test-full: check ## the same with full counts
 	@$(RUN) pytest -n 2 tests
 	@$(RUN) pytest -n 2 --database=postgresql tests/service tests/e2e
+
+fuzz: $(UV)      ## twenty thousand requests made of the OpenAPI document
+	@$(RUN) pytest -n 2 -m slow tests/service/openapi/test_schemathesis.py
 
 check: $(UV)     ## formatting, lint, import rules, types
 	@$(RUN) ruff format --check --quiet .

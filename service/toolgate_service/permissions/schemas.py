@@ -4,14 +4,19 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from toolgate_service.web.bodies import Body, Change, example
 from toolgate_service.web.field_schemas import AMOUNT
 from toolgate_service.web.fields import Action, Amount
 
-Count = Annotated[int, Field(ge=1, le=100)]
-Seconds = Annotated[int, Field(ge=1, le=30 * 24 * 3600)]
+
+def _whole(value: object) -> object:
+    # 60, 60.0 and 6e1 are one number, here as in a context.
+    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
+
+
+Seconds = Annotated[int, Field(ge=1, le=30 * 24 * 3600), BeforeValidator(_whole)]
 
 
 class PermissionView(BaseModel):

@@ -23,7 +23,7 @@ REFERENCE: Schema = {
 }
 #: the same in a header, which holds Latin-1 and loses the spaces around it
 HEADER_REFERENCE: Schema = {"type": "string", "pattern": "^[!-~¡-¬®-ÿ]([ -~¡-¬®-ÿ]{0,253}[!-~¡-¬®-ÿ])?$"}
-CONTEXT: Schema = {"type": "object", "additionalProperties": True, "maxProperties": 10_000}
+CONTEXT: Schema = {"type": "object", "additionalProperties": True}
 NAME: Schema = {
     "type": "string",
     "format": "name",

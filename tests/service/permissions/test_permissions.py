@@ -146,3 +146,12 @@ def test_a_change_of_anothers_permission_is_not_found(acme: Owner, rival: Owner,
         answer = http.put(f"/api/permissions/{which}", json={"requires_approval": True})
         refused(answer, 404, "Permission not found")
     assert acme.check(bot, "a").json()["allowed"] is True
+
+
+@pytest.mark.parametrize("given", ["60", "60.0", "6e1"])
+def test_a_whole_number_may_be_written_as_any(acme: Owner, bot: str, given: str) -> None:
+    """60, 60.0 and 6e1 are one number (decisions §4); 60.5 is no number of seconds."""
+    path = f"/api/agents/{bot}/permissions"
+    body = '{"action": "a", "approval_ttl_seconds": %s}'
+    assert list(complaints(acme.http.post(path, content=body % "60.5"))) == ["approval_ttl_seconds"]
+    assert acme.http.post(path, content=body % given).json()["approval_ttl_seconds"] == 60
