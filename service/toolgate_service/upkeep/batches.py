@@ -34,7 +34,9 @@ async def delete_where(
 ) -> int:
     """Delete a table's rows that meet conditions, and return how many."""
     keys = [col(getattr(table, column.name)) for column in table.__table__.primary_key]  # type: ignore[attr-defined]  # of a table=True class
-    chosen = select(*keys).where(*conditions).limit(batch)
+    # What somebody is writing just now is left to the next round: it may be about to be kept again, as a key that has
+    # expired and is used anew, and two that remove never wait for each other.
+    chosen = select(*keys).where(*conditions).limit(batch).with_for_update(skip_locked=True)
     key: Any = keys[0] if len(keys) == 1 else tuple_(*keys)
 
     async def work(session: AsyncSession) -> int:

@@ -25,7 +25,8 @@ async def prune_test_entries(database: Database, batch: int, organization_id: st
     )
 
     async def work(session: AsyncSession) -> int:
-        entries = (await session.exec(old.limit(batch))).all()
+        # Locked, and none that another removes: what two took off the bytes held would be taken off twice.
+        entries = (await session.exec(old.limit(batch).with_for_update(skip_locked=True))).all()
         if not entries:
             return 0
         places = [(entry.created_at, entry.id) for entry in entries]
