@@ -9,9 +9,9 @@ from support.asking import Decide
 from support.gateway import LiveGateway, Owner
 from support.tables import rows
 
-ASKED = r'{"b": 1.50, "a": {"y": 1e2, "x": "\u00e9", "n": 9007199254740993}}'
-AGAIN = r'{"a": {"n": 9007199254740993.0, "x": "é", "y": 100.0}, "b": 15e-1}'
-KEPT = '{"a":{"n":9007199254740993,"x":"é","y":100},"b":1.5}'
+ASKED = r'{"b": 9007199254740993.250, "a": {"y": 1e2, "x": "\u00e9", "n": 9007199254740993}}'
+AGAIN = r'{"a": {"n": 9007199254740993.0, "x": "é", "y": 100.0}, "b": 900719925474099325e-2}'
+KEPT = '{"a":{"n":9007199254740993,"x":"é","y":100},"b":9007199254740993.25}'
 
 
 def ask(owner: Owner, agent: str, context: str | None) -> httpx.Response:
