@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlmodel import select
+from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.hotpath.standing import Standing
@@ -60,8 +60,17 @@ async def remember(
     """Keep the decision for the attempt's retries, in the transaction that used up the approval."""
     if attempt is None:
         return
-    # merge, not add: the same key may have been used before, more than ten minutes ago.
-    await session.merge(
+    # The same key may have been used before, more than ten minutes ago. Removed and not changed: the upkeep may be about
+    # to remove it too, and would take the row from under a change.
+    await session.exec(
+        delete(IdempotencyKey).where(
+            col(IdempotencyKey.organization_id) == standing.organization_id,
+            col(IdempotencyKey.environment) == standing.environment,
+            col(IdempotencyKey.surface) == "check",
+            col(IdempotencyKey.key) == attempt.key,
+        )
+    )
+    session.add(
         IdempotencyKey(
             organization_id=standing.organization_id,
             environment=standing.environment,
