@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from toolgate_service import exact_json
@@ -12,7 +13,7 @@ from toolgate_service.hotpath.admission import admit, given_key
 from toolgate_service.hotpath.http import Answer, Call, Handler
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored
-from toolgate_service.logs.reading import read_entry
+from toolgate_service.logs.reading import nobodys_entry, read_entry
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.sdk_fields import SdkFields
 
@@ -20,6 +21,23 @@ MAX_ENTRIES = 100
 
 #: what became of an entry: an outcome, or why the writer was not even asked or could not answer
 Result: TypeAlias = Outcome | ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """What is no entry, under a key that may have been used before: it is then answered as before (decisions §6).
+
+    Attributes:
+        entry: finds out.
+        problem: what is said when the key was not used.
+    """
+
+    entry: NewEntry
+    problem: FieldErrors
+
+
+#: an entry of a request as it was read, or why the writer need not be asked
+Given: TypeAlias = NewEntry | Doubtful | ApiError
 
 
 def logs_endpoint(gateway: Gateway) -> Handler:
@@ -50,41 +68,48 @@ def _entries(body: Mapping[str, Json]) -> Sequence[Json]:
     return entries
 
 
-def _read(given: Json, standing: Standing, gateway: Gateway, peer: str | None) -> NewEntry | ApiError:
+def _read(given: Json, standing: Standing, gateway: Gateway, peer: str | None) -> Given:
     if not isinstance(given, dict):
         return FieldErrors({"entry": ["must be an object"]})
-    fields = SdkFields(given)
+    fields, plan = SdkFields(given), gateway.plans[standing.plan]
+    key = fields.reference("idempotency_key")
     try:
-        key = fields.reference("idempotency_key")
-        plan, cap = gateway.plans[standing.plan], gateway.settings.test_log_bytes
+        cap = gateway.settings.test_log_bytes
         entry = read_entry(fields, standing, plan, peer, key, test_log_bytes=cap)
     except FieldErrors as error:
-        return error
+        # An agent's own key learns nothing of what other agents sent.
+        if key is None or standing.key_agent_id is not None:
+            return error
+        return Doubtful(nobodys_entry(standing, plan, peer, key), error)
     return entry if standing.key_agent_id in {None, entry.agent_id} else not_found("Agent")
 
 
-async def _stored(gateway: Gateway, entries: Sequence[NewEntry | ApiError]) -> list[Result]:
+async def _stored(gateway: Gateway, entries: Sequence[Given]) -> list[Result]:
     """Return what became of each entry, in order.
 
     Raises:
         ApiError: 503, the writer took none of them.
     """
 
-    async def append(entry: NewEntry) -> Result:
+    async def append(one: NewEntry | Doubtful) -> Result:
         try:
-            return await gateway.log_writer.append(entry)
+            return await gateway.log_writer.append(one.entry if isinstance(one, Doubtful) else one)
         except ApiError as error:
             return error
 
     # All at once: the writer takes them in this order, into one transaction.
-    good = [entry for entry in entries if isinstance(entry, NewEntry)]
-    outcomes = await asyncio.gather(*map(append, good))
+    asked = [one for one in entries if not isinstance(one, ApiError)]
+    outcomes = await asyncio.gather(*map(append, asked))
     failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
-    if failures and len(failures) == len(good):
+    if failures and len(failures) == len(asked):
         # Nothing was stored: the whole request may be sent again.
         raise failures[0]
     found = iter(outcomes)
-    return [entry if isinstance(entry, ApiError) else next(found) for entry in entries]
+    return [one if isinstance(one, ApiError) else _told(one, next(found)) for one in entries]
+
+
+def _told(one: NewEntry | Doubtful, result: Result) -> Result:
+    return one.problem if isinstance(one, Doubtful) and isinstance(result, Refused) else result
 
 
 def _written(result: Result) -> bytes:

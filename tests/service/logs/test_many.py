@@ -262,6 +262,18 @@ def test_an_entry_sent_alone_and_then_in_a_batch_is_the_same(acme: Owner, bot: s
     assert "Idempotency-Mismatch" not in again.headers
 
 
+def test_what_is_no_entry_under_a_used_key_is_answered_as_before(acme: Owner, bot: str) -> None:
+    """As alone: a used key repeats its answer whatever else is sent with it, an unused one gets the complaint."""
+    bad = {"agent_id": bot, "idempotency_key": f"{bot}-used"}
+    [refusal] = results(send(acme, [bad]))
+    assert (refusal["status"], set(refusal["detail"])) == (400, {"action", "status"})
+    [first] = results(send(acme, [entry(bot, idempotency_key=f"{bot}-used")]))
+    found = results(send(acme, [bad, entry(bot), {**bad, "idempotency_key": f"{bot}-unused"}]))
+    assert found[0] == first | {"replayed": True, "mismatch": True}
+    assert [one["status"] for one in found] == [200, 200, 400]
+    assert len(acme.entries(agent_id=bot)) == 2
+
+
 def test_parallel_equal_batches_store_once(acme: Owner, bot: str) -> None:
     """Of six simultaneous sendings of one batch, one stores each entry."""
     sent = [entry(bot, idempotency_key=f"{bot}-{number}") for number in range(30)]
@@ -279,6 +291,14 @@ def test_an_agents_own_key_logs_for_that_agent_alone(acme: Owner, bot: str) -> N
     found = results(send(acme, [entry(bot), entry(acme.agent()), entry(bot)], key=made.json()["api_key"]))
     assert [one["status"] for one in found] == [200, 404, 200]
     assert found[1]["detail"] == "Agent not found"
+
+
+def test_an_agents_own_key_learns_nothing_by_what_is_no_entry(acme: Owner, bot: str) -> None:
+    """Through a key that acts as one agent, another agent's answer is not found by its idempotency key."""
+    send(acme, [entry(bot, idempotency_key=f"{bot}-others")])
+    other = acme.http.post(f"/api/agents/{acme.agent()}/keys").json()["api_key"]
+    [found] = results(send(acme, [{"idempotency_key": f"{bot}-others"}], key=other))
+    assert found["status"] == 400
 
 
 def test_entries_belong_to_the_keys_environment(gateway: LiveGateway, acme: Owner, bot: str) -> None:
