@@ -5,7 +5,7 @@ from typing import Any
 from toolgate_service.logs.many import MAX_ENTRIES
 from toolgate_service.logs.models import STATUSES
 from toolgate_service.openapi.by_hand import operation
-from toolgate_service.openapi.problems import NOT_FOUND, PLAN_LIMIT
+from toolgate_service.openapi.problems import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL
 from toolgate_service.web.field_schemas import ACTION, CONTEXT, REFERENCE, TEXT, nullable
 
 ENTRY: dict[str, Any] = {
@@ -64,7 +64,7 @@ LOG = operation(
     body=ENTRY,
     answer=ENTRY_ANSWER,
     headers=("Idempotency-Replayed", "Idempotency-Mismatch"),
-    refusals=(NOT_FOUND, PLAN_LIMIT),
+    refusals=(NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL),
 )
 
 _ENTRIES = {

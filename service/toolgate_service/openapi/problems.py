@@ -52,6 +52,7 @@ NO_KEY = Problem(401, "Problem", "The API key is missing or invalid, or the orga
 BAD_LOGIN = Problem(401, "Problem", "E-mail or password is wrong.")
 FORBIDDEN = Problem(403, "Problem", "The caller's role or scope, or the organization's state, forbids it.")
 PLAN_LIMIT = Problem(403, "PlanLimitProblem", "A limit of the organization's plan is reached.")
+TEST_LOG_FULL = Problem(403, "TestLogProblem", "The test environment's log holds as much as it may.")
 NO_FEATURE = Problem(403, "FeatureProblem", "The feature is not in the organization's plan.")
 NOT_FOUND = Problem(404, "Problem", "There is no such thing in the caller's organization and environment.")
 CONFLICT = Problem(409, "Problem", "The thing is no longer in a state that allows this.")
@@ -143,6 +144,17 @@ SCHEMAS: dict[str, dict[str, Any]] = {
                     "limit_type": {"enum": ["agents", "logs", "team_members"]},
                     "current_plan": _TEXT,
                     "upgrade_url": _TEXT,
+                }
+            )
+        }
+    ),
+    "TestLogProblem": _closed(
+        {
+            "detail": _closed(
+                {
+                    "error": {"const": "test_log_full"},
+                    "message": _TEXT,
+                    "limit_type": {"const": "test_log_bytes"},
                 }
             )
         }

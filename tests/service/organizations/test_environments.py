@@ -107,6 +107,7 @@ def test_test_data_counts_against_no_plan_limit(free_gateway: LiveGateway, fruga
     frugal.agent()
     frugal.agent()
     assert frugal.http.post("/api/agents", json={"name": "third"}).status_code == 403
+    assert frugal.http.post("/api/agents", json={"name": "t"}, params=TEST).status_code == 201
     key, body = key_to_test(free_gateway, frugal), {"agent_id": made[0].json()["id"], "action": "x"}
     use_logs(free_gateway, frugal, 5_000, "test")
     answer = frugal.http.post("/sdk/log", json=body | {"status": "success"}, headers={"X-API-Key": key})
