@@ -89,11 +89,16 @@ def peer(request: Request) -> str | None:
     return request.client.host if request.client else None
 
 
-async def still(session: AsyncSession, caller: Caller) -> User:
+async def still(session: AsyncSession, caller: Caller, *, reads: bool = False) -> User:
     """Return the caller's row inside a transaction that holds the organization's turn.
 
     Between the token's look and this turn the caller may have been removed, demoted or logged out, or the
     organization switched off: that wins.
+
+    Args:
+        session: the transaction.
+        caller: as the token's look found it.
+        reads: changes nothing, which an organization that was switched off may do.
 
     Raises:
         ApiError: 401, the token has stopped working meanwhile; 403, the organization was switched off.
@@ -101,20 +106,25 @@ async def still(session: AsyncSession, caller: Caller) -> User:
     found = await _who(session, tokens.Claims(caller.user_id, caller.session_id, caller.version))
     if found is None:
         raise bad_credentials()
-    if caller.organization_is_active and not found[2].is_active:
+    if caller.organization_is_active and not (found[2].is_active or reads):
         raise _not_active()
     return found[0]
 
 
 @asynccontextmanager
-async def acting(gateway: Gateway, caller: Caller) -> AsyncIterator[AsyncSession]:
+async def acting(gateway: Gateway, caller: Caller, *, reads: bool = False) -> AsyncIterator[AsyncSession]:
     """Open a write transaction with the turn of the caller's organization, in which the caller may `still` act.
+
+    Args:
+        gateway: the gateway.
+        caller: who acts.
+        reads: only reads something whose showing is audited.
 
     Raises:
         ApiError: as for `still`.
     """
     async with gateway.database.writing(caller.organization_id) as session:
-        await still(session, caller)
+        await still(session, caller, reads=reads)
         yield session
 
 

@@ -20,7 +20,7 @@ async def list_agent_keys(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Return an agent's own keys, newest first: whole for admins, which is audited, and masked for others."""
-    async with acting(gateway, caller) as session:
+    async with acting(gateway, caller, reads=True) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         keys = await key_service.list_keys(session, gateway.vault, caller, agent)
     return Reply(keys, headers=NO_STORE)

@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/organization", tags=["organization"], route_clas
 @router.get("", response_model=OrganizationView)
 async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the caller's organization; its key is whole for admins, which is audited, and masked for others."""
-    async with acting(gateway, caller) as session:
+    async with acting(gateway, caller, reads=True) as session:
         view = await service.view(session, gateway.vault, caller)
     return Reply(view, headers=NO_STORE)
 
@@ -44,7 +44,7 @@ async def regenerate_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
 @router.get("/test-key", response_model=KeyView)
 async def get_test_key(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the key to the test environment: whole for admins, which is audited, and masked for others."""
-    async with acting(gateway, caller) as session:
+    async with acting(gateway, caller, reads=True) as session:
         view = await service.key_view(session, gateway.vault, caller, TEST)
     return Reply(view, headers=NO_STORE)
 

@@ -6,7 +6,7 @@ from functools import partial
 import httpx
 from support.crowd import together
 from support.gateway import LiveGateway, Owner
-from support.insight import rows
+from support.insight import rows, set_active
 from support.team import Colleague
 
 ROUNDS = 2
@@ -52,3 +52,18 @@ def test_a_removed_users_requests_under_way_change_nothing(gateway: LiveGateway,
             )
             assert rows(gateway, query, colleague.id) == []
     assert refusals
+
+
+def test_reading_goes_on_while_the_organization_is_switched_off(
+    gateway: LiveGateway, newcomer: Owner
+) -> None:
+    """What was asked for before the organization became inactive is shown after it as well: it may read."""
+    keys = f"/api/agents/{newcomer.agent()}/keys"
+    reads = [
+        partial(newcomer.http.get, path) for path in ("/api/organization", "/api/organization/test-key", keys)
+    ]
+    for _ in range(ROUNDS):
+        switch_off = partial(set_active, gateway, newcomer, active=False)
+        answers = together(*reads * EACH, switch_off, *reads * EACH)
+        assert {answer.status_code for answer in answers if answer is not None} == {200}
+        set_active(gateway, newcomer, active=True)
