@@ -32,8 +32,9 @@ TOLD = 64
 #: files that the gateway needs beside its connections
 OWN_FILES = 100
 
-#: Whoever sends nonsense must not fill the operator's disk with warnings about it.
-_logger = logging.getLogger("uvicorn.error.connections")
+#: Whoever sends nonsense must not fill the operator's disk with warnings about it. Not below "uvicorn.error": what
+#: stands there loses its level when uvicorn sets up its own.
+_logger = logging.getLogger("toolgate.gateway.connections")
 _logger.setLevel(logging.ERROR)
 
 

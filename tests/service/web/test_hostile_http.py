@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from pathlib import Path
 
 import pytest
 from support.gateway import LiveGateway, Owner
@@ -273,3 +274,13 @@ def test_a_refusal_reaches_who_is_still_sending(gateway: LiveGateway) -> None:
         raw.send(b"POST /auth/login HTTP/1.1\r\n" + HOST + b"Content-Length: 3000000\r\n\r\n")
         raw.send(*[b" " * 100_000] * 30)
         assert whole(raw.answer()).status == 413
+
+
+def test_nonsense_fills_no_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever sends what is not HTTP is answered, and the operator's disk hears nothing of it."""
+    with LiveGateway(tmp_path) as gateway:
+        for _ in range(3):
+            with Raw(gateway.url) as raw:
+                raw.send(b"no HTTP at all\r\n\r\n")
+                assert whole(raw.answer()).status == 400
+    assert "HTTP" not in capfd.readouterr().err
