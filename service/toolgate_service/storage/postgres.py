@@ -38,6 +38,9 @@ ASKED = {
     "application_name": "toolgate",
     "lock_timeout": "10000",
     "statement_timeout": "30000",
+    # A gateway whose machine went away in the middle of a turn would keep it until the network noticed, hours later.
+    # Longer than a caller may take over a part of an export.
+    "idle_in_transaction_session_timeout": "90000",
     "timezone": "UTC",
     "jit": "off",
 }

@@ -7,9 +7,12 @@ import pytest
 from sqlmodel import select
 from support.databases import database_url
 
+from toolgate_service.errors import StorageFault
 from toolgate_service.organizations.models import Organization
+from toolgate_service.storage import postgres
 from toolgate_service.storage.database import ACCOUNTS, Database, now, open_database
 from toolgate_service.storage.turns import Turns
+from toolgate_service.web.streams import PATIENCE
 
 
 async def test_one_name_is_one_after_the_other() -> None:
@@ -75,6 +78,29 @@ async def test_what_a_turn_found_stays_true_until_its_end(tmp_path: Path) -> Non
     assert sum(made) == 1
     for gateway in gateways:
         await gateway.close()
+
+
+@pytest.mark.postgresql_only("the operating system takes a dead process's locks of a file")
+async def test_whoever_falls_silent_in_a_turn_loses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that is cut off in the middle of a turn keeps nobody waiting for hours; an export may take its time."""
+    silence = "idle_in_transaction_session_timeout"
+    assert PATIENCE * 1000 < int(postgres.ASKED[silence]) <= 120_000
+    monkeypatch.setitem(postgres.ASKED, silence, "200")
+    silent = open_database(database_url(tmp_path))
+    await silent.start()
+    monkeypatch.undo()
+    other = open_database(database_url(tmp_path))
+    await other.start()
+    turn = silent.writing("a")
+    await turn.__aenter__()
+    async with other.writing("a"):
+        pass
+    with pytest.raises(StorageFault):
+        await turn.__aexit__(None, None, None)
+    await other.close()
+    await silent.close()
 
 
 async def _add_unless_there(database: Database, number: int) -> bool:
