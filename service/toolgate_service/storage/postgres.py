@@ -39,7 +39,6 @@ ASKED = {
     "lock_timeout": "10000",
     "statement_timeout": "30000",
     # A gateway whose machine went away in the middle of a turn would keep it until the network noticed, hours later.
-    # Longer than a caller may take over a part of an export.
     "idle_in_transaction_session_timeout": "90000",
     "timezone": "UTC",
     "jit": "off",
@@ -54,6 +53,8 @@ DURABLE = (
 #: An advisory lock, and the moment after it was given: in one round trip.
 TURN = text("SELECT clock_timestamp() FROM pg_advisory_xact_lock(hashtextextended(:turn, 0))")
 MOMENT = text("SELECT clock_timestamp()")
+#: The same for whoever has no turn, and takes as long as a caller takes what is read.
+UNHURRIED = text("SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '0', true)")
 
 
 class PostgresDatabase:
@@ -101,7 +102,7 @@ class PostgresDatabase:
     async def exporting(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot for a long read, beside the connections that requests wait for."""
         async with faults_told(), AsyncSession(self._exporters, expire_on_commit=False) as session:
-            session.info[NOW] = await _moment(session, MOMENT)
+            session.info[NOW] = await _moment(session, UNHURRIED)
             yield session
 
     @asynccontextmanager

@@ -13,6 +13,9 @@ logger = logging.getLogger("toolgate.gateway")
 
 #: seconds that a caller may take nothing before the answer is given up, and with it the snapshot it is read from
 PATIENCE = 60
+#: Bytes sent at once. The connection gives a caller up who does not take what was sent in time: a slow line must not
+#: have to carry megabytes by then.
+PIECE = 64 * 1024
 
 
 class Stream(StreamingResponse):
@@ -39,14 +42,20 @@ class Stream(StreamingResponse):
             start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             await send(start)
             while part is not None:
-                try:
-                    async with asyncio.timeout(PATIENCE):
-                        await send({"type": "http.response.body", "body": part, "more_body": True})
-                except TimeoutError:
-                    logger.warning("an answer was given up: its caller took nothing for %d seconds", PATIENCE)
-                    return
-                # A caller who is gone takes everything without a word.
-                if await request.is_disconnected():
-                    return
+                for begin in range(0, len(part), PIECE):
+                    if not await _taken(request, send, part[begin : begin + PIECE]):
+                        return
                 part = await anext(parts, None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _taken(request: Request, send: Send, piece: bytes) -> bool:
+    """Send a piece; say whether its caller is there for more."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    except TimeoutError:
+        logger.warning("an answer was given up: its caller took nothing for %d seconds", PATIENCE)
+        return False
+    # A caller who is gone takes everything without a word.
+    return not await request.is_disconnected()
