@@ -189,17 +189,24 @@ def filter_failure(
     if isinstance(failure, AcceptedNegativeData) and operation_id(case) == "logMany":
         # One bad entry fails alone, inside a 200.
         return all(result["status"] == 200 for result in response.json()["results"])
+    if isinstance(failure, AcceptedNegativeData) and "larger than maxLength" in failure.message:
+        # The gateway is kinder than its word: spaces around a name are cut off before it is measured.
+        return not _announced(case, {name: _trimmed(value) for name, value in case.body.items()})
     if isinstance(failure, AcceptedNegativeData) and "violates `format`" in failure.message:
         # It supposes to have broken a format that is ours alone; the pattern beside it knows better.
-        return not _announced(case)
+        return not _announced(case, case.body)
     if not isinstance(failure, RejectedPositiveData):
         return True
     return (operation_id(case), response.json()["detail"]) not in BEYOND_SCHEMA
 
 
-def _announced(case: schemathesis.Case) -> bool:
+def _announced(case: schemathesis.Case, body: object) -> bool:
     schema = request_schema(operation_id(case))
-    return schema is not None and jsonschema_rs.validator_for(schema).is_valid(case.body)
+    return schema is not None and jsonschema_rs.validator_for(schema).is_valid(body)
+
+
+def _trimmed(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
 
 
 def operation_id(case: schemathesis.Case) -> str:

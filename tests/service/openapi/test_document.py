@@ -88,6 +88,14 @@ def test_management_bodies_are_closed(operation: str) -> None:
         assert schema.get("additionalProperties", True) is raw
 
 
+@pytest.mark.parametrize("operation", operation_ids())
+def test_every_body_can_be_validated(operation: str) -> None:
+    """A validator takes each body's schema, patterns included, and accepts the example."""
+    schema = request_schema(operation)
+    if schema is not None:
+        jsonschema_rs.validator_for(schema).validate(schema["examples"][0])
+
+
 def test_every_reference_leads_somewhere() -> None:
     """No `$ref` points into the void, and each schema is a valid one."""
 
