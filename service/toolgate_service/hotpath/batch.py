@@ -4,6 +4,7 @@ A store reads what a batch must know, all of it under locks that hold until the 
 entry; the store writes what it says. One bad entry fails alone, for nothing is written that could fail.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -80,7 +81,9 @@ class Batch:
         if entry.idempotency_key is not None:
             earlier = known.answers.get((tenant, entry.idempotency_key))
             if earlier is not None:
-                return self._repeat(entry, *earlier)
+                return (
+                    self._repeat(entry, *earlier) if _may_see(entry, earlier[0]) else Refused.key_of_another()
+                )
         if (tenant, entry.agent_id) not in known.agents:
             return Refused.agent_not_found()
         used, limit = known.used.get(tenant, 0), entry.max_logs_per_month
@@ -106,6 +109,14 @@ class Batch:
         if mismatch:
             self.mismatches.append(entry)
         return Replayed(answer, mismatch=mismatch)
+
+
+def _may_see(entry: NewEntry, answer: bytes) -> bool:
+    # A key is the tenant's, whichever agent used it first; but one that acts as one agent sees no other's entry.
+    if entry.acts_as is None:
+        return True
+    earlier: dict[str, object] = json.loads(answer)
+    return earlier["agent_id"] == entry.acts_as
 
 
 def tenant_of(entry: NewEntry) -> Tenant:

@@ -23,6 +23,7 @@ class NewEntry:
     #: how much its environment may hold; -1 for any amount
     max_log_bytes: int
     key_id: str
+    acts_as: str | None
     agent_id: str
     action: str
     status: str
@@ -93,6 +94,11 @@ class Refused:
 
     status: int
     detail: str | dict[str, object]
+
+    @classmethod
+    def key_of_another(cls) -> "Refused":
+        """The idempotency key was used for another agent than the one that the API key acts as."""
+        return cls(400, {"Idempotency-Key": ["was used for another agent; choose another"]})
 
     @classmethod
     def agent_not_found(cls) -> "Refused":

@@ -17,6 +17,7 @@ ENTRY = NewEntry(
     max_logs_per_month=3,
     max_log_bytes=UNLIMITED,
     key_id="k",
+    acts_as=None,
     agent_id="bot",
     action="mail.send",
     status="success",

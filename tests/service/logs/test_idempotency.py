@@ -154,3 +154,20 @@ def test_a_replay_counts_against_the_rate(acme: Owner, bot: str) -> None:
     assert again.headers["Idempotency-Replayed"] == "true"
     left = [int(answer.headers["X-RateLimit-Remaining"]) for answer in (first, again)]
     assert left[0] - left[1] == 1
+
+
+def test_an_agents_own_key_sees_no_other_agents_answer(acme: Owner, bot: str) -> None:
+    """Through a key that acts as one agent, an idempotency key that another agent used is refused, its own repeated."""
+    other = acme.agent()
+    own = acme.http.post(f"/api/agents/{other}/keys").json()["api_key"]
+    send(acme, bot, f"{bot}-first")
+
+    def log(key: str) -> httpx.Response:
+        body = {"agent_id": other, "action": "x.y", "status": "success"}
+        return acme.http.post("/sdk/log", json=body, headers={"X-API-Key": own, "Idempotency-Key": key})
+
+    refused = log(f"{bot}-first")
+    assert refused.status_code == 400
+    assert list(refused.json()["detail"]) == ["Idempotency-Key"]
+    assert bot not in refused.text
+    assert repeats(log(f"{bot}-own"), log(f"{bot}-own"))
