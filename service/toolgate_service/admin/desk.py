@@ -62,16 +62,23 @@ def at_desk(work: Callable[[Desk], Awaitable[Lines]]) -> Lines:
         return asyncio.run(_at_desk(settings, work))
     except StorageError as error:
         raise StartError(str(error)) from error
-    except UnicodeEncodeError:
-        # Bytes of a command line that are no text come as characters that no database takes.
-        raise StartError("an argument is no UTF-8 text; nothing was changed") from None
     except StorageFault as fault:
         raise StartError(f"the database cannot be used just now ({fault}); try again") from fault
-    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError, UnicodeEncodeError) as error:
+        if _names_no_text(error):
+            raise StartError("an argument is no UTF-8 text; nothing was changed") from None
         cause = getattr(error, "orig", None) or error
         raise StartError(
             f"the database refused ({type(cause).__name__}: {str(cause).splitlines()[0]}); nothing was changed"
         ) from error
+
+
+def _names_no_text(error: BaseException | None) -> bool:
+    # Bytes of a command line that are no text come as characters that no database takes; PostgreSQL's driver has an
+    # error of its own around it.
+    while error is not None and not isinstance(error, UnicodeEncodeError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 async def find_organization(session: AsyncSession, name: str) -> Organization:
