@@ -15,14 +15,14 @@ from support.readme import ROOT
 from support.waiting import until
 
 STARTS = f"""
-import sys, time
+import signal, sys
 sys.path.insert(0, {str(ROOT / "tests")!r})
 from support.postgres import Cluster
 from support.postgres_versions import preferred
 
 with Cluster(preferred()) as cluster:
     print(cluster.pid, cluster.folder, flush=True)
-    time.sleep(3600)
+    signal.pause()
 """
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
@@ -12,6 +13,9 @@ PlanName: TypeAlias = Literal["free", "pro", "business", "enterprise"]
 PLAN_NAMES: tuple[PlanName, ...] = get_args(PlanName)
 
 UNLIMITED = -1
+
+#: how long a shorter retention waits after a change of the plan before it acts (decisions §7)
+RETENTION_GRACE = timedelta(days=30)
 
 #: every plan is paid by the month
 INTERVAL = "month"
@@ -87,3 +91,8 @@ def plan_name(text: str) -> PlanName:
     if text not in PLAN_NAMES:
         raise ValueError(f"{text!r} is no plan; choose one of {', '.join(PLAN_NAMES)}")
     return text
+
+
+def longest(*days: int) -> int:
+    """Return the longest of several retentions."""
+    return UNLIMITED if UNLIMITED in days else max(days)

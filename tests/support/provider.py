@@ -3,10 +3,13 @@
 import json
 import time
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
 from stripe import WebhookSignature
+
+from support.gateway import LiveGateway
 
 SECRET = "whsec_for_tests_only"
 PRO, BUSINESS, UNKNOWN = "price_pro", "price_business", "price_unknown"
@@ -21,6 +24,16 @@ provider_price_ids = ["{BUSINESS}"]
 
 DAY = 24 * 3600
 _numbers = count(time.time_ns())
+
+
+def taking_events(folder: Path) -> LiveGateway:
+    """Return a gateway, not yet started, whose organizations begin on the free plan and may pay."""
+    (folder / "plans.toml").write_text(PLAN_FILE)
+    env = {
+        "TOOLGATE_PLANS_FILE": str(folder / "plans.toml"),
+        "TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET,
+    }
+    return LiveGateway(folder, plan="free", env=env)
 
 
 def fresh(prefix: str) -> str:

@@ -15,6 +15,8 @@ EXPIRED = "expired"
 CANCELLED = "cancelled"
 REPLACED = "replaced"
 CONSUMED = "consumed"
+#: waiting for a decision, or to be used
+OPEN = (PENDING, APPROVED)
 STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
 
 

@@ -19,6 +19,7 @@ from toolgate_service.approvals.models import (
     CANCELLED,
     DENIED,
     EXPIRED,
+    OPEN,
     PENDING,
     Approval,
     ApprovalVote,
@@ -35,8 +36,6 @@ from toolgate_service.settings import Settings
 from toolgate_service.storage.database import now
 from toolgate_service.web.fields import is_action
 from toolgate_service.web.paging import Found, Page, find_page
-
-OPEN = (PENDING, APPROVED)
 
 
 def state_of(approval: Approval, moment: datetime) -> str:

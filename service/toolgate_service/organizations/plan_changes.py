@@ -1,17 +1,14 @@
 """Putting an organization on another plan (decisions §7)."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.audit import service as audit
 from toolgate_service.organizations.models import Organization
-from toolgate_service.plans import UNLIMITED, PlanName, Plans
+from toolgate_service.plans import RETENTION_GRACE, PlanName, Plans, longest
 from toolgate_service.storage.database import now
-
-#: how long a shorter retention waits before it acts
-GRACE = timedelta(days=30)
 
 
 def change_plan(
@@ -39,17 +36,13 @@ def change_plan(
 def _keep_longer(organization: Organization, plans: Plans, plan: PlanName, moment: datetime) -> None:
     old, new = plans[organization.plan].log_retention_days, plans[plan].log_retention_days
     changed_at, running = organization.plan_changed_at, organization.retention_days_before
-    if changed_at is None or moment >= changed_at + GRACE:
+    if changed_at is None or moment >= changed_at + RETENTION_GRACE:
         running = None
-    if _longest(old, new) != new:
+    if longest(old, new) != new:
         # Of two shortenings within 30 days the longest retention holds until the second one's end: one pair of columns
         # has room for one, and nothing may be removed early.
-        organization.retention_days_before = old if running is None else _longest(old, running)
+        organization.retention_days_before = old if running is None else longest(old, running)
         organization.plan_changed_at = moment
     elif running is None:
         organization.retention_days_before = None
         organization.plan_changed_at = moment
-
-
-def _longest(*days: int) -> int:
-    return UNLIMITED if UNLIMITED in days else max(days)

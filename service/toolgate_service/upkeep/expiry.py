@@ -3,11 +3,9 @@
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.approvals.models import APPROVED, EXPIRED, PENDING, Approval
+from toolgate_service.approvals.models import EXPIRED, OPEN, Approval
 from toolgate_service.storage.database import Database, now
 from toolgate_service.upkeep.batches import in_batches
-
-OPEN = (PENDING, APPROVED)
 
 
 async def expire_approvals(database: Database, batch: int) -> int:

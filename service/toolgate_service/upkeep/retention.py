@@ -17,15 +17,13 @@ from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.clock import wire
 from toolgate_service.logs.models import IdempotencyKey, LogEntry
 from toolgate_service.organizations.models import Organization, RateWindow
-from toolgate_service.plans import UNLIMITED, Plans
+from toolgate_service.plans import RETENTION_GRACE, UNLIMITED, Plans, longest
 from toolgate_service.storage.base import PRODUCTION, TEST, Table
 from toolgate_service.storage.database import Database
 from toolgate_service.upkeep.batches import delete_where, in_batches
 from toolgate_service.upkeep.heartbeat import steady_from
 from toolgate_service.upkeep.rehearsals import prune_test_entries
 
-#: how long a shorter retention waits after a change of the plan before it acts
-GRACE = timedelta(days=30)
 #: days that test data is kept
 TEST_DAYS = 7
 #: at least a year
@@ -99,9 +97,9 @@ def kept_days(
         moment: the present one.
     """
     days = plans[plan].log_retention_days
-    if before is None or changed_at is None or moment >= changed_at + GRACE:
+    if before is None or changed_at is None or moment >= changed_at + RETENTION_GRACE:
         return days
-    return UNLIMITED if UNLIMITED in {days, before} else max(days, before)
+    return longest(days, before)
 
 
 async def _prune_expired(database: Database, batch: int, moment: datetime) -> Counter[str]:

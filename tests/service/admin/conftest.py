@@ -4,19 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 from support.gateway import LiveGateway, Owner
-from support.provider import PLAN_FILE, SECRET
+from support.provider import taking_events
 
 
 @pytest.fixture(scope="session")
 def tended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway whose organizations begin on the free plan, and that takes the payment provider's events."""
-    folder = tmp_path_factory.mktemp("tended")
-    (folder / "plans.toml").write_text(PLAN_FILE)
-    env = {
-        "TOOLGATE_PLANS_FILE": str(folder / "plans.toml"),
-        "TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET,
-    }
-    with LiveGateway(folder, plan="free", env=env) as gateway:
+    with taking_events(tmp_path_factory.mktemp("tended")) as gateway:
         yield gateway
 
 

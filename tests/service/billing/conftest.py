@@ -4,20 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 from support.gateway import LiveGateway, Owner
-from support.provider import PLAN_FILE, SECRET, fresh
+from support.provider import fresh, taking_events
 from support.tables import execute
 
 
 @pytest.fixture(scope="session")
 def billing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway whose organizations begin on the free plan and may pay."""
-    folder = tmp_path_factory.mktemp("billing")
-    (folder / "plans.toml").write_text(PLAN_FILE)
-    env = {
-        "TOOLGATE_PLANS_FILE": str(folder / "plans.toml"),
-        "TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET,
-    }
-    with LiveGateway(folder, plan="free", env=env) as gateway:
+    with taking_events(tmp_path_factory.mktemp("billing")) as gateway:
         yield gateway
 
 
