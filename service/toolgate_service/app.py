@@ -19,6 +19,7 @@ from toolgate_service.billing.provider_routes import provider_routes
 from toolgate_service.billing.routes import router as billing
 from toolgate_service.checks.endpoint import check_endpoint
 from toolgate_service.gateway import Gateway
+from toolgate_service.grants.routes import router as grants
 from toolgate_service.hotpath.http import endpoint
 from toolgate_service.logs.endpoint import log_endpoint
 from toolgate_service.logs.many import logs_endpoint
@@ -29,11 +30,14 @@ from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
 from toolgate_service.permissions.routes import sdk_router as own_permissions
 from toolgate_service.settings import Settings
+from toolgate_service.slack.intake_routes import router as slack_intake
+from toolgate_service.slack.routes import router as slack
 from toolgate_service.team.routes import router as team
 from toolgate_service.web.edge import Edge, Rules
 from toolgate_service.web.faults import tell_faults
 from toolgate_service.web.health import router as health
 from toolgate_service.web.replies import Reply
+from toolgate_service.webhooks.routes import router as webhooks
 
 #: everything but the raw road
 ROUTERS = (
@@ -47,7 +51,10 @@ ROUTERS = (
     own_permissions,
     approvals,
     denial_blocks,
+    grants,
     logs,
+    webhooks,
+    slack,
     audit,
     billing,
     health,
@@ -115,6 +122,8 @@ def _management(gateway: Gateway) -> FastAPI:
     app.state.document = cache(partial(describe, ROUTERS))
     for router in ROUTERS:
         app.include_router(router)
+    # Beside the document, as the provider's events are: their shapes are not ours.
+    app.include_router(slack_intake)
     if gateway.provider_signature is not None:
         app.include_router(provider_routes(gateway.provider_signature))
     return app

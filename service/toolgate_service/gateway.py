@@ -12,12 +12,16 @@ from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.mail.post import Post
 from toolgate_service.mail.smtp import SmtpMailer
 from toolgate_service.settings import Settings
+from toolgate_service.slack.replies import Replies
 from toolgate_service.storage.database import EXPORTS, open_database
 from toolgate_service.storage.readiness import Readiness
 from toolgate_service.turnstile import Turnstile
 from toolgate_service.upkeep.loop import Upkeep
-from toolgate_service.upkeep.steps import upkeep_steps
+from toolgate_service.upkeep.steps import upkeep_steps, watch_steps
 from toolgate_service.vault import Vault
+from toolgate_service.webhooks.outbox import equip
+from toolgate_service.webhooks.sender import Sender
+from toolgate_service.webhooks.worker import Worker
 
 
 class Gateway:
@@ -43,6 +47,17 @@ class Gateway:
         self.readiness = Readiness(self.database)
         steps = upkeep_steps(self.database, settings, self.plans)
         self.upkeep = Upkeep(self.database, settings.upkeep_seconds, steps, self.readiness.problem)
+        self.watch = Upkeep(
+            self.database,
+            settings.approval_watch_seconds,
+            watch_steps(self.database, settings),
+            self.readiness.problem,
+            alone=False,
+        )
+        sender = Sender(allow_private=settings.webhooks_allow_private)
+        self.webhooks = Worker(self.database, self.vault, sender, settings.webhook_poll_seconds)
+        self.slack = Replies(sender, allow_private=settings.webhooks_allow_private)
+        equip(self.database, self.plans, self.webhooks.wake)
 
     async def start(self) -> None:
         """Open the database, bring it up to date, and begin to take log entries.
@@ -55,10 +70,16 @@ class Gateway:
         await self.rates.open()
         await self.log_writer.start()
         self.upkeep.start()
+        self.watch.start()
+        self.webhooks.start()
 
     async def stop(self) -> None:
         """Write what waits, then close everything."""
+        # Before the deliveries, whose connections it uses.
+        await self.slack.stop()
+        await self.webhooks.stop()
         await self.upkeep.stop()
+        await self.watch.stop()
         await self.readiness.stop()
         if self.post is not None:
             await self.post.close()

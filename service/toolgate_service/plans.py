@@ -14,6 +14,10 @@ PLAN_NAMES: tuple[PlanName, ...] = get_args(PlanName)
 
 UNLIMITED = -1
 
+#: percent of a limit from which on there is a warning
+WARN_AT = 80
+FULL = 100
+
 #: how long a shorter retention waits after a change of the plan before it acts (decisions §7)
 RETENTION_GRACE = timedelta(days=30)
 
@@ -80,6 +84,20 @@ BUILT_IN: Plans = MappingProxyType(
         )
     }
 )
+
+
+def crosses(count: int, limit: int) -> int | None:
+    """Return the threshold in percent that a count has just reached, counting one by one; None when none.
+
+    Args:
+        count: how many there are, the new one included.
+        limit: how many there may be.
+    """
+    if limit <= 0:
+        return None
+    if count == limit:
+        return FULL
+    return WARN_AT if 100 * (count - 1) < WARN_AT * limit <= 100 * count else None
 
 
 def plan_name(text: str) -> PlanName:

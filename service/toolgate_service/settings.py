@@ -53,6 +53,8 @@ class Settings(BaseSettings):
         plans_file: overrides the plans; ``.toml`` or ``.json``.
         approval_ttl_seconds: how long a held check waits for a decision.
         approved_ttl_seconds: how long an approval may be used after the decision.
+        approval_reminder_seconds: how long before a request runs out people are reminded of it.
+        approval_watch_seconds: how often a gateway looks for requests that run out, or soon will.
         denial_memory_seconds: how long a denial answers the equal check.
         pending_per_agent: requests of one agent that may wait for a decision at the same time.
         denials_before_block: so many denials of one agent and action ...
@@ -75,6 +77,8 @@ class Settings(BaseSettings):
         upkeep_seconds: from one round of the upkeep to the next.
         test_log_bytes: how much of log entries each organization's test environment holds.
         prune_batch: how many rows the upkeep removes at once.
+        webhooks_allow_private: whether webhooks may reach private networks and this machine, and by http.
+        webhook_poll_seconds: how soon an event that another gateway wrote down is delivered at the latest.
     """
 
     model_config = SettingsConfigDict(
@@ -88,6 +92,8 @@ class Settings(BaseSettings):
     plans_file: Path | None = None
     approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
     approved_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
+    approval_reminder_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
+    approval_watch_seconds: Annotated[int, Field(gt=0, le=3600)] = 5
     denial_memory_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = 300
     pending_per_agent: Annotated[int, Field(gt=0)] = 100
     denials_before_block: Annotated[int, Field(gt=0)] = 10
@@ -110,6 +116,8 @@ class Settings(BaseSettings):
     upkeep_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600
     test_log_bytes: Annotated[int, Field(gt=0, le=2**40)] = 50 * 1024 * 1024
     prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
+    webhooks_allow_private: bool = False
+    webhook_poll_seconds: Annotated[float, Field(ge=0.05, le=3600)] = 1
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
 
     @field_validator("default_plan", mode="before")

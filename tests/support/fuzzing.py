@@ -32,6 +32,10 @@ GENERATION = {
     "database": "none",
 }
 
+_ONLY_SLACK = {
+    "signing_secret": ["belongs to webhooks of kind 'slack'; this one signs with a secret of its own"]
+}
+
 #: valid by the document, and yet refused: what JSON Schema cannot say, by operation id and the refusal's detail
 BEYOND_SCHEMA = (
     ("register", "E-mail already registered"),
@@ -44,6 +48,17 @@ BEYOND_SCHEMA = (
     ("changePassword", {"current_password": ["is not your password"]}),
     ("createPermission", "Permission already exists for this action"),
     ("exportLogs", {"to": ["must be later than from"]}),
+    (
+        "approve",
+        {"grant": ["cannot be sent with an edited context: what is allowed for a while is what was asked"]},
+    ),
+    ("createWebhook", "The environment has 20 webhooks; delete one first"),
+    ("createWebhook", _ONLY_SLACK),
+    (
+        "createWebhook",
+        {"signing_secret": ["This field is required: the Slack app's, under Basic Information"]},
+    ),
+    ("changeWebhook", _ONLY_SLACK),
 )
 
 #: nobody can make up a cursor: the gateway signs it, and the tests of paging follow it
@@ -197,6 +212,11 @@ def filter_failure(
         return not _announced(case, case.body)
     if not isinstance(failure, RejectedPositiveData):
         return True
+    if operation_id(case) in {"createWebhook", "changeWebhook"} and list(response.json()["detail"]) == [
+        "url"
+    ]:
+        # Which hosts are public names is more than a pattern says; the tests of webhooks know.
+        return False
     return (operation_id(case), response.json()["detail"]) not in BEYOND_SCHEMA
 
 
@@ -228,4 +248,6 @@ def _register_formats() -> None:
     # The patterns say it with Unicode categories, at which Schemathesis only guesses.
     schemathesis.openapi.format("name", st.text(_PRINTABLE, min_size=1, max_size=100).filter(str.strip))
     schemathesis.openapi.format("description", st.text(_PRINTABLE, max_size=1000))
+    hosts = st.from_regex(r"https://[a-z]{1,20}\.example\.com/[a-z0-9]{0,50}", fullmatch=True)
+    schemathesis.openapi.format("webhook-url", hosts)
     schemathesis.openapi.format("reference", st.text(_PRINTABLE, min_size=1, max_size=255))

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from toolgate_service import clock
 from toolgate_service.app import build
 from toolgate_service.gateway import Gateway
 from toolgate_service.settings import Settings
+from toolgate_service.storage.database import Database
 
 T = TypeVar("T")
 
@@ -77,13 +78,16 @@ class InsideGateway:
 
     def __init__(self, folder: Path, **others: Any) -> None:
         given = {"database_url": database_url(folder), "secret": SECRET, "default_plan": "enterprise"}
-        settings = Settings(**given | others)
+        self._settings = Settings(**given | others)
         self._loop = asyncio.new_event_loop()
-        gateway = Gateway(settings)
+        self._make()
+
+    def _make(self) -> None:
+        self._gateway = Gateway(self._settings)
         # Each run registers organizations of its own: what a password costs is held elsewhere.
         cheap = Argon2Hasher(time_cost=1, memory_cost=8, parallelism=1)
-        gateway.passwords._hasher = PasswordHash((cheap,))
-        self._app = build(gateway)
+        self._gateway.passwords._hasher = PasswordHash((cheap,))
+        self._app = build(self._gateway)
         self._span = _Lifespan(self._app)
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=self._app), base_url="http://gateway", timeout=60
@@ -93,13 +97,26 @@ class InsideGateway:
         """Send one request and return its answer."""
         return self._finish(self._client.request(method, path, **request))
 
+    def within(self, work: Callable[[Database], Coroutine[Any, Any, T]]) -> T:
+        """Do something to the gateway's database, as one of its jobs does."""
+        return self._finish(work(self._gateway.database))
+
+    def restart(self) -> None:
+        """End the application and begin it anew on the same data: whatever it kept in memory is gone."""
+        self._end()
+        self._make()
+        self._finish(self._span.begin())
+
+    def _end(self) -> None:
+        self._finish(self._client.aclose())
+        self._finish(self._span.end())
+
     def __enter__(self) -> Self:
         self._finish(self._span.begin())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._finish(self._client.aclose())
-        self._finish(self._span.end())
+        self._end()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()

@@ -30,6 +30,12 @@ def set_role(gateway: LiveGateway, owner: Owner, role: str) -> None:
     assert execute(gateway, "UPDATE users SET role = ? WHERE id = ?", role, owner.user["id"]) == 1
 
 
+def set_plan(gateway: LiveGateway, owner: Owner, plan: str) -> None:
+    """Change an organization's plan."""
+    organization = owner.user["organization_id"]
+    assert execute(gateway, "UPDATE organizations SET plan = ? WHERE id = ?", plan, organization) == 1
+
+
 def set_active(gateway: LiveGateway, owner: Owner, *, active: bool) -> None:
     """Switch an organization off or on, as a failed payment would."""
     organization = owner.user["organization_id"]

@@ -13,12 +13,14 @@ from typing import Any, TypeAlias
 
 from support.gateway import Owner
 from support.reference.checking import Question, check, keep_answer
+from support.reference.deciding import approve, deny, refusal
 from support.reference.facts import Agent, Approval, Permission, Tenant
 from support.reference.world import World
 from support.wire import Heard, Wire
 
 ACTION = "db.drop"
 NOW = datetime.now(UTC)
+PERSON = "the admin"
 
 #: what somebody does: its name, and the check that it is, if it is one
 Deed: TypeAlias = tuple[str, Question | None]
@@ -61,7 +63,7 @@ class Race:
         self.approval.id = self.approval_id
         if approved:
             assert owner.http.post(f"/api/approvals/{self.approval_id}/approve").status_code == 200
-            self.world.decide(self.approval, approve=True, note=None, now=NOW)
+            approve(self.world, self.approval, PERSON, None, NOW)
 
     def deeds(self) -> list[Deed]:
         """Return what may be done."""
@@ -149,8 +151,8 @@ def _fits(race: Race, world: World, one: Happened) -> bool:
         return _fits_check(race, world, question, one.seen)
     agent, approval = world.agents[0], world.approvals[0]
     expected: Callable[[], Any] = {
-        "approve": lambda: 200 if world.decide(approval, approve=True, note=None, now=NOW) else 409,
-        "deny": lambda: 200 if world.decide(approval, approve=False, note=None, now=NOW) else 409,
+        "approve": lambda: _approve(world, approval),
+        "deny": lambda: deny(world, approval, PERSON, None, NOW) or 200,
         "cancel": lambda: 200 if world.withdraw(approval, NOW) else 409,
         "read": lambda: approval.state(NOW),
         "off": lambda: _switch(world, agent, active=False),
@@ -181,6 +183,13 @@ def _fits_check(race: Race, world: World, question: Question, seen: Any) -> bool
 
 def _known(approvals: Sequence[Approval], approval_id: str) -> bool:
     return any(one.id == approval_id for one in approvals)
+
+
+def _approve(world: World, approval: Approval) -> int:
+    refused = refusal(world, approval, PERSON, NOW)
+    if refused is None:
+        approve(world, approval, PERSON, None, NOW)
+    return refused or 200
 
 
 def _switch(world: World, agent: Agent, *, active: bool) -> int:

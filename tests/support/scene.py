@@ -8,6 +8,7 @@ import httpx
 
 from support.conformity import document
 from support.gateway import PASSWORD, Owner
+from support.slack import linked
 from toolgate_service.openapi.derived import API_KEY, BEARER
 from toolgate_service.openapi.outline import resolved
 
@@ -18,12 +19,17 @@ class Scene:
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.agent = owner.agent()
+        self._webhook: str | None = None
         #: how a path's or an example's placeholder is filled
         self._makers: Mapping[str, Callable[[], str]] = {
             "agent_id": lambda: self.agent,
             "permission_id": lambda: owner.permit(self.agent, f"scene.{time.time_ns()}"),
             "key_id": lambda: str(self._post(f"/api/agents/{self.agent}/keys").json()["id"]),
             "approval_id": self._approval,
+            "grant_id": self._grant,
+            "webhook_id": self._webhook_id,
+            "delivery_id": self._delivery,
+            "link_id": self._link,
             "invitation_id": lambda: str(self._invite()["id"]),
             "invitation_token": lambda: str(self._invite()["link"]).rpartition("=")[2],
             "user_id": self._member,
@@ -115,6 +121,27 @@ class Scene:
         body = {"agent_id": self.agent, "action": "scene.held"}
         answer = self.owner.http.post("/sdk/check", json=body, headers={"X-API-Key": key})
         return str(answer.json()["approval_id"])
+
+    def _grant(self) -> str:
+        approval = self._approval()
+        self._post(f"/api/approvals/{approval}/approve", json={"grant": {"uses": 2, "seconds": 60}})
+        return str(self.owner.http.get("/api/grants").json()[0]["id"])
+
+    def _webhook_id(self) -> str:
+        # One, so that a delivery is of the webhook that an operation names beside it.
+        if self._webhook is None:
+            body = {"url": "https://hooks.example.com/scene", "events": ["approval.reminder"]}
+            self._webhook = str(self._post("/api/webhooks", json=body).json()["id"])
+        return self._webhook
+
+    def _link(self) -> str:
+        # One member has one link.
+        for former in self.owner.http.get("/api/slack/links").json():
+            self.owner.http.delete(f"/api/slack/links/{former['id']}")
+        return linked(self.owner)
+
+    def _delivery(self) -> str:
+        return str(self._post(f"/api/webhooks/{self._webhook_id()}/test").json()["id"])
 
     def _post(self, path: str, **body: Any) -> httpx.Response:
         answer = self.owner.http.post(path, **body)

@@ -43,6 +43,8 @@ class Caller:
     plan: str
     organization_is_active: bool
     ip_address: str | None
+    #: through what, where not through the API
+    via: str | None = None
 
     @property
     def is_admin(self) -> bool:

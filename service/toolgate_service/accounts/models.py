@@ -43,7 +43,7 @@ class User(Table, table=True):
     role: str = Field(max_length=10)
     #: raised by a role change, a removal and a password change: older tokens stop working
     version: int = 1
-    #: the user's Slack account, linked by that user's own login
+    #: never written: `slack_links` says who of which workspace is which member
     slack_user_id: str | None = Field(default=None, max_length=64)
     created_at: datetime = Field(sa_type=Timestamp)
     removed_at: datetime | None = Field(default=None, sa_type=Timestamp)

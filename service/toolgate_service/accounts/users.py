@@ -4,6 +4,7 @@ from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.models import PasswordReset, User
+from toolgate_service.slack.endings import NEW_PASSWORD, end_links
 from toolgate_service.storage.database import now
 
 
@@ -20,11 +21,12 @@ async def user_of(session: AsyncSession, user_id: str) -> User | None:
 
 
 async def set_password(session: AsyncSession, user: User, password_hash: str) -> None:
-    """Change a user's password: every token and every link to reset it stops working."""
+    """Change a user's password: every token, every link to reset it and the link to Slack stop working."""
     user.password_hash = password_hash
     user.version += 1
     session.add(user)
     await end_resets(session, user)
+    await end_links(session, user, NEW_PASSWORD)
 
 
 async def end_resets(session: AsyncSession, user: User) -> None:

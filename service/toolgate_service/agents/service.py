@@ -6,9 +6,11 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.accounts.models import ADMIN, User
 from toolgate_service.agents.models import ACTIVE, INACTIVE, Agent
-from toolgate_service.agents.schemas import AgentChange, NewAgent
-from toolgate_service.approvals.service import cancel_open
+from toolgate_service.agents.schemas import AgentChange, AgentView, NewAgent
+from toolgate_service.approvals.ending import cancel_open
 from toolgate_service.audit import service as audit
+from toolgate_service.billing.schemas import UsageWarningView
+from toolgate_service.billing.usage import warning_at
 from toolgate_service.errors import ApiError, PlanLimitExceeded, not_found
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import revoke_agent_keys
@@ -18,6 +20,8 @@ from toolgate_service.plans import UNLIMITED, Plans
 from toolgate_service.storage.base import PRODUCTION
 from toolgate_service.storage.database import now
 from toolgate_service.web.paging import Found, Page, find_page
+from toolgate_service.webhooks.kinds import USAGE_WARNING
+from toolgate_service.webhooks.outbox import emit
 
 
 async def list_agents(session: AsyncSession, caller: Caller, environment: str, page: Page) -> Found[Agent]:
@@ -56,8 +60,7 @@ async def create_agent(
     Raises:
         PlanLimitExceeded: the plan's production agents are used up; inactive ones count.
     """
-    if environment == PRODUCTION:
-        await _refuse_beyond_plan(session, plans, caller)
+    warning = await _count_in(session, plans, caller) if environment == PRODUCTION else None
     agent = Agent(
         id=new_id(),
         organization_id=caller.organization_id,
@@ -71,6 +74,9 @@ async def create_agent(
     audit.record(
         session, caller, "agent.created", agent.id, environment=environment, changes={"name": new.name}
     )
+    await _tell(session, "agent.created", agent)
+    if warning is not None:
+        await emit(session, agent.organization_id, environment, USAGE_WARNING, warning)
     return agent
 
 
@@ -94,6 +100,7 @@ async def change_agent(
         agent.description = change.description
     changes = change.model_dump(exclude_unset=True)
     audit.record(session, caller, "agent.updated", agent.id, environment=environment, changes=changes)
+    await _tell(session, "agent.updated", agent)
     return agent
 
 
@@ -111,9 +118,20 @@ async def delete_agent(session: AsyncSession, caller: Caller, environment: str, 
     audit.record(
         session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}
     )
+    await _tell(session, "agent.deleted", agent)
 
 
-async def _refuse_beyond_plan(session: AsyncSession, plans: Plans, caller: Caller) -> None:
+async def _tell(session: AsyncSession, kind: str, agent: Agent) -> None:
+    view = AgentView.model_validate(agent, from_attributes=True)
+    await emit(session, agent.organization_id, agent.environment, kind, view)
+
+
+async def _count_in(session: AsyncSession, plans: Plans, caller: Caller) -> UsageWarningView | None:
+    """Count one more production agent, and return the warning that it sets off.
+
+    Raises:
+        PlanLimitExceeded: there is no room for it.
+    """
     # The row is locked before counting, so that parallel creations count one after the other.
     organization = (
         await session.exec(
@@ -122,7 +140,7 @@ async def _refuse_beyond_plan(session: AsyncSession, plans: Plans, caller: Calle
     ).one()
     limit = plans[organization.plan].max_agents
     if limit == UNLIMITED:
-        return
+        return None
     count = select(func.count()).where(
         Agent.organization_id == organization.id,
         Agent.environment == PRODUCTION,
@@ -131,6 +149,7 @@ async def _refuse_beyond_plan(session: AsyncSession, plans: Plans, caller: Calle
     used = (await session.exec(count)).one()
     if used >= limit:
         raise PlanLimitExceeded("agents", used, limit, organization.plan)
+    return warning_at("agents", organization.plan, used + 1, limit)
 
 
 async def _switch_off(session: AsyncSession, caller: Caller, agent: Agent) -> None:

@@ -59,8 +59,9 @@ class Approval(Table, table=True):
         # Lists by status and by agent, in order.
         Index("ix_approvals_by_status", "organization_id", "environment", "status", "created_at", "id"),
         Index("ix_approvals_by_agent", "organization_id", "environment", "agent_id", "created_at", "id"),
-        # What the expiry job looks for.
+        # What the expiry job looks for, and the one that reminds.
         Index(None, "status", "expires_at"),
+        Index(None, "status", "remind_at"),
     )
 
     id: str = Field(primary_key=True, sa_type=Id)
@@ -84,6 +85,8 @@ class Approval(Table, table=True):
     created_at: datetime = Field(sa_type=Timestamp)
     #: while pending: until when it waits; once approved: until when it may be used
     expires_at: datetime = Field(sa_type=Timestamp)
+    #: from when on people are reminded; null once they were
+    remind_at: datetime | None = Field(default=None, sa_type=Timestamp)
     reminded_at: datetime | None = Field(default=None, sa_type=Timestamp)
     decided_at: datetime | None = Field(default=None, sa_type=Timestamp)
     decided_by: str | None = Field(default=None, sa_type=Id)
@@ -97,6 +100,10 @@ class Approval(Table, table=True):
     cancel_reason: str | None = Field(default=None, max_length=255)
     #: the request with an edited context that took this one's place
     replaced_by: str | None = Field(default=None, sa_type=Id)
+    #: the request whose place this one took: it answers only to its own id
+    replaces: str | None = Field(default=None, sa_type=Id)
+    #: the grant by which it was approved, whose votes count then instead of its own
+    grant_id: str | None = Field(default=None, sa_type=Id)
 
 
 class ApprovalVote(Table, table=True):

@@ -1,37 +1,83 @@
-"""Who may approve a request: asked when a person decides, and again when the approval is used (decisions §5, §9)."""
+"""Who may approve, and how many must: asked when a person decides, and again when it is used (decisions §5, §9)."""
+
+from collections.abc import Collection, Sequence
+from typing import TypeAlias
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
+from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.accounts.models import VIEWER, User
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import Approval
+from toolgate_service.grants.models import Grant
 from toolgate_service.permissions.models import Permission
 
+#: ids of users, or the query for them
+Voters: TypeAlias = Collection[str] | SelectOfScalar[str]
 
-async def why_not(session: AsyncSession, approval: Approval, user_id: str | None) -> str | None:
-    """Say why a user may not approve a request, as things stand in this transaction; None when they may.
+
+async def why_not(session: AsyncSession, of: Approval | Grant, user_id: str) -> str | None:
+    """Say why a user may not approve something, as things stand in this transaction; None when they may.
 
     The words name nobody: an agent reads them too.
     """
+    permission, reasons = await _judged(session, of, [user_id])
+    return _what_lacks(permission, reasons, 1)
+
+
+async def why_not_enough(session: AsyncSession, of: Approval | Grant, voters: Voters) -> str | None:
+    """Say why those who approved something do not suffice, as things stand in this transaction; None when they do.
+
+    As many distinct users must still have the right as the permission said when it was asked for, or says now if that
+    is more: whatever was made stricter since wins.
+    """
+    permission, reasons = await _judged(session, of, voters)
+    now_required = permission.required_approvals if permission else 1
+    return _what_lacks(permission, reasons, max(of.required_approvals, now_required))
+
+
+async def _judged(
+    session: AsyncSession, of: Approval | Grant, voters: Voters
+) -> tuple[Permission | None, Sequence[str | None]]:
+    """Return the permission, and why each voter who is still there may not approve; None for those who may."""
     query = (
-        select(User, Agent, Permission)
-        .select_from(User)
-        .join(Agent, col(Agent.organization_id) == User.organization_id)
-        .join(Permission, col(Permission.agent_id) == Agent.id)
+        select(Permission, Agent, User)
+        .join(Agent, col(Agent.id) == Permission.agent_id)
+        .outerjoin(
+            User,
+            (col(User.organization_id) == Permission.organization_id)
+            & col(User.id).in_(voters)
+            & col(User.removed_at).is_(None),
+        )
         .where(
-            User.id == user_id,
-            User.organization_id == approval.organization_id,
-            Agent.id == approval.agent_id,
-            Permission.id == approval.permission_id,
+            Permission.id == of.permission_id,
+            Permission.organization_id == of.organization_id,
+            Agent.id == of.agent_id,
         )
     )
-    found = (await session.exec(query)).first()
-    if found is None or found[0].removed_at is not None:
-        return "the approver is not, or no longer, of this organization"
-    user, agent, permission = found
+    found = (await session.exec(query)).all()
+    # The outer join is one row without a user where nobody is left.
+    users: Sequence[tuple[Permission, Agent, User | None]] = found
+    reasons = [_reason(permission, agent, user) for permission, agent, user in users if user is not None]
+    return (found[0][0] if found else None), reasons
+
+
+def _reason(permission: Permission, agent: Agent, user: User) -> str | None:
     if user.role == VIEWER:
         return "the approver's role is 'viewer', which may not decide"
     if permission.separation_of_duties and user.id in {agent.created_by, permission.created_by}:
         return "whoever created the agent or the permission may not approve (separation of duties)"
     return None
+
+
+def _what_lacks(permission: Permission | None, reasons: Sequence[str | None], required: int) -> str | None:
+    if permission is None:
+        return "its permission is gone"
+    counted = reasons.count(None)
+    if counted >= required:
+        return None
+    lost = next((reason for reason in reasons if reason is not None), None)
+    if lost is None and required == 1:
+        return "the approver is not, or no longer, of this organization"
+    return lost or f"{required} people must approve it, and {counted} of those who did still may"

@@ -5,13 +5,16 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 
 from toolgate_service.accounts.caller import AnyCaller, FullCaller, acting
-from toolgate_service.approvals import service
-from toolgate_service.approvals.schemas import ApprovalView, DecisionNote, SdkApprovalView
+from toolgate_service.approvals import deciding
+from toolgate_service.approvals.ending import withdraw
+from toolgate_service.approvals.finding import find_approval
+from toolgate_service.approvals.finding import list_approvals as list_page
+from toolgate_service.approvals.schemas import ApprovalDecision, ApprovalView, DecisionNote, SdkApprovalView
+from toolgate_service.approvals.views import sdk_view, view, views
 from toolgate_service.approvals.waiting import Asking
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.openapi.problems import CONFLICT, NOT_FOUND, problems
 from toolgate_service.organizations.key_caller import AnyKey
-from toolgate_service.storage.database import now
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import EnvironmentName, Wait
 from toolgate_service.web.paging import PageDep
@@ -34,12 +37,11 @@ async def list_approvals(
 ) -> Reply:
     """Return approvals, newest first."""
     async with gateway.database.reading() as session:
-        found, agents = await service.list_approvals(
+        found = await list_page(
             session, caller, environment, page, status=status, agent_id=agent_id, action=action
         )
-        moment = now(session)
-    views = [service.view(approval, agents[approval.agent_id], moment) for approval in found.rows]
-    return Reply(views, headers=page.headers(found))
+        shown = await views(session, found.rows)
+    return Reply(shown, headers=page.headers(found))
 
 
 @router.get("/api/approvals/{approval_id}", response_model=ApprovalView, responses=problems(NOT_FOUND))
@@ -48,9 +50,9 @@ async def get_approval(
 ) -> Reply:
     """Return one approval."""
     async with gateway.database.reading() as session:
-        found = await service.find_approval(session, caller.organization_id, environment, approval_id)
-        moment = now(session)
-    return Reply(service.view(*found, moment))
+        approval = await find_approval(session, caller.organization_id, environment, approval_id)
+        shown = await view(session, approval)
+    return Reply(shown)
 
 
 @router.post(
@@ -62,11 +64,19 @@ async def approve(
     approval_id: str,
     caller: FullCaller,
     gateway: GatewayDep,
-    decision: DecisionNote | None = None,
+    decision: ApprovalDecision | None = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Let the action happen once."""
-    return await _decide(approval_id, caller, gateway, decision, environment, approve=True)
+    """Let the action happen once: as it was asked, or with an edited context; or, with a grant, for a while."""
+    async with acting(gateway, caller) as session:
+        approval = await find_approval(session, caller.organization_id, environment, approval_id)
+        changed = await deciding.approve(
+            session, gateway.settings, caller, approval, decision or ApprovalDecision()
+        )
+        shown = await view(session, approval)
+    for one in changed:
+        gateway.hub.tell(one.id)
+    return Reply(shown)
 
 
 @router.post(
@@ -82,26 +92,12 @@ async def deny(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Refuse the action; the note is told to whoever asks again."""
-    return await _decide(approval_id, caller, gateway, decision, environment, approve=False)
-
-
-async def _decide(
-    approval_id: str,
-    caller: FullCaller,
-    gateway: GatewayDep,
-    decision: DecisionNote | None,
-    environment: str,
-    *,
-    approve: bool,
-) -> Reply:
-    note = decision.note if decision else None
     async with acting(gateway, caller) as session:
-        found = await service.decide(
-            session, gateway.settings, caller, environment, approval_id, approve=approve, note=note
-        )
-        moment = now(session)
+        approval = await find_approval(session, caller.organization_id, environment, approval_id)
+        await deciding.deny(session, caller, approval, decision.note if decision else None)
+        shown = await view(session, approval)
     gateway.hub.tell(approval_id)
-    return Reply(service.view(*found, moment))
+    return Reply(shown)
 
 
 @router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView, responses=problems(NOT_FOUND))
@@ -124,7 +120,7 @@ async def wait_for_approval(
 async def cancel_approval(approval_id: str, caller: AnyKey, gateway: GatewayDep) -> Reply:
     """Withdraw a request that waits, or that was approved and not used."""
     async with gateway.database.writing(caller.standing.organization_id) as session:
-        approval = await service.cancel(session, caller, approval_id)
-        moment = now(session)
+        approval = await withdraw(session, caller, approval_id)
+        shown = await sdk_view(session, approval)
     gateway.hub.tell(approval_id)
-    return Reply(service.sdk_view(approval, moment))
+    return Reply(shown)

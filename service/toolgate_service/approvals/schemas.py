@@ -1,11 +1,12 @@
 """What an approval looks like on the wire (decisions §3, §5)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
 
+from toolgate_service.grants.schemas import GrantTerms
 from toolgate_service.web.bodies import Body, example
 from toolgate_service.web.fields import Description
 
@@ -24,6 +25,18 @@ class SdkApprovalView(BaseModel):
     created_at: datetime
     expires_at: datetime
     decided_at: datetime | None
+    replaced_by: str | None
+    #: what an approver made of the context, once that is approved
+    approved_context: Mapping[str, Any] | None
+
+
+class VoteView(BaseModel):
+    """One user's word about a request."""
+
+    user_id: str
+    decision: str
+    note: str | None
+    created_at: datetime
 
 
 class ApprovalView(SdkApprovalView):
@@ -32,10 +45,14 @@ class ApprovalView(SdkApprovalView):
     agent_name: str
     permission_id: str
     digest: str
+    required_approvals: int
+    votes: Sequence[VoteView]
     decided_by: str | None
     consumed_at: datetime | None
     cancelled_at: datetime | None
     cancel_reason: str | None
+    replaces: str | None
+    grant_id: str | None
 
 
 class DenialBlockView(BaseModel):
@@ -46,8 +63,20 @@ class DenialBlockView(BaseModel):
 
 
 class DecisionNote(Body):
-    """The optional body of a decision."""
+    """The optional body of a denial."""
 
     model_config = example(note="Checked with the customer")
 
     note: Description | None = None
+
+
+class ApprovalDecision(DecisionNote):
+    """The optional body of an approval.
+
+    Attributes:
+        context: the whole context as it may happen instead; hidden fields stay as they were asked.
+        grant: allow the same for a while.
+    """
+
+    context: dict[str, Any] | None = None
+    grant: GrantTerms | None = None

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from toolgate_service.approvals import service
+from toolgate_service.approvals.finding import find_approval
 from toolgate_service.approvals.schemas import SdkApprovalView
+from toolgate_service.approvals.views import sdk_view
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.standing import Standing
-from toolgate_service.storage.database import now
 
 #: seconds between two looks: a decision made by another process is seen that late
 LOOK_AGAIN = 1.0
@@ -36,13 +36,12 @@ class Asking:
         if not await self._still_admitted():
             raise ApiError(401, "Invalid API key")
         async with self.gateway.database.reading() as session:
-            approval, _ = await service.find_approval(
+            approval = await find_approval(
                 session, self.standing.organization_id, self.standing.environment, approval_id
             )
-            moment = now(session)
-        if self.standing.key_agent_id not in {None, approval.agent_id}:
-            raise not_found("Approval")
-        return service.sdk_view(approval, moment)
+            if self.standing.key_agent_id not in {None, approval.agent_id}:
+                raise not_found("Approval")
+            return await sdk_view(session, approval)
 
     async def wait_for_change(
         self, approval_id: str, seconds: int, hung_up: Callable[[], Awaitable[bool]]

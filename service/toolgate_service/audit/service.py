@@ -67,21 +67,24 @@ def record_outside(
     kind: str,
     *,
     resource_id: str | None = None,
+    environment: str | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> None:
-    """Add an audit entry for what no user did, but the operator or the payment provider.
+    """Add an audit entry for what no user did, but the operator, the payment provider or the gateway itself.
 
     Args:
         session: the change's write transaction.
         organization_id: whose change it is.
         kind: for instance ``organization.plan_changed``.
         resource_id: what was changed; the organization itself when left out.
+        environment: where the change belongs to one.
         changes: the new values; never a secret.
     """
     session.add(
         AuditEntry(
             id=new_id(),
             organization_id=organization_id,
+            environment=environment,
             kind=kind,
             resource_id=resource_id or organization_id,
             changes=exact_json.dumps(dict(changes)) if changes else None,

@@ -62,6 +62,12 @@ class WarningView(BaseModel):
     severity: str
 
 
+class UsageWarningView(WarningView, ShareView):
+    """What the event `usage.warning` tells: a limit that has just come near or been reached."""
+
+    plan: str
+
+
 class UsageView(BaseModel):
     """GET /api/billing/usage."""
 

@@ -6,15 +6,17 @@ from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.agents.models import Agent
-from toolgate_service.billing.schemas import CountsView, ShareView, UsageView, WarningView
+from toolgate_service.billing.schemas import (
+    CountsView,
+    ShareView,
+    UsageView,
+    UsageWarningView,
+    WarningView,
+)
 from toolgate_service.organizations.models import MonthlyUsage
-from toolgate_service.plans import UNLIMITED, Plan
+from toolgate_service.plans import FULL, UNLIMITED, WARN_AT, Plan, crosses
 from toolgate_service.storage.base import PRODUCTION
 from toolgate_service.storage.database import now
-
-#: percent of a limit from which on there is a warning
-WARN_AT = 80
-FULL = 100
 
 
 async def count_usage(session: AsyncSession, organization_id: str) -> CountsView:
@@ -42,7 +44,7 @@ def usage_view(plan: Plan, counts: CountsView) -> UsageView:
     return UsageView(
         agents=agents,
         logs=logs,
-        warnings=[*_warnings("agents", plan, agents), *_warnings("logs", plan, logs)],
+        warnings=[*_warnings("agents", plan.name, agents), *_warnings("logs", plan.name, logs)],
         plan=plan.name,
     )
 
@@ -59,12 +61,28 @@ def share(current: int, limit: int) -> ShareView:
     return ShareView(current=current, limit=limit, percentage=percentage)
 
 
-def _warnings(kind: str, plan: Plan, used: ShareView) -> Iterator[WarningView]:
+def warning_at(kind: str, plan: str, count: int, limit: int) -> UsageWarningView | None:
+    """Return the warning that a new thing sets off; None when it is not the one that reaches a threshold.
+
+    Args:
+        kind: ``agents`` or ``logs``.
+        plan: the plan's name.
+        count: how many there are, the new one included.
+        limit: how many there may be.
+    """
+    if crosses(count, limit) is None:
+        return None
+    used = share(count, limit)
+    (warning,) = _warnings(kind, plan, used)
+    return UsageWarningView(**warning.model_dump(), **used.model_dump(), plan=plan)
+
+
+def _warnings(kind: str, plan: str, used: ShareView) -> Iterator[WarningView]:
     if used.percentage >= FULL:
         severity, how = "critical", "is reached"
     elif used.percentage >= WARN_AT:
         severity, how = "warning", "is near"
     else:
         return
-    message = f"The {plan.name} plan's limit of {kind} {how}: {used.current}/{used.limit} used"
+    message = f"The {plan} plan's limit of {kind} {how}: {used.current}/{used.limit} used"
     yield WarningView(type=kind, message=message, severity=severity)

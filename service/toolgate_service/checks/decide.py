@@ -49,16 +49,24 @@ def decide(
         return Blocked("Agent is inactive")
     if standing.permission_id is None:
         return Blocked(f"Agent has no permission for action '{action}'")
-    if standing.max_amount is not None:
-        excess = _excess(Decimal(standing.max_amount), bool(standing.amount_required), action, context)
-        if excess is not None:
-            return Blocked(excess)
+    maximum = None if standing.max_amount is None else Decimal(standing.max_amount)
+    too_much = excess(maximum, bool(standing.amount_required), action, context)
+    if too_much is not None:
+        return Blocked(too_much)
     if standing.requires_approval:
         return NeedsApproval(f"Action '{action}' needs human approval")
     return PERMITTED
 
 
-def _excess(maximum: Decimal, required: bool, action: str, context: Mapping[str, object]) -> str | None:  # noqa: FBT001 - private, two calls' worth of facts
+def excess(
+    maximum: Decimal | None,
+    required: bool,  # noqa: FBT001 - a permission's two columns, in their order
+    action: str,
+    context: Mapping[str, object],
+) -> str | None:
+    """Say why a context's amount is not within a permission's maximum; None when it is, or there is no maximum."""
+    if maximum is None:
+        return None
     limit = f"the maximum of {plain_number(maximum)} for action '{action}'"
     if "amount" not in context:
         return f"context.amount is required because of {limit}" if required else None

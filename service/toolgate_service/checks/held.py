@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.models import APPROVED, DENIED, PENDING, Approval
-from toolgate_service.approvals.rights import why_not
-from toolgate_service.approvals.service import state_of
+from toolgate_service.approvals.states import state_of
 from toolgate_service.checks import requests
 from toolgate_service.checks.attempts import Attempt, remember, remembered
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.question import Question
-from toolgate_service.checks.unasked import denied, why_nobody_is_asked
+from toolgate_service.checks.unasked import denied, why_full, why_refused
+from toolgate_service.grants.models import Grant
+from toolgate_service.grants.using import find_usable
+from toolgate_service.grants.votes import why_no_longer
 from toolgate_service.hotpath.standing import Standing, standing_in
 from toolgate_service.ids import new_id
 from toolgate_service.settings import Settings
@@ -95,44 +97,58 @@ async def _settle_by(
     if question.call_id and await requests.already_let_through(session, standing, question):
         return Blocked(f"Call {question.call_id!r} was already let through once")
     states = [(approval, state_of(approval, moment)) for approval in equal]
-    for approval in (approval for approval, state in states if state == APPROVED):
-        lost = await why_not(session, approval, approval.decided_by)
+    for approval in (one for one, state in states if state == APPROVED and _answers(one, question)):
+        lost = await why_no_longer(session, approval)
         if lost is None:
             return await _let_through(session, standing, question, approval, attempt)
         if question.approval_id is not None:
             return Blocked(
                 f"Approval {approval.id!r} no longer counts: {lost}; check again without approval_id"
             )
-    answer = _answer_by_state(question, reason, states)
-    if answer is not None:
-        return answer
-    why = await why_nobody_is_asked(session, settings, standing, question)
-    if why is not None:
-        return Blocked(why)
-    if question.dry_run:
-        return Held(reason, None)
-    return Held(reason, await requests.ask(session, settings, standing, question))
+    pending = next((approval for approval, state in states if state == PENDING), None)
+    if question.approval_id is not None:
+        return Held(reason, pending.id) if pending else _ended(*states[0])
+    grant = await find_usable(session, standing, question)
+    # A person's no to the very call, or to this action again and again, goes before what another allowed for a while.
+    refusal = await why_refused(session, settings, standing, question) if grant or not pending else None
+    if grant is not None and refusal is None:
+        # What an approver made of another call waits for that one, and is not used up by this.
+        own = pending if pending and _answers(pending, question) else None
+        return await _let_through(session, standing, question, grant, attempt, own)
+    if pending is not None:
+        return Held(reason, pending.id)
+    refusal = refusal or await why_full(session, settings, standing)
+    if refusal is not None:
+        return Blocked(refusal)
+    return Held(
+        reason, None if question.dry_run else await requests.ask(session, settings, standing, question)
+    )
+
+
+def _answers(approval: Approval, question: Question) -> bool:
+    # What an approver made of a call is no answer to whoever happens to ask for just that.
+    return approval.replaces is None or question.approval_id == approval.id
 
 
 async def _let_through(
-    session: AsyncSession, standing: Standing, question: Question, approval: Approval, attempt: Attempt | None
+    session: AsyncSession,
+    standing: Standing,
+    question: Question,
+    by: Approval | Grant,
+    attempt: Attempt | None,
+    pending: Approval | None = None,
 ) -> LetThrough:
     if question.dry_run:
         return LetThrough(new_id())
-    decision_id = requests.use_up(session, approval, question)
+    if isinstance(by, Approval):
+        decision_id = await requests.use_up(session, by, question)
+    else:
+        decision_id = await requests.use_grant(session, standing, question, by, pending)
     await remember(session, standing, attempt, decision_id, now(session))
     return LetThrough(decision_id)
 
 
-def _answer_by_state(
-    question: Question, reason: str, states: Sequence[tuple[Approval, str]]
-) -> Blocked | Held | None:
-    for approval, state in states:
-        if state == PENDING:
-            return Held(reason, approval.id)
-    if question.approval_id is None:
-        return None
-    approval, state = states[0]
+def _ended(approval: Approval, state: str) -> Blocked:
     if state == DENIED:
         return Blocked(denied(approval))
     return Blocked(f"Approval {approval.id!r} is {state}; check again without approval_id")

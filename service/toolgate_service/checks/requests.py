@@ -4,11 +4,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy import ColumnElement
-from sqlmodel import col, literal, or_, select, update
+from sqlmodel import col, literal, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.approvals.models import CONSUMED, EXPIRED, PENDING, Approval
+from toolgate_service.approvals.ending import make_way
+from toolgate_service.approvals.models import CONSUMED, Approval
+from toolgate_service.approvals.telling import tell
 from toolgate_service.checks.question import Question
+from toolgate_service.grants.ending import end_proposal
+from toolgate_service.grants.models import Grant
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import new_id
 from toolgate_service.permissions.models import Permission
@@ -77,23 +81,57 @@ async def already_let_through(session: AsyncSession, standing: Standing, questio
     return False
 
 
-def use_up(session: AsyncSession, approval: Approval, question: Question) -> str:
+async def use_up(session: AsyncSession, approval: Approval, question: Question) -> str:
     """Let an approved request through, this once, and return the decision's id."""
     decision_id = new_id()
     approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now(session), decision_id
     approval.consumed_call_id = question.call_id or ""
     session.add(approval)
+    await tell(session, "consumed", approval)
     return decision_id
+
+
+async def use_grant(
+    session: AsyncSession, standing: Standing, question: Question, grant: Grant, pending: Approval | None
+) -> str:
+    """Let a check through by what was allowed for a while, and return the decision's id.
+
+    Each use is a request that was made, approved and used up at once: so it is listed and told of like any other, and a
+    `call_id` that was let through stays so. The request that waits for this very check, if there is one, becomes it.
+    """
+    grant.uses_left -= 1
+    session.add(grant)
+    if pending is not None:
+        await end_proposal(session, pending)
+    approval = pending or _request(session, standing, question, waits=0)
+    approval.grant_id, approval.required_approvals = grant.id, grant.required_approvals
+    approval.decided_at, approval.remind_at = now(session), None
+    if pending is not None:
+        await end_proposal(session, pending)
+    return await use_up(session, approval, question)
 
 
 async def ask(session: AsyncSession, settings: Settings, standing: Standing, question: Question) -> str:
     """Make a request and return its id; it waits as long as its permission says, or else the settings."""
+    permission = (await session.exec(select(Permission).where(Permission.id == standing.permission_id))).one()
+    waits = permission.approval_ttl_seconds or settings.approval_ttl_seconds
+    approval = _request(session, standing, question, waits=waits)
+    approval.required_approvals = permission.required_approvals
+    # A request that lives shorter than people are reminded before its end is reminded of in its last quarter.
+    ahead = min(settings.approval_reminder_seconds, waits / 4)
+    approval.remind_at = approval.expires_at - timedelta(seconds=ahead)
+    await make_way(session, approval)
+    session.add(approval)
+    await session.flush()
+    await tell(session, "requested", approval)
+    return approval.id
+
+
+def _request(session: AsyncSession, standing: Standing, question: Question, *, waits: int) -> Approval:
     if standing.agent_id is None or standing.permission_id is None:
         raise RuntimeError("a check without agent or permission is blocked before anybody is asked")
     moment = now(session)
-    permission = (await session.exec(select(Permission).where(Permission.id == standing.permission_id))).one()
-    waits = permission.approval_ttl_seconds or settings.approval_ttl_seconds
-    approval = Approval(
+    return Approval(
         id=new_id(),
         organization_id=standing.organization_id,
         environment=standing.environment,
@@ -107,19 +145,4 @@ async def ask(session: AsyncSession, settings: Settings, standing: Standing, que
         key_id=standing.key_id,
         created_at=moment,
         expires_at=moment + timedelta(seconds=waits),
-    )
-    await _let_expire(session, approval)
-    session.add(approval)
-    await session.flush()
-    return approval.id
-
-
-async def _let_expire(session: AsyncSession, successor: Approval) -> None:
-    # Whatever still says "pending" here has run out by the clock, and stands in the unique index's way.
-    bound = ("organization_id", "environment", "agent_id", "permission_id", "digest", "run_id", "call_id")
-    await session.exec(
-        update(Approval)
-        .where(*(col(getattr(Approval, name)) == getattr(successor, name) for name in bound))
-        .where(col(Approval.status) == PENDING)
-        .values(status=EXPIRED)
     )

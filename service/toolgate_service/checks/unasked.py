@@ -15,19 +15,14 @@ from toolgate_service.settings import Settings
 from toolgate_service.storage.database import now
 
 
-async def why_nobody_is_asked(
+async def why_refused(
     session: AsyncSession, settings: Settings, standing: Standing, question: Question
 ) -> str | None:
-    """Return why a check that nothing answers yet makes no request, or None when it may make one.
-
-    What waits already keeps its id, and what a person approved passes: whoever calls this has looked for both.
-    """
+    """Return why a check is refused that nothing approved answers: people said no, of late or again and again."""
     denial = await _recent_denial(session, settings, standing, question)
     if denial is not None:
         return denied(denial)
-    return await _blocked_pair(session, settings, standing, question) or await _full(
-        session, settings, standing
-    )
+    return await _blocked_pair(session, settings, standing, question)
 
 
 def denied(denial: Approval) -> str:
@@ -68,7 +63,8 @@ async def _blocked_pair(
     )
 
 
-async def _full(session: AsyncSession, settings: Settings, standing: Standing) -> str | None:
+async def why_full(session: AsyncSession, settings: Settings, standing: Standing) -> str | None:
+    """Return why an agent may make no further request: too many of its wait already."""
     # Not in the condition: SQLite would then read whatever waits in any organization, by its time.
     waits = case((col(Approval.expires_at) > now(session), 1))
     query = select(func.count(waits)).where(

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored, entry_answer
-from toolgate_service.plans import UNLIMITED
+from toolgate_service.plans import UNLIMITED, crosses
 from toolgate_service.storage.base import PRODUCTION
 
 #: how long the answer to an idempotency key is remembered (decisions §6)
@@ -33,6 +33,7 @@ class Known:
         used: how many entries each tenant has written this month.
         held: how many bytes of entries each test environment holds.
         answers: what is remembered for the batch's keys, by tenant and key: the answer and the body's fingerprint.
+        listening: who has a webhook that is told of every entry.
     """
 
     now: datetime
@@ -40,6 +41,7 @@ class Known:
     used: dict[Tenant, int]
     held: dict[Tenant, int]
     answers: dict[tuple[Tenant, str], tuple[bytes, str]]
+    listening: frozenset[Tenant] = frozenset()
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class Batch:
         answers: to be remembered, with their entries' keys.
         mismatches: repeated keys with another body, to be audited.
         grown: by how many bytes each test environment grows.
+        crossings: entries with which a month came near its limit or reached it, and how many it then had.
     """
 
     known: Known
@@ -58,6 +61,7 @@ class Batch:
     answers: list[tuple[NewEntry, bytes]] = field(default_factory=list)
     mismatches: list[NewEntry] = field(default_factory=list)
     grown: dict[Tenant, int] = field(default_factory=dict)
+    crossings: list[tuple[NewEntry, int]] = field(default_factory=list)
 
     @property
     def month(self) -> str:
@@ -96,6 +100,8 @@ class Batch:
             known.held[tenant] = held + entry.size
             self.grown[tenant] = self.grown.get(tenant, 0) + entry.size
         known.used[tenant] = used + 1
+        if entry.environment == PRODUCTION and crosses(used + 1, limit) is not None:
+            self.crossings.append((entry, used + 1))
         stored = Stored.at(next(moments))
         answer = entry_answer(entry, stored)
         self.entries.append((entry, stored))

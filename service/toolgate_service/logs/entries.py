@@ -37,6 +37,8 @@ class NewEntry:
     run_id: str | None
     idempotency_key: str | None
     fingerprint: str
+    #: whether the plan has webhooks
+    tells: bool = False
 
     @property
     def size(self) -> int:

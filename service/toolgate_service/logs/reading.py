@@ -10,6 +10,7 @@ from toolgate_service.logs.models import STATUSES
 from toolgate_service.plans import UNLIMITED, Plan
 from toolgate_service.storage.base import TEST
 from toolgate_service.web.sdk_fields import SdkFields
+from toolgate_service.webhooks.kinds import FEATURE
 
 
 def read_entry(
@@ -65,6 +66,7 @@ def read_entry(
         run_id=run_id,
         idempotency_key=key,
         fingerprint=_fingerprint(said),
+        tells=FEATURE in plan.features,
     )
 
 

@@ -22,6 +22,8 @@ TAGS = (
     {"name": "permissions", "description": "What an agent may do."},
     {"name": "approvals", "description": "Held checks, and what people decide about them."},
     {"name": "logs", "description": "What agents did."},
+    {"name": "webhooks", "description": "Who is told of events, and what became of each delivery."},
+    {"name": "slack", "description": "Which Slack user decides as which member."},
     {"name": "billing", "description": "Plan, usage, subscription and invoices."},
     {"name": "audit", "description": "Who changed what, when and from where."},
     {"name": "documentation", "description": "This document, for programs and for people."},

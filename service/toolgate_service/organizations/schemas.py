@@ -20,6 +20,17 @@ class OrganizationView(BaseModel):
     created_at: datetime
 
 
+class KeylessOrganizationView(BaseModel):
+    """An organization as events show it: without its key."""
+
+    id: str
+    name: str
+    slug: str
+    plan: str
+    is_active: bool
+    created_at: datetime
+
+
 class OrganizationChange(Body):
     """PUT /api/organization."""
 

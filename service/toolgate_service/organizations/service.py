@@ -7,9 +7,10 @@ from toolgate_service.accounts.caller import Caller
 from toolgate_service.audit import service as audit
 from toolgate_service.organizations import keys
 from toolgate_service.organizations.models import Organization
-from toolgate_service.organizations.schemas import KeyView, OrganizationView
+from toolgate_service.organizations.schemas import KeylessOrganizationView, KeyView, OrganizationView
 from toolgate_service.storage.base import PRODUCTION
 from toolgate_service.vault import Vault
+from toolgate_service.webhooks.outbox import emit
 
 
 async def get_organization(session: AsyncSession, caller: Caller) -> Organization:
@@ -53,6 +54,8 @@ async def regenerate_key(session: AsyncSession, vault: Vault, caller: Caller, en
         session, vault, organization.id, environment, created_by=caller.user_id
     )
     audit.record(session, caller, "organization.key_regenerated", key.id, environment=environment)
+    keyless = KeylessOrganizationView.model_validate(organization, from_attributes=True)
+    await emit(session, organization.id, environment, "organization.key_regenerated", keyless)
     return _view_of_key(organization, keys.shown_key(vault, key) or keys.masked_key(key))
 
 

@@ -4,19 +4,14 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from toolgate_service.web.bodies import Body, Change, example
 from toolgate_service.web.field_schemas import AMOUNT
-from toolgate_service.web.fields import Action, Amount
+from toolgate_service.web.fields import WHOLE, Action, Amount
 
-
-def _whole(value: object) -> object:
-    # 60, 60.0 and 6e1 are one number, here as in a context.
-    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
-
-
-Seconds = Annotated[int, Field(ge=1, le=30 * 24 * 3600), BeforeValidator(_whole)]
+Seconds = Annotated[int, Field(ge=1, le=30 * 24 * 3600), WHOLE]
+People = Annotated[int, Field(ge=1, le=10), WHOLE]
 
 
 class PermissionView(BaseModel):
@@ -28,6 +23,7 @@ class PermissionView(BaseModel):
     requires_approval: bool
     max_amount: Annotated[Decimal, WithJsonSchema(AMOUNT)] | None
     amount_required: bool
+    required_approvals: int
     separation_of_duties: bool
     approval_ttl_seconds: int | None
     created_at: datetime
@@ -42,6 +38,7 @@ class NewPermission(Body):
     requires_approval: bool = False
     max_amount: Amount | None = None
     amount_required: bool = False
+    required_approvals: People = 1
     separation_of_duties: bool = False
     approval_ttl_seconds: Seconds | None = None
 
@@ -59,5 +56,6 @@ class PermissionChange(Change):
     requires_approval: bool | None = None
     max_amount: Amount | None = None
     amount_required: bool | None = None
+    required_approvals: People | None = None
     separation_of_duties: bool | None = None
     approval_ttl_seconds: Seconds | None = None

@@ -8,15 +8,16 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.agents.models import ACTIVE, Agent
-from toolgate_service.approvals.service import cancel_open
+from toolgate_service.approvals.ending import cancel_open
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.key_caller import KeyCaller
 from toolgate_service.permissions.models import Permission
-from toolgate_service.permissions.schemas import NewPermission, PermissionChange
+from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
 from toolgate_service.storage.database import now
 from toolgate_service.web.paging import Found, Page, find_page, newest_first
+from toolgate_service.webhooks.outbox import emit
 
 
 async def list_permissions(session: AsyncSession, agent: Agent, page: Page) -> Found[Permission]:
@@ -75,6 +76,7 @@ async def create_permission(
         environment=agent.environment,
         changes=new.model_dump() | {"agent_id": agent.id},
     )
+    await _tell(session, "permission.created", permission)
     return permission
 
 
@@ -107,6 +109,7 @@ async def change_permission(
         environment=permission.environment,
         changes=changes,
     )
+    await _tell(session, "permission.updated", permission)
     return permission
 
 
@@ -122,6 +125,12 @@ async def delete_permission(session: AsyncSession, caller: Caller, permission: P
         environment=permission.environment,
         changes={"agent_id": permission.agent_id, "action": permission.action},
     )
+    await _tell(session, "permission.deleted", permission)
+
+
+async def _tell(session: AsyncSession, kind: str, permission: Permission) -> None:
+    view = PermissionView.model_validate(permission, from_attributes=True)
+    await emit(session, permission.organization_id, permission.environment, kind, view)
 
 
 def _of(agent: Agent) -> SelectOfScalar[Permission]:

@@ -25,7 +25,13 @@ EXPORTS = 4
 
 
 class Database(Protocol):
-    """What a request may ask of the database."""
+    """What a request may ask of the database.
+
+    Attributes:
+        info: what every write transaction carries in its session's `info`.
+    """
+
+    info: dict[str, object]
 
     async def start(self) -> None:
         """Connect, and bring the schema up to date.

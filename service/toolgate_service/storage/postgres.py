@@ -65,10 +65,12 @@ class PostgresDatabase:
 
     Attributes:
         dsn: server, user, password and database, as libpq writes them.
+        info: what every write transaction carries in its session's `info`.
     """
 
     def __init__(self, url: str) -> None:
         self.dsn = url.replace("postgresql+asyncpg://", "postgresql://", 1)
+        self.info: dict[str, object] = {}
         self._turns = Turns()
         self._readers = self._engine("REPEATABLE READ")
         self._exporters = self._engine("REPEATABLE READ", EXPORTS)
@@ -111,7 +113,7 @@ class PostgresDatabase:
         async with (
             self._turns.taking(turns),
             faults_told(),
-            AsyncSession(self._writers, expire_on_commit=False) as session,
+            AsyncSession(self._writers, expire_on_commit=False, info=self.info) as session,
             session.begin(),
         ):
             # In one order, whoever asks: two gateways never wait for each other.

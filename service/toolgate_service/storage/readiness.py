@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from sqlalchemy import text
+from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.clock import utcnow
 from toolgate_service.storage.database import Database, now
@@ -52,7 +53,7 @@ class Readiness:
         doing = "read"
         try:
             async with self._database.reading() as session:
-                skew = (now(session) - utcnow()).total_seconds()
+                behind = skew(session)
                 await (await session.connection()).execute(_READ)
             doing = "written"
             async with self._database.writing() as session:
@@ -60,6 +61,11 @@ class Readiness:
         except Exception:
             logger.exception("the database cannot be %s", doing)
             return f"The database cannot be {doing}"
-        if abs(skew) > MAX_SKEW:
-            return f"The database's clock and this machine's differ by {abs(skew):.0f} seconds"
+        if behind > MAX_SKEW:
+            return f"The database's clock and this machine's differ by {behind:.0f} seconds"
         return None
+
+
+def skew(session: AsyncSession) -> float:
+    """Return by how many seconds the database's clock and this machine's differ, at the session's beginning."""
+    return abs((now(session) - utcnow()).total_seconds())

@@ -33,11 +33,13 @@ class SqliteDatabase:
     Attributes:
         path: the file.
         write_turn: held by whoever writes.
+        info: what every write transaction carries in its session's `info`.
     """
 
     def __init__(self, url: str) -> None:
         self.path = sqlite_path(url)
         self.write_turn = asyncio.Lock()
+        self.info: dict[str, object] = {}
         self._readers = _engine(self.path, begin="BEGIN", pool_size=4)
         self._exporters = _engine(self.path, begin="BEGIN", pool_size=EXPORTS)
         self._writer = _engine(self.path, begin="BEGIN IMMEDIATE", pool_size=1)
@@ -83,7 +85,7 @@ class SqliteDatabase:
         """Open a write transaction; SQLite has one writer, so that all turns are the same."""
         async with (
             self.write_turn,
-            AsyncSession(self._writer, expire_on_commit=False) as session,
+            AsyncSession(self._writer, expire_on_commit=False, info=self.info) as session,
             session.begin(),
         ):
             yield session

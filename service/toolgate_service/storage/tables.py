@@ -7,10 +7,13 @@ import toolgate_service.agents.models
 import toolgate_service.approvals.models
 import toolgate_service.audit.models
 import toolgate_service.billing.models
+import toolgate_service.grants.models
 import toolgate_service.logs.models
 import toolgate_service.organizations.models
 import toolgate_service.permissions.models
-import toolgate_service.upkeep.models  # noqa: F401 - imported so that each declares its tables
+import toolgate_service.slack.models
+import toolgate_service.upkeep.models
+import toolgate_service.webhooks.models  # noqa: F401 - imported so that each declares its tables
 from toolgate_service.storage.base import Table
 
 METADATA: MetaData = Table.metadata

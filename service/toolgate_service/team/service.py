@@ -15,6 +15,7 @@ from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, PlanLimitExceeded, not_found
 from toolgate_service.organizations.models import Organization
 from toolgate_service.plans import UNLIMITED, Plans
+from toolgate_service.slack.endings import REMOVED, end_links
 from toolgate_service.storage.database import now
 
 
@@ -73,6 +74,7 @@ async def remove(session: AsyncSession, caller: Caller, user_id: str) -> None:
         .values(revoked_at=now(session))
     )
     await end_resets(session, user)
+    await end_links(session, user, REMOVED)
     await _revoke_invitations_of(session, user)
     audit.record(session, caller, "team.removed", user.id, changes={"email": user.email, "role": user.role})
 

@@ -1,36 +1,75 @@
-"""Writing down that approvals have run out, so that lists by status find them (decisions §5)."""
+"""What the clock does to approvals, written down: people are reminded of them, and they run out (decisions §5)."""
 
-from sqlmodel import col, select, update
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from sqlalchemy import ColumnElement
+from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.approvals.models import EXPIRED, OPEN, Approval
+from toolgate_service.approvals.models import OPEN, PENDING, Approval
 from toolgate_service.storage.database import Database, now
 from toolgate_service.upkeep.batches import in_batches
+
+#: changes approvals of one organization and environment
+Change: TypeAlias = Callable[[AsyncSession, Sequence[Approval]], Awaitable[None]]
+#: says which approvals are due, at the moment of a session
+Due: TypeAlias = Callable[[AsyncSession], ColumnElement[bool]]
 
 
 async def expire_approvals(database: Database, batch: int) -> int:
     """Mark every open approval past its time as expired and return how many; their state says so already."""
-    async with database.reading() as session:
-        past = select(Approval.organization_id).where(
-            col(Approval.status).in_(OPEN), col(Approval.expires_at) <= now(session)
-        )
-        organizations = (await session.exec(past.distinct())).all()
-    expired = 0
-    for organization_id in organizations:
+    # Looked up late: what ends approvals knows callers, callers know the gateway, and the gateway knows its upkeep.
+    from toolgate_service.approvals.ending import expire
 
-        async def work(session: AsyncSession, organization_id: str = organization_id) -> int:
-            chosen = (
-                select(Approval.id)
-                .where(
-                    Approval.organization_id == organization_id,
-                    col(Approval.status).in_(OPEN),
-                    col(Approval.expires_at) <= now(session),
-                )
-                .limit(batch)
+    def past(session: AsyncSession) -> ColumnElement[bool]:
+        return col(Approval.status).in_(OPEN) & (col(Approval.expires_at) <= now(session))
+
+    return await _change_each(database, batch, past, expire)
+
+
+async def remind(database: Database, batch: int) -> int:
+    """Tell, once, of every request that will soon run out, and return how many."""
+    from toolgate_service.approvals.telling import tell
+
+    def soon(session: AsyncSession) -> ColumnElement[bool]:
+        return (
+            (col(Approval.status) == PENDING)
+            & (col(Approval.remind_at) <= now(session))
+            & (col(Approval.expires_at) > now(session))
+        )
+
+    async def remember(session: AsyncSession, approvals: Sequence[Approval]) -> None:
+        for approval in approvals:
+            approval.reminded_at, approval.remind_at = now(session), None
+            session.add(approval)
+        await tell(session, "reminder", *approvals)
+
+    return await _change_each(database, batch, soon, remember)
+
+
+async def _change_each(database: Database, batch: int, due: Due, change: Change) -> int:
+    async with database.reading() as session:
+        tenants = (
+            await session.exec(
+                select(Approval.organization_id, Approval.environment).where(due(session)).distinct()
             )
-            change = update(Approval).where(col(Approval.id).in_(chosen)).values(status=EXPIRED)
-            return (await session.exec(change)).rowcount
+        ).all()
+    changed = 0
+    for organization_id, environment in tenants:
+
+        async def work(
+            session: AsyncSession, organization_id: str = organization_id, environment: str = environment
+        ) -> int:
+            chosen = select(Approval).where(
+                Approval.organization_id == organization_id,
+                Approval.environment == environment,
+                due(session),
+            )
+            approvals = (await session.exec(chosen.limit(batch))).all()
+            await change(session, approvals)
+            return len(approvals)
 
         # In the organization's turn: nobody decides or uses one meanwhile.
-        expired += await in_batches(database, batch, work, organization_id)
-    return expired
+        changed += await in_batches(database, batch, work, organization_id)
+    return changed

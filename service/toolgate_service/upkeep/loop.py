@@ -1,4 +1,4 @@
-"""The background loop: one gateway at a time does the upkeep, again and again."""
+"""The background loops: the upkeep, which one gateway at a time does, and the watch, which every gateway keeps."""
 
 import asyncio
 import contextlib
@@ -25,13 +25,14 @@ ROUNDS = 3
 
 
 class Upkeep:
-    """Does its steps every so often, unless another gateway does.
+    """Does its steps every so often, unless another gateway does or all of them may.
 
     Args:
         database: where gateways agree on who does it.
         seconds: from one round to the next, give or take a fifth: gateways that start together do not stay together.
         steps: what is done, in order; one that fails keeps neither the others nor the gateway.
         problem: tells what keeps the gateway from working, its clock for instance; None when nothing does.
+        alone: whether one gateway at a time does it.
     """
 
     def __init__(
@@ -40,11 +41,14 @@ class Upkeep:
         seconds: float,
         steps: Sequence[Step],
         problem: Callable[[], Awaitable[str | None]],
+        *,
+        alone: bool = True,
     ) -> None:
         self._database = database
         self._seconds = seconds
         self._steps = steps
         self._problem = problem
+        self._alone = alone
         self._id = new_id()
         self._task: asyncio.Task[None] | None = None
 
@@ -60,6 +64,8 @@ class Upkeep:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._task = None
+        if not self._alone:
+            return
         try:
             await release(self._database, self._id)
         except Exception:
@@ -74,11 +80,15 @@ class Upkeep:
                 problem = await self._problem()
                 if problem is not None:
                     logger.warning("no upkeep is done: %s", problem)
-                elif await claim(self._database, self._id, timedelta(seconds=ROUNDS * self._seconds)):
+                elif await self._may():
                     await self._round()
             except Exception:
                 logger.exception("the upkeep could not be taken; the gateway tries again")
             await asyncio.sleep(_about(self._seconds))
+
+    async def _may(self) -> bool:
+        lease = timedelta(seconds=ROUNDS * self._seconds)
+        return not self._alone or await claim(self._database, self._id, lease)
 
     async def _round(self) -> None:
         for step in self._steps:

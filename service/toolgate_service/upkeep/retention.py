@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement
+from sqlalchemy.orm import Mapped
 from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
+from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.accounts.models import Invitation, LoginFailures, PasswordReset, Session
 from toolgate_service.accounts.slowing import FAMILIAR
@@ -15,6 +17,7 @@ from toolgate_service.approvals.models import Approval, ApprovalVote
 from toolgate_service.audit.models import AuditEntry
 from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.clock import wire
+from toolgate_service.grants.models import Grant, GrantVote
 from toolgate_service.logs.models import IdempotencyKey, LogEntry
 from toolgate_service.organizations.models import Organization, RateWindow
 from toolgate_service.plans import RETENTION_GRACE, UNLIMITED, Plans, longest
@@ -23,6 +26,7 @@ from toolgate_service.storage.database import Database
 from toolgate_service.upkeep.batches import delete_where, in_batches
 from toolgate_service.upkeep.heartbeat import steady_from
 from toolgate_service.upkeep.rehearsals import prune_test_entries
+from toolgate_service.webhooks.retention import prune_webhooks
 
 #: days that test data is kept
 TEST_DAYS = 7
@@ -71,6 +75,7 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
             f"{wire(trusted)}"
         )
     counts = await _prune_expired(database, batch, moment)
+    counts += await prune_webhooks(database, batch, moment)
     async with database.reading() as session:
         columns = select(
             Organization.id,
@@ -139,6 +144,7 @@ async def _prune_organization(
     )
     for environment, age in ((PRODUCTION, RECORDS), (TEST, timedelta(days=TEST_DAYS))):
         counts["approvals"] += await _prune_approvals(database, batch, tenant.id, environment, moment - age)
+        counts["grants"] += await _prune_grants(database, batch, tenant.id, environment, moment - age)
     counts["audit_entries"] += await delete_where(
         database,
         batch,
@@ -152,24 +158,47 @@ async def _prune_organization(
 async def _prune_approvals(
     database: Database, batch: int, organization_id: str, environment: str, before: datetime
 ) -> int:
-    old = (
-        select(Approval.id)
-        .where(
-            Approval.organization_id == organization_id,
-            Approval.environment == environment,
-            Approval.created_at < before,
-            # What may still be used, or was decided later, stays.
-            Approval.expires_at < before,
-            col(Approval.decided_at).is_(None) | (col(Approval.decided_at) < before),
-        )
-        .limit(batch)
+    old = select(Approval.id).where(
+        Approval.organization_id == organization_id,
+        Approval.environment == environment,
+        Approval.created_at < before,
+        # What may still be used, or was decided later, stays.
+        Approval.expires_at < before,
+        col(Approval.decided_at).is_(None) | (col(Approval.decided_at) < before),
+    )
+    votes = col(ApprovalVote.approval_id)
+    return await _prune_voted(
+        database, batch, organization_id, old, (ApprovalVote, votes), (Approval, col(Approval.id))
     )
 
+
+async def _prune_grants(
+    database: Database, batch: int, organization_id: str, environment: str, before: datetime
+) -> int:
+    old = select(Grant.id).where(
+        Grant.organization_id == organization_id,
+        Grant.environment == environment,
+        Grant.created_at < before,
+        Grant.expires_at < before,
+    )
+    votes = col(GrantVote.grant_id)
+    return await _prune_voted(
+        database, batch, organization_id, old, (GrantVote, votes), (Grant, col(Grant.id))
+    )
+
+
+async def _prune_voted(
+    database: Database,
+    batch: int,
+    organization_id: str,
+    old: SelectOfScalar[str],
+    *tables: tuple[type[Table], Mapped[str]],
+) -> int:
     async def work(session: AsyncSession) -> int:
-        ids = (await session.exec(old)).all()
-        if ids:
-            await session.exec(delete(ApprovalVote).where(col(ApprovalVote.approval_id).in_(ids)))
-            await session.exec(delete(Approval).where(col(Approval.id).in_(ids)))
+        ids = (await session.exec(old.limit(batch))).all()
+        for table, owner in tables:
+            if ids:
+                await session.exec(delete(table).where(owner.in_(ids)))
         return len(ids)
 
     async with database.reading() as session:

@@ -7,20 +7,29 @@ from datetime import timedelta
 from toolgate_service.plans import Plans
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import Database
-from toolgate_service.upkeep.expiry import expire_approvals
+from toolgate_service.upkeep.expiry import expire_approvals, remind
 from toolgate_service.upkeep.loop import Step
 from toolgate_service.upkeep.retention import prune
 
 logger = logging.getLogger("toolgate.gateway")
 
 
-def upkeep_steps(database: Database, settings: Settings, plans: Plans) -> Sequence[Step]:
-    """Return the steps of one round, in order."""
+def watch_steps(database: Database, settings: Settings) -> Sequence[Step]:
+    """Return what every gateway looks after all the time: each step changes a thing once, whoever comes first."""
+
+    async def reminding() -> None:
+        await remind(database, settings.prune_batch)
 
     async def expiry() -> None:
         expired = await expire_approvals(database, settings.prune_batch)
         if expired:
             logger.info("%d approvals have run out", expired)
+
+    return (reminding, expiry)
+
+
+def upkeep_steps(database: Database, settings: Settings, plans: Plans) -> Sequence[Step]:
+    """Return the steps of one round of the upkeep, in order."""
 
     async def retention() -> None:
         counts = await prune(database, plans, settings.prune_batch)
@@ -36,4 +45,4 @@ def upkeep_steps(database: Database, settings: Settings, plans: Plans) -> Sequen
         if deactivated:
             logger.warning("%d organizations were deactivated: their time to pay has passed", deactivated)
 
-    return (expiry, payments, retention)
+    return (payments, retention)

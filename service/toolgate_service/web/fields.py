@@ -114,6 +114,13 @@ def _digits(value: object) -> object:
     return value
 
 
+def _whole(value: object) -> object:
+    # 60, 60.0 and 6e1 are one number, here as in a context.
+    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
+
+
+#: beside `int`, behind its bounds: whole numbers however they are written
+WHOLE = BeforeValidator(_whole)
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema(field_schemas.NAME)]
 Description = Annotated[str, AfterValidator(_description), WithJsonSchema(field_schemas.DESCRIPTION)]
 Action = Annotated[str, AfterValidator(_action), WithJsonSchema(field_schemas.ACTION)]

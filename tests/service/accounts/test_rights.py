@@ -24,6 +24,7 @@ RIGHTS = {
     ("DELETE", "/api/permissions/y"): "full",
     ("POST", "/api/approvals/z/approve"): "full",
     ("POST", "/api/approvals/z/deny"): "full",
+    ("POST", "/api/grants/x/revoke"): "full",
     ("POST", "/api/agents/x/permissions"): "admin",
     ("PUT", "/api/permissions/y"): "admin",
     ("POST", "/api/agents/x/keys"): "admin",
@@ -34,6 +35,12 @@ RIGHTS = {
     ("POST", "/api/team/invitations"): "admin",
     ("DELETE", "/api/team/invitations/x"): "admin",
     ("PUT", "/api/team/x"): "admin",
+    ("POST", "/api/webhooks"): "admin",
+    ("PUT", "/api/webhooks/x"): "admin",
+    ("DELETE", "/api/webhooks/x"): "admin",
+    ("POST", "/api/webhooks/x/test"): "admin",
+    ("POST", "/api/webhooks/x/rotate-secret"): "admin",
+    ("POST", "/api/webhooks/x/deliveries/y/retry"): "admin",
     ("DELETE", "/api/team/x"): "admin",
 }
 READS = (
@@ -44,10 +51,12 @@ READS = (
     "/api/billing/plan",
     "/api/billing/usage",
     "/api/billing/invoices",
+    "/api/grants",
     "/api/logs",
     "/api/organization",
     "/api/organization/test-key",
     "/api/team",
+    "/api/webhooks",
 )
 ROUTES = pytest.mark.parametrize(
     ("method", "path", "right"),

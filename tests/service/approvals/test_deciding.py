@@ -27,6 +27,8 @@ AGENT_SEES = {
     "created_at",
     "expires_at",
     "decided_at",
+    "replaced_by",
+    "approved_context",
 }
 
 
@@ -50,7 +52,9 @@ def test_approving_answers_the_approval(acme: Owner, ask: Ask, decide: Decide) -
     before = acme.http.get(f"/api/approvals/{ask()['approval_id']}").json()
     after = decide(before["id"], note="go ahead").json()
     changed = {name for name, value in after.items() if before[name] != value}
-    assert changed == {"status", "decided_at", "decided_by", "note", "expires_at"}
+    assert changed == {"status", "decided_at", "decided_by", "note", "expires_at", "votes"}
+    [vote] = after["votes"]
+    assert (vote["user_id"], vote["decision"], vote["note"]) == (acme.user["id"], "approved", "go ahead")
     assert (after["status"], after["note"]) == ("approved", "go ahead")
     assert after["decided_by"] == acme.user["id"]
     assert after["expires_at"] < before["expires_at"]
@@ -71,7 +75,7 @@ def test_the_note_is_optional(acme: Owner, ask: Ask, how: str, content: bytes | 
         (b'{"note": 5}', "note"),
         (b'{"note": "%s"}' % (b"x" * 1001), "note"),
         (b'{"decided_by": "someone"}', "decided_by"),
-        (b'{"context": {}}', "context"),
+        (b'{"status": "approved"}', "status"),
         (b"[]", "body"),
         (b"null", "body"),
         (b"approve", "body"),

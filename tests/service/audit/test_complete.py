@@ -8,6 +8,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 from support.gateway import PASSWORD, SECRET, LiveGateway, Owner
+from support.slack import linked
 from support.team import Colleague, accept, fresh_email, invite, token_of
 
 from toolgate_service.app import _management
@@ -32,6 +33,11 @@ UNAUDITED: dict[Route, str] = {
     ("POST", "/sdk/log"): "an agent's record is the log itself",
     ("POST", "/sdk/logs"): "an agent's records are the log itself",
     ("POST", "/sdk/approvals/{approval_id}/cancel"): "an agent's own withdrawal, written in the approval",
+    ("POST", "/api/slack/link-codes"): "a code is no link: the entry is made when it is typed in Slack",
+    (
+        "POST",
+        "/integrations/slack/{webhook_id}",
+    ): "Slack's words; links and decisions by it are audited as the member's",
     ("POST", "/billing/provider-events"): "no user's; what it changes is audited by the billing rules",
 }
 
@@ -71,6 +77,12 @@ def clear_denials(owner: Owner) -> httpx.Response:
     return owner.http.delete(f"/api/agents/{agent}/denial-blocks", params={"action": "x"})
 
 
+def revoke_grant(owner: Owner) -> httpx.Response:
+    terms = {"grant": {"uses": 2, "seconds": 60}}
+    assert owner.http.post(f"/api/approvals/{approval(owner)}/approve", json=terms).status_code == 200
+    return owner.http.post(f"/api/grants/{owner.http.get('/api/grants').json()[0]['id']}/revoke")
+
+
 def revoke(owner: Owner) -> httpx.Response:
     return owner.http.delete(f"/api/team/invitations/{invite(owner).json()['id']}")
 
@@ -81,6 +93,19 @@ def change_password(owner: Owner) -> httpx.Response:
     logged_in = owner.http.post("/auth/login", json={"email": owner.email, "password": PASSWORD + "!"})
     owner.http.headers["Authorization"] = f"Bearer {logged_in.json()['access_token']}"
     return answer
+
+
+def webhook(owner: Owner) -> str:
+    body = {"url": "https://hooks.example.com/audited", "events": ["approval.reminder"]}
+    answer = owner.http.post("/api/webhooks", json=body)
+    assert answer.status_code == 201, answer.text
+    return f"/api/webhooks/{answer.json()['id']}"
+
+
+def retry(owner: Owner) -> httpx.Response:
+    path = webhook(owner)
+    delivery = owner.http.post(f"{path}/test").json()["id"]
+    return owner.http.post(f"{path}/deliveries/{delivery}/retry")
 
 
 #: the others, with the kind of their entry
@@ -154,6 +179,34 @@ AUDITED: dict[Route, tuple[str, Sends]] = {
         lambda owner: owner.http.delete(f"/api/permissions/{permission(owner)}"),
     ),
     ("DELETE", "/api/agents/{agent_id}/denial-blocks"): ("agent.denial_block_cleared", clear_denials),
+    ("POST", "/api/webhooks"): (
+        "webhook.created",
+        lambda owner: owner.http.post("/api/webhooks", json={"url": "https://hooks.example.com/audited"}),
+    ),
+    ("PUT", "/api/webhooks/{webhook_id}"): (
+        "webhook.updated",
+        lambda owner: owner.http.put(webhook(owner), json={"is_active": False}),
+    ),
+    ("DELETE", "/api/webhooks/{webhook_id}"): (
+        "webhook.deleted",
+        lambda owner: owner.http.delete(webhook(owner)),
+    ),
+    ("POST", "/api/webhooks/{webhook_id}/test"): (
+        "webhook.tested",
+        lambda owner: owner.http.post(f"{webhook(owner)}/test"),
+    ),
+    ("POST", "/api/webhooks/{webhook_id}/rotate-secret"): (
+        "webhook.secret_rotated",
+        lambda owner: owner.http.post(f"{webhook(owner)}/rotate-secret"),
+    ),
+    ("POST", "/api/webhooks/{webhook_id}/deliveries/{delivery_id}/retry"): (
+        "webhook.delivery_retried",
+        retry,
+    ),
+    ("DELETE", "/api/slack/links/{link_id}"): (
+        "slack.unlinked",
+        lambda owner: owner.http.delete(f"/api/slack/links/{linked(owner)}"),
+    ),
     ("POST", "/api/approvals/{approval_id}/approve"): (
         "approval.approved",
         lambda owner: owner.http.post(f"/api/approvals/{approval(owner)}/approve"),
@@ -162,6 +215,7 @@ AUDITED: dict[Route, tuple[str, Sends]] = {
         "approval.denied",
         lambda owner: owner.http.post(f"/api/approvals/{approval(owner)}/deny"),
     ),
+    ("POST", "/api/grants/{grant_id}/revoke"): ("grant.revoked", revoke_grant),
 }
 
 
@@ -207,5 +261,5 @@ def test_a_change_leaves_its_entry(gateway: LiveGateway, route: Route) -> None:
         assert entry["user_email"]
         if kind != "team.joined":
             assert (entry["user_id"], entry["user_email"]) == (owner.user["id"], owner.email)
-        for secret in (owner.key, PASSWORD, owner.token):
+        for secret in (owner.key, PASSWORD, owner.token, "whsec_"):
             assert secret not in str(entry)

@@ -29,6 +29,7 @@ def test_a_new_permission_has_the_fields_of_the_specification(acme: Owner, bot: 
         "requires_approval": True,
         "max_amount": 50,
         "amount_required": False,
+        "required_approvals": 1,
         "separation_of_duties": False,
         "approval_ttl_seconds": None,
     }

@@ -15,7 +15,7 @@ MOST_NAMED = {"specification": 4, "decisions": 8}
 #: the last section of decisions.md
 SECTIONS = 13
 #: what the gateway does not do yet, or what is not the gateway's
-LATER = ("webhooks", "quorum", "edits", "metrics", "replicas", "SDK", "console", "Slack")
+LATER = ("metrics", "replicas", "SDK", "console")
 #: sentences that introduce, point elsewhere or name things, and rule nothing
 NO_RULE = 25
 

@@ -29,6 +29,7 @@ def test_every_tenants_row_names_its_tenant() -> None:
             assert "organization_id" in constraint.column_keys, (table.name, constraint.name)
             target = constraint.referred_table.name
             scoped = {"agents", "approvals", "permissions", "api_keys", "environments", "log_entries"}
+            scoped |= {"webhooks", "events"}
             columns = set(constraint.column_keys)
             assert target not in scoped or columns & {"environment", "name"}, (table.name, constraint.name)
         assert not table.columns["organization_id"].nullable

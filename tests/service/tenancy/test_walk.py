@@ -18,6 +18,7 @@ from support.walk.table import WALK, Stop
 ENV = {
     "TOOLGATE_PROVIDER_WEBHOOK_SECRET": PROVIDER_SECRET,
     "TOOLGATE_DENIALS_BEFORE_BLOCK": "1",
+    "TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true",
     # The walk is one long minute of one admin's.
     "TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE": "1000000",
 }

@@ -10,7 +10,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from support.databases import empty_database, engine
 
 from toolgate_service.accounts.caller import Caller
-from toolgate_service.approvals.service import list_approvals
+from toolgate_service.approvals.finding import list_approvals
 from toolgate_service.audit.listing import list_audit
 from toolgate_service.clock import utcnow
 from toolgate_service.ids import new_id

@@ -6,24 +6,27 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from support.machine.deciding import Deciding
 from support.machine.driver import ACTIONS, refused, told
+from support.machine.scenes import SCENES, Scenes
 from support.reference.facts import Agent, Permission, Tenant
 
 MOST_AGENTS = 9
 
 
-class AgentRules(Deciding):
+class AgentRules(Scenes):
     """Agents and their permissions, made, changed and removed."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(scene=st.sampled_from(SCENES))
+    def begin(self, scene: str) -> None:
         """Begin with an agent of each kind of tenant that may do something."""
         for tenant in (self.tenants[0], self.tenants[0], self.tenants[1], self.tenants[2]):
             agent = self.make_agent(tenant, "bot", None)
             self.grant(tenant, agent, ACTIONS[0], {})
             self.grant(tenant, agent, ACTIONS[1], {"requires_approval": True, "max_amount": 100})
-        self.grant(self.tenants[0], self.world.agents[0], ACTIONS[2], {"requires_approval": True})
+        for agent, people in zip(self.world.agents, (2, 1), strict=False):
+            fields = {"requires_approval": True, "required_approvals": people}
+            self.grant(self.tenants[0], agent, ACTIONS[2], fields)
+        self.play(scene)
 
     @precondition(lambda self: len(self.world.agents) < MOST_AGENTS)
     @rule(data=st.data(), name=st.sampled_from(["bot", "b", "Zoë"]), words=st.none() | st.just("does things"))
@@ -90,6 +93,7 @@ class AgentRules(Deciding):
             self.manage("POST", tenant, "/api/agents", {"name": name, "description": words}), 201
         )
         agent = Agent(shown["id"], tenant, name, words)
+        agent.creator = self.organizations[tenant.organization].user_id
         assert self.world.agent(tenant, agent.id) is None
         self.world.agents.append(agent)
         self.shows(agent, shown)
@@ -113,6 +117,9 @@ class AgentRules(Deciding):
                 fields.get("requires_approval", False),
                 maximum,
                 fields.get("amount_required", False),
+                fields.get("required_approvals", 1),
+                fields.get("separation_of_duties", False),
+                fields.get("approval_ttl_seconds"),
             )
             agent.permissions[action] = permission
             permits(agent, permission, shown)
@@ -124,6 +131,12 @@ def permits(agent: Agent, permission: Permission, shown: Any) -> None:
     for name in ("id", "action", "requires_approval", "amount_required"):
         assert shown[name] == getattr(permission, name)
     assert shown["max_amount"] == permission.maximum
+    own = (permission.required, permission.separated, permission.waits)
+    assert (
+        shown["required_approvals"],
+        shown["separation_of_duties"],
+        shown["approval_ttl_seconds"],
+    ) == own
 
 
 def _change(agent: Agent, what: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.machine.driver import Driver, told
 from support.machine.wording import worded_again
 from support.reference.checking import Outcome, Question, check, keep_answer
-from support.reference.facts import Tenant
+from support.reference.facts import Approval, Tenant
 
 
 class Asking(Driver):
@@ -37,12 +37,27 @@ class Asking(Driver):
             self.questions.setdefault(outcome.approval.id, (tenant, replace(question, idempotency_key=None)))
         if outcome.used is not None:
             self.counts.used += 1
+            self._count_use(tenant, outcome.used)
             keep_answer(self.world, tenant, question, answer.headers["X-Decision-ID"], self.now())
         if outcome.decision_id is not None:
             self.counts.seen["answer repeated"] += 1
         if not question.dry_run:
             self.asked.append((tenant, question))
         return outcome
+
+    def _count_use(self, tenant: Tenant, used: Approval) -> None:
+        if used.grant is not None and used.decided_by is None:
+            self.counts.seen["used by a grant"] += 1
+        if used.replaces is not None:
+            self.counts.seen["edited and used"] += 1
+        if len(used.voters) > 1:
+            self.counts.seen["used with a quorum"] += 1
+        if not used.id:
+            # A use of a grant is a request that nobody was told of; it is the newest.
+            answer = self.manage("GET", tenant, "/api/approvals", agent_id=used.agent_id, limit=1)
+            [shown] = answer.json()
+            assert self.world.approval(tenant, shown["id"]) is None
+            used.id = shown["id"]
 
     def in_other_words(self, data: st.DataObject, question: Question) -> Question:
         """Return a question that means the same, as a new attempt."""

@@ -65,12 +65,15 @@ class CheckRules(PermissionRules):
         return self.choose(data, self.world.approvals, "approval").id
 
     def _approved(self) -> list[tuple[Tenant, Question]]:
-        # Each as it was first asked, and by its id.
+        # Each as it was first asked, by its id, and without: what was edited does not pass then.
         approved = [one for one in self.world.approvals if one.state(self.now()) == "approved"]
         found = []
         for approval in approved:
             tenant, question = self.questions[approval.id]
-            found += [(tenant, question), (tenant, replace(question, approval_id=approval.id))]
+            found += [
+                (tenant, replace(question, approval_id=named))
+                for named in (question.approval_id, approval.id, None)
+            ]
         return found
 
     def _attempts(self) -> list[tuple[Tenant, Question]]:

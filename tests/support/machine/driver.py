@@ -33,6 +33,8 @@ class Organization:
     user_id: str
     token: str
     keys: Mapping[str, str]
+    #: ids and tokens of everybody, the one who founded it first
+    people: Sequence[tuple[str, str]]
 
 
 class Driver(RuleBasedStateMachine):
@@ -47,7 +49,8 @@ class Driver(RuleBasedStateMachine):
         self.clock.back_to_present()
         self.began = self.clock.now()
         self.world = World()
-        self.organizations = {made.id: made for made in (self._register(), self._register())}
+        # Several people decide in the first, where most things happen.
+        self.organizations = {made.id: made for made in (self._register(2), self._register(0))}
         self.tenants = [Tenant(one, name) for one in self.organizations for name in ("production", "test")]
         self.counts.runs += 1
 
@@ -76,6 +79,14 @@ class Driver(RuleBasedStateMachine):
             method, tenant, path, body, **params | {"environment": tenant.environment}
         )
 
+    def manage_as(self, method: str, person: str, tenant: Tenant, path: str, body: object) -> httpx.Response:
+        """Ask as one of an organization's people, in an environment."""
+        token = dict(self.organizations[tenant.organization].people)[person]
+        headers = {"Authorization": f"Bearer {token}"}
+        return self._send(
+            method, path, json=body, headers=headers, params={"environment": tenant.environment}
+        )
+
     def manage_everywhere(
         self, method: str, tenant: Tenant, path: str, body: object = None, **params: object
     ) -> httpx.Response:
@@ -98,7 +109,7 @@ class Driver(RuleBasedStateMachine):
         assert answer.status_code < 500, answer.text
         return answer
 
-    def _register(self) -> Organization:
+    def _register(self, others: int) -> Organization:
         body = {
             "email": f"machine-{next(_number)}@example.test",
             "password": PASSWORD,
@@ -111,7 +122,15 @@ class Driver(RuleBasedStateMachine):
             for name, path in (("production", ""), ("test", "/test-key"))
         }
         user = made["user"]
-        return Organization(user["organization_id"], user["id"], made["access_token"], keys)
+        people = [(user["id"], made["access_token"]), *(self._join(headers) for _ in range(others))]
+        return Organization(user["organization_id"], user["id"], made["access_token"], keys, people)
+
+    def _join(self, headers: Mapping[str, str]) -> tuple[str, str]:
+        invited = {"email": f"machine-{next(_number)}@example.test", "role": "admin"}
+        link = self._send("POST", "/api/team/invitations", json=invited, headers=headers).json()["link"]
+        accepted = {"token": link.partition("#token=")[2], "password": PASSWORD}
+        made = self._send("POST", "/auth/accept-invitation", json=accepted).json()
+        return made["user"]["id"], made["access_token"]
 
 
 def told(answer: httpx.Response, status: int = 200) -> object:

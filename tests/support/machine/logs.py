@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from support.machine.approvals import ApprovalRules
 from support.machine.driver import ACTIONS, refused, told
+from support.machine.grants import GrantRules
 from support.machine.paging import Wanted, compare_list, wanted
 from support.machine.wording import contexts
 from support.reference.facts import Entry, Tenant, meaning, read
@@ -16,7 +16,7 @@ KEYS = st.sampled_from([None, None, None, "entry-1", "entry-2", "key-1"])
 NOBODY = "0199b2c4-7c1e-7000-8000-000000000000"
 
 
-class LogRules(ApprovalRules):
+class LogRules(GrantRules):
     """What was done."""
 
     def __init__(self) -> None:

@@ -38,6 +38,7 @@ class GatewayMachine(LogRules):
         for tenant in self.tenants:
             nothing = dict.fromkeys(("status", "action", "agent_id"))
             self.compare_approvals(tenant, nothing, Wanted(limit=20, along=True))
+            self.compare_grants(tenant)
             self.compare_logs(tenant, nothing, Wanted(limit=20, along=True))
 
     @invariant()

@@ -18,6 +18,9 @@ CONDITIONS = st.fixed_dictionaries(
         "requires_approval": st.sampled_from([True, True, False]),
         "max_amount": st.none() | st.sampled_from(MAXIMA),
         "amount_required": st.booleans(),
+        "required_approvals": st.sampled_from([1, 1, 2, 2, 3]),
+        "separation_of_duties": st.sampled_from([False, False, False, True]),
+        "approval_ttl_seconds": st.sampled_from([None, 600, 3600]),
     },
 )
 
@@ -51,6 +54,9 @@ class PermissionRules(AgentRules):
             permission.maximum = None if maximum is None else Decimal(repr(maximum))
         permission.requires_approval = conditions.get("requires_approval", permission.requires_approval)
         permission.amount_required = conditions.get("amount_required", permission.amount_required)
+        permission.required = conditions.get("required_approvals", permission.required)
+        permission.separated = conditions.get("separation_of_duties", permission.separated)
+        permission.waits = conditions.get("approval_ttl_seconds", permission.waits)
         permits(agent, permission, told(answer))
         self.counts.seen["permission: changed"] += 1
         self.look(data, agent.id)

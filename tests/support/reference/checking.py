@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from support.reference.facts import Agent, Approval, Permission, Tenant, digits, meaning, read
+from support.reference.facts import Agent, Approval, Grant, Permission, Tenant, digits, meaning, read
+from support.reference.matching import covers
 from support.reference.world import CheckAnswer, World
 
 WAITS = timedelta(hours=24)
@@ -15,7 +16,7 @@ DENIALS_WITHIN = timedelta(minutes=15)
 PAIR_BLOCKED = timedelta(minutes=15)
 #: these two are settings: as the decisions have them (10 and 100) no run would come so far
 DENIALS = 4
-MOST_PENDING = 5
+MOST_PENDING = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def check(world: World, tenant: Tenant, question: Question, now: datetime) -> Ou
     permission = agent.permissions.get(question.action)
     if permission is None:
         return Outcome("blocked", "no permission", (question.action,))
-    too_much = _amount(permission, question)
+    too_much = _amount(permission, question.facts)
     if too_much is not None:
         return too_much
     if not permission.requires_approval and question.approval_id is None:
@@ -96,8 +97,13 @@ def keep_answer(world: World, tenant: Tenant, question: Question, decision_id: s
         world.check_answers[tenant, question.idempotency_key] = answer
 
 
-def _amount(permission: Permission, question: Question) -> Outcome | None:
-    maximum, facts = permission.maximum, question.facts
+def amount_is_within(permission: Permission, facts: dict[str, object]) -> bool:
+    """Say whether a context's amount is within what is permitted."""
+    return _amount(permission, facts) is None
+
+
+def _amount(permission: Permission, facts: dict[str, object]) -> Outcome | None:
+    maximum = permission.maximum
     if maximum is None:
         return None
     if "amount" not in facts:
@@ -117,7 +123,7 @@ def _with_approval(
     earlier = world.check_answers.get((agent.tenant, question.idempotency_key))
     if earlier is not None and earlier.body == question.body and now < earlier.until:
         return Outcome("allowed", decision_id=earlier.decision_id)
-    equal = list(_equal(world, agent, permission, question))
+    equal = list(_equal(world, agent, permission, question))[::-1]
     if question.approval_id is not None:
         mine = [approval for approval in equal if approval.id == question.approval_id]
         if not mine:
@@ -128,24 +134,65 @@ def _with_approval(
         return Outcome("allowed")
     if question.call_id and _call(agent, question, question.call_id) in world.let_through:
         return Outcome("blocked", "already let through", (question.call_id,))
-    return (
-        _by_state(mine, agent, question, world, now)
-        or _by_denial(equal, now)
-        or _by_bounds(world, agent, question.action, now)
-        or _ask(world, agent, permission, question, now)
-    )
+    used = _by_approved(mine, agent, question, world, now)
+    if used is not None:
+        return used
+    held = next((approval for approval in mine if approval.state(now) == "pending"), None)
+    waits = held and Outcome("held", "needs human approval", (question.action,), held)
+    if question.approval_id is not None:
+        return waits or _closed(mine[0], now)
+    grant = _usable(world, agent, permission, question, now)
+    if grant is None:
+        return (
+            waits or _refused(world, agent, question, equal, now) or _ask_or_full(world, agent, question, now)
+        )
+    # A person's no goes before what another allowed for a while.
+    no = _refused(world, agent, question, equal, now)
+    if no is not None:
+        return waits or no
+    return _use_grant(world, agent, permission, question, grant, held, now)
 
 
-def _by_state(
+def _by_approved(
     mine: list[Approval], agent: Agent, question: Question, world: World, now: datetime
 ) -> Outcome | None:
     for approval in mine:
-        if approval.state(now) == "approved":
+        named = question.approval_id is not None
+        # What an approver made of a call answers to its id alone.
+        if approval.state(now) != "approved" or (approval.replaces is not None and not named):
+            continue
+        if still_counts(world, approval):
             return _let_through(world, agent, question, approval, now)
-    for approval in mine:
-        if approval.state(now) == "pending":
-            return Outcome("held", "needs human approval", (question.action,), approval)
-    return None if question.approval_id is None else _closed(mine[0], now)
+        if named:
+            return Outcome("blocked", "no longer counts")
+    return None
+
+
+def still_counts(world: World, approval: Approval) -> bool:
+    """Say whether what was approved would be approved now."""
+    if approval.grant is None:
+        return world.enough(approval, approval.voters)
+    return approval.grant.status == "active" and world.enough(approval.grant, approval.voters)
+
+
+def _usable(
+    world: World, agent: Agent, permission: Permission, question: Question, now: datetime
+) -> Grant | None:
+    usable = [
+        one
+        for one in world.grants
+        if (one.agent_id, one.permission_id) == (agent.id, permission.id)
+        and one.state(now) == "active"
+        and covers(one.facts, question.facts, one.free)
+        and world.enough(one, one.voters)
+    ]
+    return min(usable, key=lambda one: (one.until, one.id), default=None)
+
+
+def _refused(
+    world: World, agent: Agent, question: Question, equal: list[Approval], now: datetime
+) -> Outcome | None:
+    return _by_denial(equal, now) or _by_denials(world, agent, question.action, now)
 
 
 def _by_denial(equal: list[Approval], now: datetime) -> Outcome | None:
@@ -153,7 +200,7 @@ def _by_denial(equal: list[Approval], now: datetime) -> Outcome | None:
     return _denied(min(recent, key=lambda one: _since(one.decided, now))) if recent else None
 
 
-def _by_bounds(world: World, agent: Agent, action: str, now: datetime) -> Outcome | None:
+def _by_denials(world: World, agent: Agent, action: str, now: datetime) -> Outcome | None:
     denials = world.denials(agent, action)
     # Newest first: so many of them close together block for a while after the last of them.
     for last, first in zip(denials, denials[DENIALS - 1 :], strict=False):
@@ -161,8 +208,18 @@ def _by_bounds(world: World, agent: Agent, action: str, now: datetime) -> Outcom
             if now < last + PAIR_BLOCKED:
                 return Outcome("blocked", "times in a short time", (action,))
             break
+    return None
+
+
+def _ask_or_full(world: World, agent: Agent, question: Question, now: datetime) -> Outcome:
     waiting = [one for one in world.approvals if one.agent_id == agent.id and one.state(now) == "pending"]
-    return Outcome("blocked", "wait for approval") if len(waiting) >= MOST_PENDING else None
+    if len(waiting) >= MOST_PENDING:
+        return Outcome("blocked", "wait for approval")
+    if question.dry_run:
+        return Outcome("held", "needs human approval", (question.action,))
+    approval = _new(agent, agent.permissions[question.action], question, now)
+    world.approvals.append(approval)
+    return Outcome("held", "needs human approval", (question.action,), approval)
 
 
 def _equal(world: World, agent: Agent, permission: Permission, question: Question) -> Iterator[Approval]:
@@ -203,10 +260,8 @@ def _since(moment: datetime | None, now: datetime) -> timedelta:
     return now - moment
 
 
-def _ask(world: World, agent: Agent, permission: Permission, question: Question, now: datetime) -> Outcome:
-    if question.dry_run:
-        return Outcome("held", "needs human approval", (question.action,))
-    approval = Approval(
+def _new(agent: Agent, permission: Permission, question: Question, now: datetime) -> Approval:
+    return Approval(
         agent.tenant,
         agent.id,
         permission.id,
@@ -215,7 +270,28 @@ def _ask(world: World, agent: Agent, permission: Permission, question: Question,
         question.call_id,
         meaning(question.facts),
         created=now,
-        until=now + WAITS,
+        until=now + (timedelta(seconds=permission.waits) if permission.waits else WAITS),
+        required=permission.required,
+        facts=question.facts,
     )
-    world.approvals.append(approval)
-    return Outcome("held", "needs human approval", (question.action,), approval)
+
+
+def _use_grant(
+    world: World,
+    agent: Agent,
+    permission: Permission,
+    question: Question,
+    grant: Grant,
+    held: Approval | None,
+    now: datetime,
+) -> Outcome:
+    if question.dry_run:
+        return Outcome("allowed")
+    if held is None:
+        held = _new(agent, permission, question, now)
+        held.until = now
+        world.approvals.append(held)
+    world.end_proposal(held)
+    grant.left -= 1
+    held.grant, held.required, held.decided = grant, grant.required, now
+    return _let_through(world, agent, question, held, now)

@@ -26,6 +26,9 @@ class Permission:
     requires_approval: bool
     maximum: Decimal | None
     amount_required: bool
+    required: int = 1
+    separated: bool = False
+    waits: int | None = None
 
 
 @dataclass(slots=True)
@@ -38,7 +41,40 @@ class Agent:
     description: str | None
     active: bool = True
     deleted: bool = False
+    #: whoever made the agent and its permissions
+    creator: str = ""
     permissions: dict[str, Permission] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Grant:
+    """What was allowed for a while, with the request of that id. `id` is empty until the gateway has named it."""
+
+    tenant: Tenant
+    agent_id: str
+    permission_id: str
+    approval_id: str
+    action: str
+    facts: dict[str, object]
+    free: tuple[str, ...]
+    uses: int
+    left: int
+    seconds: int
+    required: int
+    #: while proposed: until when its request waits
+    until: datetime
+    voters: list[str] = field(default_factory=list)
+    status: str = "proposed"
+    revoked_by: str | None = None
+    id: str = ""
+
+    def state(self, now: datetime) -> str:
+        """Return its state by the clock and by what is left."""
+        if self.status == "revoked":
+            return "revoked"
+        if self.left == 0:
+            return "exhausted"
+        return "expired" if self.until <= now else self.status
 
 
 @dataclass(slots=True)
@@ -61,6 +97,23 @@ class Approval:
     decided: datetime | None = None
     consumed: datetime | None = None
     cancelled: datetime | None = None
+    required: int = 1
+    facts: dict[str, object] = field(default_factory=dict)
+    #: what each user said
+    votes: dict[str, str] = field(default_factory=dict)
+    decided_by: str | None = None
+    #: the edited request that took this one's place, and the request whose place this one took
+    successor: "Approval | None" = None
+    replaces: "Approval | None" = None
+    #: by which it was approved or used, whose voters count then
+    grant: Grant | None = None
+
+    @property
+    def voters(self) -> list[str]:
+        """Whoever approved it, or gave what it was approved by."""
+        if self.grant is not None:
+            return self.grant.voters
+        return [user for user, said in self.votes.items() if said == "approved"]
 
     def state(self, now: datetime) -> str:
         """Return its state by the clock: whatever is open beyond its time has expired."""

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from support.reference.facts import OPEN, Agent, Approval, Entry, Permission, Tenant
+from support.reference.facts import OPEN, Agent, Approval, Entry, Grant, Permission, Tenant
 
-USABLE = timedelta(hours=1)
 KEY_HOLDS = timedelta(hours=24)
 
 
@@ -33,7 +32,10 @@ class World:
 
     agents: list[Agent] = field(default_factory=list)
     approvals: list[Approval] = field(default_factory=list)
+    grants: list[Grant] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    #: users who may decide nothing
+    viewers: set[str] = field(default_factory=set)
     #: agent, action, run and call of every call that used up an approval
     let_through: set[tuple[str, str, str | None, str]] = field(default_factory=set)
     check_answers: dict[tuple[Tenant, str | None], CheckAnswer] = field(default_factory=dict)
@@ -73,37 +75,65 @@ class World:
         """Switch an agent on or off; off cancels what is open, for good."""
         if agent.active and not active:
             self._cancel([one for one in self.approvals if one.agent_id == agent.id], now)
+            self._revoke([one for one in self.grants if one.agent_id == agent.id], now)
         agent.active = active
 
     def delete_agent(self, agent: Agent, now: datetime) -> None:
         """Delete an agent with its permissions; its entries stay."""
         self._cancel([one for one in self.approvals if one.agent_id == agent.id], now)
+        self._revoke([one for one in self.grants if one.agent_id == agent.id], now)
         agent.permissions.clear()
         agent.deleted = True
 
     def delete_permission(self, agent: Agent, permission: Permission, now: datetime) -> None:
         """Delete a permission; what is open for it is cancelled."""
         self._cancel([one for one in self.approvals if one.permission_id == permission.id], now)
+        self._revoke([one for one in self.grants if one.permission_id == permission.id], now)
         del agent.permissions[permission.action]
-
-    def decide(self, approval: Approval, *, approve: bool, note: str | None, now: datetime) -> bool:
-        """Approve or deny what is pending; return whether it was."""
-        if approval.state(now) != "pending":
-            return False
-        approval.status = "approved" if approve else "denied"
-        approval.note, approval.decided = note, now
-        if approve:
-            approval.until = now + USABLE
-        return True
 
     def withdraw(self, approval: Approval, now: datetime) -> bool:
         """Cancel what is open; return whether it was."""
         return bool(self._cancel([approval], now))
 
+    def end_proposal(self, approval: Approval) -> None:
+        """Revoke what was proposed with a request that waits no longer."""
+        for grant in self.grants:
+            if grant.approval_id == approval.id and grant.status == "proposed":
+                grant.status = "revoked"
+
+    def revoke(self, grant: Grant, user: str, now: datetime) -> bool:
+        """Revoke by a person, with what it approved and was not used; return whether there was anything to revoke."""
+        unused = [one for one in self.approvals if one.grant is grant and one.state(now) == "approved"]
+        if grant.state(now) == "revoked" or (grant.state(now) in {"expired", "exhausted"} and not unused):
+            return False
+        grant.status, grant.revoked_by = "revoked", user
+        self._cancel(unused, now)
+        return True
+
+    def _revoke(self, grants: list[Grant], now: datetime) -> None:
+        for grant in grants:
+            if grant.state(now) in {"proposed", "active"}:
+                grant.status = "revoked"
+
+    def may_approve(self, of: Approval | Grant, user: str) -> bool:
+        """Say whether a user may approve, as things stand."""
+        owner = self.owner_of(of.permission_id)
+        if owner is None or user in self.viewers:
+            return False
+        agent, permission = owner
+        return not (permission.separated and user == agent.creator)
+
+    def enough(self, of: Approval | Grant, voters: list[str]) -> bool:
+        """Say whether so many distinct users as it takes approved, and may still."""
+        owner = self.owner_of(of.permission_id)
+        required = max(of.required, owner[1].required if owner else 1)
+        return len({user for user in voters if self.may_approve(of, user)}) >= required
+
     def _cancel(self, approvals: list[Approval], now: datetime) -> list[Approval]:
         cancelled = [one for one in approvals if one.state(now) in OPEN]
         for approval in cancelled:
             approval.status, approval.cancelled = "cancelled", now
+            self.end_proposal(approval)
         return cancelled
 
     def denials(self, agent: Agent, action: str) -> list[datetime]:

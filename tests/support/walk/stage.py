@@ -11,14 +11,16 @@ import httpx
 
 from support.gateway import PASSWORD, LiveGateway, Owner
 from support.insight import set_active
+from support.slack import linked
 from support.tables import contents
 from support.team import Colleague, fresh_email, invite
+from support.waiting import until
 from toolgate_service.storage.tables import METADATA
 
 #: what counts requests changes with every request
 COUNTERS = {"rate_windows"}
 #: what belongs to the organization as a whole
-OF_NO_ENVIRONMENT = {"organization_id", "email", "user_id", "invitation_id"}
+OF_NO_ENVIRONMENT = {"organization_id", "email", "user_id", "invitation_id", "link_id"}
 TABLES = [
     table.name
     for table in METADATA.sorted_tables
@@ -48,6 +50,7 @@ class Stage:
 
     def __init__(self, gateway: LiveGateway) -> None:
         self.gateway = gateway
+        self._webhooks: dict[str, str] = {}
         with ExitStack() as stack:
             self.owner = stack.enter_context(
                 Owner(gateway.url, email=f"{marker()}@example.test", organization=marker())
@@ -75,16 +78,24 @@ class Stage:
         self._post(
             f"/api/approvals/{self._held(agent, denied, environment)}/deny", 200, {"note": marker()}, scope
         )
+        granted = self._held(agent, action, environment)
+        self._post(f"/api/approvals/{granted}/approve", 200, {"grant": {"uses": 2, "seconds": 60}}, scope)
+        [grant] = self.owner.http.get("/api/grants", params=scope | {"agent_id": agent}).json()
         key = self._post(f"/api/agents/{agent}/keys", 201, None, scope)
         entry = {"agent_id": agent, "action": action, "status": "success", "context": {"said": marker()}}
         assert self._call("/sdk/log", entry, environment).status_code == 200
+        webhook, delivery = self._webhook(scope)
         named = {
             "agent_id": agent,
             "action": action,
             "denied_action": denied,
             "permission_id": permission,
             "approval_id": approval,
+            "grant_id": grant["id"],
             "key_id": key["id"],
+            "webhook_id": webhook,
+            "delivery_id": delivery,
+            "link_id": self._link(),
             "organization_id": self.owner.user["organization_id"],
             "email": self.owner.email,
         }
@@ -156,6 +167,34 @@ class Stage:
         approval: str = self._call("/sdk/check", body, environment).json()["approval_id"]
         assert approval
         return approval
+
+    def _webhook(self, scope: Mapping[str, str]) -> tuple[str, str]:
+        # Nobody listens there, and it hears of nothing by itself: once the one delivery has failed, nothing moves.
+        # An environment has twenty: the former one goes.
+        former = self._webhooks.pop(scope["environment"], None)
+        if former is not None:
+            self.owner.http.delete(former, params=scope)
+        body = {
+            "url": f"http://127.0.0.1:9/{marker()}",
+            "events": ["approval.reminder"],
+            "description": marker(),
+        }
+        webhook: str = self._post("/api/webhooks", 201, body, scope)["id"]
+        path = f"/api/webhooks/{webhook}"
+        delivery: str = self._post(f"{path}/test", 202, None, scope)["id"]
+
+        def failed() -> bool:
+            answer = self.owner.http.get(f"{path}/deliveries", params={**scope, "status": "failed"})
+            return len(answer.json()) == 1
+
+        until(failed)
+        self._webhooks[scope["environment"]] = path
+        return webhook, delivery
+
+    def _link(self) -> str:
+        # A member has one link, in both environments.
+        links = self.owner.http.get("/api/slack/links").json()
+        return str(links[0]["id"]) if links else linked(self.owner)
 
     def _key_of(self, agent: str, owner: Owner | None = None) -> str:
         answer = (owner or self.owner).http.post(f"/api/agents/{agent}/keys")

@@ -5,11 +5,14 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from toolgate_service.hotpath.batch import REMEMBERED, Batch, Known, Tenant, month_of, tenant_of
+from toolgate_service.hotpath.news import LISTENS
 from toolgate_service.hotpath.postgres.connections import Connections
+from toolgate_service.hotpath.postgres.news import tell
 from toolgate_service.ids import is_id, new_id
 from toolgate_service.logs.entries import NewEntry, Outcome
 from toolgate_service.storage.base import TEST
 from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.webhooks.outbox import wake
 
 if TYPE_CHECKING:
     from toolgate_service.hotpath.postgres.connections import Connection
@@ -20,6 +23,7 @@ class PostgresLogStore:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._connections = Connections(database, 1)
+        self._database = database
 
     async def open(self) -> None:
         """Connect; the schema must exist."""
@@ -39,6 +43,9 @@ class PostgresLogStore:
             batch = Batch(await _known(connection, entries))
             outcomes = batch.decide(entries)
             await _write(connection, batch)
+            told = await tell(connection, batch)
+        if told:
+            wake(self._database)
         return outcomes
 
     async def close(self) -> None:
@@ -62,6 +69,7 @@ async def _known(connection: "Connection", entries: Sequence[NewEntry]) -> Known
         {(row[0], row[1]): row[2] for row in used},
         {(row[0], TEST): row[1] for row in held},
         await _answers(connection, entries),
+        frozenset((row[0], row[1]) for row in agents if row[3]),
     )
 
 
@@ -111,10 +119,13 @@ async def _write(connection: "Connection", batch: Batch) -> None:
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest($1::text[]) AS name"
 
-_AGENTS = """
-SELECT organization_id, environment, id FROM agents
-WHERE id = ANY($1::text[]::uuid[]) AND deleted_at IS NULL
-"""
+_AGENTS = f"""
+SELECT organization_id, environment, id, EXISTS (
+    SELECT 1 FROM webhooks w
+    WHERE w.organization_id = a.organization_id AND w.environment = a.environment AND {LISTENS}
+)
+FROM agents a WHERE id = ANY($1::text[]::uuid[]) AND deleted_at IS NULL
+"""  # noqa: S608 - our own words
 
 _USAGE = """
 SELECT organization_id, environment, log_entries FROM monthly_usage

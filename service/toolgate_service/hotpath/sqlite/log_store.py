@@ -7,10 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from toolgate_service.clock import utcnow, wire
 from toolgate_service.hotpath.batch import REMEMBERED, Batch, Known, month_of, tenant_of
+from toolgate_service.hotpath.news import LISTENS
+from toolgate_service.hotpath.sqlite.news import tell
 from toolgate_service.ids import new_id
 from toolgate_service.logs.entries import NewEntry, Outcome, Stored
 from toolgate_service.storage.base import TEST
 from toolgate_service.storage.sqlite import PRAGMAS, SqliteDatabase
+from toolgate_service.webhooks.outbox import wake
 
 
 class SqliteLogStore:
@@ -18,6 +21,7 @@ class SqliteLogStore:
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._path = database.path
+        self._database = database
         self._write_turn = database.write_turn
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="log-writer")
         self._connection: sqlite3.Connection | None = None
@@ -36,7 +40,11 @@ class SqliteLogStore:
         Raises:
             sqlite3.Error: nothing of the batch is acknowledged.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, entries)
+        loop = asyncio.get_running_loop()
+        outcomes, told = await loop.run_in_executor(self._thread, self._commit, entries)
+        if told:
+            wake(self._database)
+        return outcomes
 
     async def close(self) -> None:
         """Disconnect."""
@@ -53,7 +61,7 @@ class SqliteLogStore:
             self._connection.close()
             self._connection = None
 
-    def _commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+    def _commit(self, entries: Sequence[NewEntry]) -> tuple[list[Outcome], bool]:
         connection = self._connection
         if connection is None:
             raise RuntimeError("the store is not open")
@@ -62,19 +70,24 @@ class SqliteLogStore:
             batch = Batch(_known(connection, entries))
             outcomes = batch.decide(entries)
             _write(connection, batch)
+            told = tell(connection, batch)
             connection.execute("COMMIT")
         except BaseException:
             # After some disk errors SQLite has rolled back by itself.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        return outcomes
+        return outcomes, told
 
 
 def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known:
     now = utcnow()
     agents = {(tenant_of(entry), entry.agent_id) for entry in entries}
     keys = {(tenant_of(entry), entry.idempotency_key) for entry in entries if entry.idempotency_key}
+    months = {
+        tenant: connection.execute(_READ_USAGE, (*tenant, month_of(now))).fetchone()
+        for tenant in {tenant for tenant, _ in agents}
+    }
     return Known(
         now,
         frozenset(
@@ -82,14 +95,10 @@ def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known
             for tenant, agent_id in agents
             if connection.execute(_FIND_AGENT, (agent_id, *tenant)).fetchall()
         ),
-        {
-            tenant: used
-            for tenant in {tenant for tenant, _ in agents}
-            for (used,) in connection.execute(_READ_USAGE, (*tenant, month_of(now))).fetchall()
-        },
+        {tenant: used for tenant, (used, _) in months.items()},
         {
             tenant: held
-            for tenant in {tenant for tenant, _ in agents}
+            for tenant in months
             if tenant[1] == TEST
             for (held,) in connection.execute(_READ_BYTES, tenant).fetchall()
         },
@@ -98,6 +107,7 @@ def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known
             for tenant, key in keys
             for answer, fingerprint in connection.execute(_READ_KEY, (*tenant, key, wire(now))).fetchall()
         },
+        frozenset(tenant for tenant, (_, listens) in months.items() if listens),
     )
 
 
@@ -154,9 +164,13 @@ _FIND_AGENT = """
 SELECT 1 FROM agents WHERE id = ? AND organization_id = ? AND environment = ? AND deleted_at IS NULL
 """
 
-_READ_USAGE = """
-SELECT log_entries FROM monthly_usage WHERE organization_id = ? AND environment = ? AND month = ?
-"""
+_READ_USAGE = f"""
+SELECT coalesce((
+    SELECT log_entries FROM monthly_usage WHERE organization_id = ?1 AND environment = ?2 AND month = ?3
+), 0), EXISTS (
+    SELECT 1 FROM webhooks w WHERE w.organization_id = ?1 AND w.environment = ?2 AND {LISTENS}
+)
+"""  # noqa: S608 - our own words
 
 _READ_BYTES = "SELECT log_bytes FROM environments WHERE organization_id = ? AND name = ?"
 

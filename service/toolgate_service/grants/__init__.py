@@ -1,0 +1,1 @@
+"""Grants: what an approver allows for a while."""

@@ -1,0 +1,39 @@
+"""Letting a check through by what was allowed for a while."""
+
+import json
+
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service import exact_json
+from toolgate_service.checks.question import Question
+from toolgate_service.grants.matching import covers
+from toolgate_service.grants.models import ACTIVE, Grant
+from toolgate_service.grants.votes import why_useless
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.storage.database import now
+
+
+async def find_usable(session: AsyncSession, standing: Standing, question: Question) -> Grant | None:
+    """Return the grant that covers a check and ends first, judged as things stand in this transaction."""
+    query = (
+        select(Grant)
+        .where(
+            Grant.organization_id == standing.organization_id,
+            Grant.environment == standing.environment,
+            col(Grant.agent_id) == standing.agent_id,
+            Grant.action == question.action,
+            col(Grant.permission_id) == standing.permission_id,
+            Grant.status == ACTIVE,
+            col(Grant.expires_at) > now(session),
+            col(Grant.uses_left) > 0,
+        )
+        .order_by(col(Grant.expires_at), col(Grant.id))
+    )
+    for grant in (await session.exec(query)).all():
+        seen = exact_json.loads_own(grant.context)
+        if not isinstance(seen, dict) or not covers(seen, question.context, json.loads(grant.except_fields)):
+            continue
+        if await why_useless(session, grant) is None:
+            return grant
+    return None

@@ -1,0 +1,52 @@
+"""HTTP for what Slack sends: presses on buttons, and the command by which a member says who they are."""
+
+import json
+
+from fastapi import APIRouter, Request
+
+from toolgate_service.errors import ApiError
+from toolgate_service.gateway import Gateway, GatewayDep
+from toolgate_service.slack.clicks import decide
+from toolgate_service.slack.links import link
+from toolgate_service.slack.payloads import Click, Command, read_sent
+from toolgate_service.slack.replies import reply
+from toolgate_service.slack.signature import Signed
+from toolgate_service.slack.standing import Place, refuse, signed_place, standing
+from toolgate_service.web.replies import Reply
+
+#: beside the OpenAPI document: the shapes are Slack's
+router = APIRouter(tags=["slack"])
+
+HELP = (
+    "`/toolgate link CODE` links you to your account, so that you can decide here; `toolgate slack link` on your "
+    "machine makes the code."
+)
+
+
+@router.post("/integrations/slack/{webhook_id}")
+async def take_interaction(webhook_id: str, request: Request, gateway: GatewayDep) -> Reply:
+    """Take what Slack signed. The signature is judged before a word of the body is read."""
+    body = await request.body()
+    # What was packed is not what was signed; Slack packs nothing.
+    packed = request.headers.get("content-encoding", "identity") != "identity"
+    sent = Signed.of({} if packed else request.headers, body)
+    async with gateway.database.reading() as session:
+        place = await signed_place(session, gateway.vault, gateway.plans, webhook_id, sent)
+    match read_sent(body):
+        case Click() as click:
+            await gateway.slack.in_time(decide(gateway, place, click))
+        case Command() as command:
+            return Reply(json.loads(reply(await _obeyed(gateway, place, command))))
+    return Reply({})
+
+
+async def _obeyed(gateway: Gateway, place: Place, command: Command) -> str:
+    verb, _, code = command.text.strip().partition(" ")
+    if verb.lower() != "link" or not code.strip():
+        return HELP
+    async with gateway.database.writing(place.organization_id) as session:
+        found = await standing(session, place.webhook_id)
+        if found is None:
+            raise ApiError(403, "The webhook was deleted")
+        refuse(gateway.plans, *found)
+        return await link(session, gateway.vault, found[0], command.who, code)

@@ -1,0 +1,112 @@
+"""The rules of linking: one Slack user of an organization is one member, by that member's own login."""
+
+from collections.abc import Sequence
+
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.caller import Caller, Person
+from toolgate_service.accounts.models import User
+from toolgate_service.audit import service as audit
+from toolgate_service.errors import not_found
+from toolgate_service.ids import new_id
+from toolgate_service.slack.codes import find_code
+from toolgate_service.slack.guessing import count_wrong, seconds_to_wait, subject_of
+from toolgate_service.slack.models import SlackLink
+from toolgate_service.slack.payloads import Who
+from toolgate_service.storage.database import now
+from toolgate_service.vault import Vault
+from toolgate_service.webhooks.models import Webhook
+
+LINKED = "Linked: what you press here is decided by you as a member of the organization."
+ALREADY = "You are linked already."
+WRONG = "The code is wrong, used or has run out. Make a new one with `toolgate slack link`; it works for ten minutes."
+TAKEN = "This Slack account is linked to another member; that member, or an admin, has to end it first."
+ELSEWHERE = "You are linked to another Slack account; end that first, then use the code again."
+
+
+async def link(session: AsyncSession, vault: Vault, webhook: Webhook, who: Who, typed: str) -> str:
+    """Link a Slack user to the member whose code they typed, and return what they are told.
+
+    Args:
+        session: a write transaction in the turn of the webhook's organization.
+        vault: hashes whose guesses are counted.
+        webhook: through which it was typed.
+        who: typed it.
+        typed: the code.
+    """
+    subject = subject_of(vault, webhook.id, who)
+    if seconds := await seconds_to_wait(session, subject):
+        return f"Too many wrong codes; try again in {seconds} seconds."
+    found = await find_code(session, webhook.organization_id, typed)
+    if found is None:
+        await count_wrong(session, subject)
+        return WRONG
+    code, user = found
+    mine = await link_of(session, webhook.organization_id, who)
+    theirs = (await session.exec(select(SlackLink).where(SlackLink.user_id == user.id))).first()
+    if mine is not None and mine.user_id == user.id:
+        code.used_at = code.used_at or now(session)
+        return ALREADY
+    if code.used_at is not None:
+        await count_wrong(session, subject)
+        return WRONG
+    if mine is not None:
+        return TAKEN
+    if theirs is not None:
+        return ELSEWHERE
+    code.used_at = now(session)
+    session.add(code)
+    _add(session, webhook, who, user)
+    return LINKED
+
+
+async def link_of(session: AsyncSession, organization_id: str, who: Who) -> SlackLink | None:
+    """Return the link of a Slack user in an organization."""
+    query = select(SlackLink).where(
+        SlackLink.organization_id == organization_id,
+        SlackLink.team_id == who.team_id,
+        SlackLink.slack_user_id == who.user_id,
+    )
+    return (await session.exec(query)).first()
+
+
+async def list_links(session: AsyncSession, caller: Caller) -> Sequence[SlackLink]:
+    """Return the caller's own link; to an admin everybody's, newest first."""
+    query = select(SlackLink).where(SlackLink.organization_id == caller.organization_id)
+    if not caller.is_admin:
+        query = query.where(SlackLink.user_id == caller.user_id)
+    query = query.order_by(col(SlackLink.created_at).desc(), col(SlackLink.id).desc())
+    return (await session.exec(query)).all()
+
+
+async def unlink(session: AsyncSession, caller: Caller, link_id: str) -> None:
+    """End the caller's own link; an admin anybody's.
+
+    Raises:
+        ApiError: 404, the caller sees none of that id.
+    """
+    link = next((one for one in await list_links(session, caller) if one.id == link_id), None)
+    if link is None:
+        raise not_found("Link")
+    await session.delete(link)
+    audit.record(session, caller, "slack.unlinked", link.id, changes=_told(link))
+
+
+def _add(session: AsyncSession, webhook: Webhook, who: Who, user: User) -> None:
+    link = SlackLink(
+        id=new_id(),
+        organization_id=user.organization_id,
+        user_id=user.id,
+        team_id=who.team_id,
+        slack_user_id=who.user_id,
+        created_at=now(session),
+    )
+    session.add(link)
+    # Whose code it was; the address is Slack's, and says nothing.
+    member = Person(user.id, user.organization_id, None)
+    audit.record(session, member, "slack.linked", link.id, changes=_told(link) | {"webhook_id": webhook.id})
+
+
+def _told(link: SlackLink) -> dict[str, object]:
+    return {"user_id": link.user_id, "team_id": link.team_id, "slack_user_id": link.slack_user_id}

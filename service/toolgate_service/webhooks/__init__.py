@@ -1,0 +1,1 @@
+"""Webhooks: telling other programs what happened (decisions §10)."""

@@ -1,0 +1,140 @@
+"""Delivering events in the background; every gateway does (decisions §10).
+
+One transaction writes down what came of earlier attempts and takes the next ones: the busier it is, the more of them
+share one. What a gateway was at when it was killed is taken again by the next: at least once.
+"""
+
+import asyncio
+import contextlib
+import logging
+
+from toolgate_service.errors import StorageFault
+from toolgate_service.slack.message import slack_message
+from toolgate_service.storage.database import Database
+from toolgate_service.storage.readiness import MAX_SKEW, skew
+from toolgate_service.vault import Vault
+from toolgate_service.webhooks.claims import Attempt, anything_due, claim, release
+from toolgate_service.webhooks.results import Result, record
+from toolgate_service.webhooks.sender import Outcome, Sender
+from toolgate_service.webhooks.signing import signed_headers
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: seconds that a transaction, and then the attempts, have to end when the gateway does
+GRACE = 1
+#: seconds until the database is asked again after it failed
+FAULT_PAUSE = 1
+
+
+class Worker:
+    """Delivers what is due.
+
+    Args:
+        database: where events are written down.
+        vault: opens the signing secrets.
+        sender: reaches receivers.
+        seconds: between two looks into the database; this process's own events are seen at once.
+    """
+
+    def __init__(self, database: Database, vault: Vault, sender: Sender, seconds: float) -> None:
+        self._database = database
+        self._vault = vault
+        self._sender = sender
+        self._seconds = seconds
+        self._woken = asyncio.Event()
+        self._flying: dict[asyncio.Task[None], Attempt] = {}
+        self._results: list[Result] = []
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def wake(self) -> None:
+        """Look at once."""
+        self._woken.set()
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End. What is under way has a moment; what then has not ended is left to the next gateway."""
+        if self._task is not None:
+            self._stopping = True
+            self.wake()
+            # Not in the middle of a transaction, unless the database keeps it waiting.
+            await asyncio.wait((self._task,), timeout=GRACE)
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+            await self._land()
+        await self._sender.close()
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            # Before the look: what is committed while it is under way is seen by the next.
+            woken = self._woken.is_set()
+            self._woken.clear()
+            try:
+                await self._turn(woken=woken)
+            except Exception as failed:
+                # A server that is away needs no traceback a second.
+                unknown = None if isinstance(failed, StorageFault) else failed
+                logger.error("events could not be delivered: %s", failed, exc_info=unknown)  # noqa: TRY400 - see above
+                await asyncio.sleep(FAULT_PAUSE)
+                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), self._seconds)
+
+    async def _turn(self, *, woken: bool) -> None:
+        results = list(self._results)
+        if not results and not woken and not await anything_due(self._database):
+            return
+        # What has ended but is not written down yet is still this gateway's.
+        held = [*self._flying.values(), *(attempt for attempt, _ in results)]
+        taken: list[Attempt] = []
+        async with self._database.writing() as session:
+            await record(session, results)
+            ended = {attempt.delivery_id for attempt, _ in results}
+            flying = [attempt for attempt in held if attempt.delivery_id not in ended]
+            # No work in the background by a clock that is wrong (decisions §12): signatures carry its moment.
+            if skew(session) <= MAX_SKEW:
+                taken += await claim(session, self._vault, flying)
+        del self._results[: len(results)]
+        for attempt in taken:
+            self._begin(attempt)
+
+    def _begin(self, attempt: Attempt) -> None:
+        task = asyncio.create_task(self._deliver(attempt))
+        self._flying[task] = attempt
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if self._flying.pop(task, None) is not None:
+            self.wake()
+
+    async def _deliver(self, attempt: Attempt) -> None:
+        if attempt.to_slack and attempt.url:
+            outcome = await self._sender.send(attempt.url, {}, slack_message(attempt.body))
+        elif attempt.to_slack:
+            outcome = Outcome(None, "the URL cannot be opened; set it again")
+        elif attempt.secrets:
+            headers = signed_headers(attempt.event_id, attempt.moment, attempt.body, attempt.secrets)
+            outcome = await self._sender.send(attempt.url, headers, attempt.body)
+        else:
+            outcome = Outcome(None, "the signing secret cannot be opened; rotate it")
+        self._results.append((attempt, outcome))
+
+    async def _land(self) -> None:
+        flying = dict(self._flying)
+        if flying:
+            await asyncio.wait(flying, timeout=GRACE)
+        left = {task: attempt for task, attempt in flying.items() if not task.done()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        try:
+            async with self._database.writing() as session:
+                await record(session, self._results)
+                await release(session, list(left.values()))
+        except Exception:
+            logger.exception("what was delivered last could not be written down; it is delivered again")

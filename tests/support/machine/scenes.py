@@ -1,0 +1,40 @@
+"""What a run begins with: of chance alone, the rarer things would be missing in some series of runs."""
+
+from support.machine.deciding import Deciding
+from support.machine.driver import ACTIONS
+from support.reference.checking import Question
+from support.reference.deciding import Terms
+from support.reference.facts import Approval
+
+SCENES = ("quorum", "edit", "grant", "nothing")
+
+
+class Scenes(Deciding):
+    """Short scenes of the first agents, of whose `ACTIONS[2]` two people and one must approve."""
+
+    def play(self, scene: str) -> None:
+        """Play one of `SCENES`."""
+        first, second = [one for one, _ in self._people(self.tenants[0])][:2]
+        match scene:
+            case "quorum":
+                held, question = self._held(0)
+                self.approve_as(first, held)
+                self.put(self.tenants[0], question)
+                self.approve_as(second, held)
+                self.put(self.tenants[0], question)
+            case "edit":
+                held, _ = self._held(1)
+                edited = self.approve_as(first, held, edit='{"amount":1}')
+                self.put(*self.questions[edited.id])
+            case "grant":
+                held, question = self._held(1)
+                self.approve_as(first, held, terms=Terms(3, 3600))
+                for _ in range(2):
+                    self.put(self.tenants[0], question)
+                self.revoke_as(second, self.world.grants[0])
+
+    def _held(self, agent: int) -> tuple[Approval, Question]:
+        question = Question(self.world.agents[agent].id, ACTIONS[2], '{"to":"Zoë","amount":5}')
+        held = self.put(self.tenants[0], question).approval
+        assert held is not None
+        return held, question

@@ -1,0 +1,89 @@
+"""A command at a real terminal: a pseudo-terminal of its own, typed into as a person does."""
+
+import errno
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+
+class Terminal:
+    """A command whose terminal we are, in a `with` block; at its end it is killed if it has not ended.
+
+    Attributes:
+        shown: what the terminal has shown so far.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        env: Mapping[str, str],
+        columns: int = 100,
+        program: Sequence[str] = (sys.executable, "-m", "toolgate"),
+    ) -> None:
+        ours, theirs = pty.openpty()
+        self._ours = ours
+        self.shown = ""
+        # A session of its own, whose controlling terminal the first terminal that it opens becomes.
+        script = "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); os.execvp(sys.argv[1], sys.argv[1:])"
+        command = [sys.executable, "-c", script, *program, *arguments]
+        self.process = subprocess.Popen(
+            command,
+            env={**env, "COLUMNS": str(columns), "TERM": "xterm-256color"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+
+    def wait_for(self, text: str, *, seconds: float = 60) -> str:
+        """Return what was shown up to and with a text, and go on behind it; fail when it does not come."""
+        ends = time.monotonic() + seconds
+        while text not in self.shown:
+            assert time.monotonic() < ends, f"{text!r} did not come: {self.shown!r}"
+            assert self._read(0.1), f"the command ended without {text!r}: {self.shown!r}"
+        before, _, self.shown = self.shown.partition(text)
+        return before + text
+
+    def type(self, text: str) -> None:
+        """Type a line."""
+        os.write(self._ours, f"{text}\n".encode())
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        os.write(self._ours, b"\x03")
+
+    def end(self, *, seconds: float = 60) -> int:
+        """Return the exit code once the command ended by itself, having read what it still showed."""
+        ends = time.monotonic() + seconds
+        while self._read(0.1):
+            assert time.monotonic() < ends, f"the command did not end: {self.shown!r}"
+        return self.process.wait(timeout=max(1.0, ends - time.monotonic()))
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._ours], [], [], seconds)[0]:
+            return True
+        try:
+            piece = os.read(self._ours, 65536)
+        except OSError as error:
+            # How Linux says that nobody holds the other side any more.
+            if error.errno != errno.EIO:
+                raise
+            piece = b""
+        self.shown += piece.decode(errors="replace").replace("\r\n", "\n")
+        return bool(piece)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=30)
+        os.close(self._ours)
