@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolgate.decision import Decision
-    from toolgate.default import action, configure, guarded
+    from toolgate.default import action, configure, guarded, resume
     from toolgate.errors import (
         ActionDenied,
         ApprovalDenied,
@@ -44,6 +44,7 @@ __all__ = [
     "action",
     "configure",
     "guarded",
+    "resume",
 ]
 
 _HOMES = {
@@ -53,6 +54,7 @@ _HOMES = {
     "action": "default",
     "configure": "default",
     "guarded": "default",
+    "resume": "default",
 }
 
 

@@ -10,16 +10,20 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from toolgate.calls import Flow
+from toolgate.capture.arguments import edits_of
 from toolgate.capture.context import Captured, capture, copy_context
+from toolgate.capture.converting import UNKNOWN, UneditableError
 from toolgate.capture.facts import clip
 from toolgate.capture.fitting import fit
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json
 from toolgate.drivers import adrive, drive, since
 from toolgate.errors import ConfigurationError
-from toolgate.flow import Flow
+from toolgate.holding import refuse_async
 from toolgate.options import Options
 from toolgate.performers import AsyncPerformer, Performer
+from toolgate.resuming import resumed_by
 from toolgate.runtime import Runtime
 from toolgate.steps import Outcome, Raised, Returned
 
@@ -33,12 +37,22 @@ class Action:
         context: What the gateway is asked about, as given; what the block adds reaches the log entry.
             A value the block changes is added under its name with a trailing underscore: what was
             asked about stays as it was. If it is no mapping in the end, the entry says so instead.
+            With `edits=True` it holds what an approver edited, before the body runs.
     """
 
     def __init__(
-        self, runtime: Callable[[], Runtime], options: Options, context: Mapping[str, object] | None
+        self,
+        runtime: Callable[[], Runtime],
+        options: Options,
+        context: Mapping[str, object] | None,
+        *,
+        edits: bool = False,
     ) -> None:
+        if not isinstance(edits, bool):
+            raise ConfigurationError(f"edits is {edits!r}; use True or False")
         self.context: dict[str, Any] = {} if context is None else copy_context(context)
+        self._takes_edits = edits
+        self._edits: dict[str, Any] = {}
         self._find_runtime = runtime
         self._runtime: Runtime | None = None
         self._options = options
@@ -49,13 +63,18 @@ class Action:
         self._began = 0.0
 
     def __enter__(self) -> Self:
+        refuse_async(self._options.on_hold, f"the block of action {self._options.action!r}")
         runtime, flow = self._begin()
         self._performer = Performer(
-            runtime.client(), runtime.recorder, self._recapture, hold_timeout=self._options.hold_timeout
+            runtime.client(),
+            runtime.recorder,
+            self,
+            on_hold=self._options.on_hold,
+            waiters=runtime.waiters,
+            hold_timeout=self._options.hold_timeout,
         )
         drive(flow, self._performer)
-        self._began = time.perf_counter()
-        return self
+        return self._entered()
 
     def __exit__(
         self,
@@ -69,11 +88,15 @@ class Action:
     async def __aenter__(self) -> Self:
         runtime, flow = self._begin()
         self._async_performer = AsyncPerformer(
-            runtime.async_client(), runtime.recorder, self._recapture, hold_timeout=self._options.hold_timeout
+            runtime.async_client(),
+            runtime.recorder,
+            self,
+            on_hold=self._options.on_hold,
+            waiters=runtime.waiters,
+            hold_timeout=self._options.hold_timeout,
         )
         await adrive(flow, self._async_performer)
-        self._began = time.perf_counter()
-        return self
+        return self._entered()
 
     async def __aexit__(
         self,
@@ -84,19 +107,41 @@ class Action:
         if self._flow is not None and self._async_performer is not None:
             await adrive(self._flow, self._async_performer, self._outcome(error))
 
+    def capture(self) -> Captured:
+        """What the gateway is asked about now."""
+        captured = capture({**copy_context(self.context), **self._edits}, self._options.rules, self._hider())
+        self._asked = captured.context
+        return captured
+
+    def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
+        """Keep a person's edit for the context; returns what stands against it."""
+        try:
+            edits = edits_of(copy_context(self.context), asked, approved, lambda _: UNKNOWN)
+        except UneditableError as error:
+            return str(error)
+        if edits and not self._takes_edits:
+            # Its body may never look at act.context.
+            return f"{min(edits)!r} was changed, and the block was not made with edits=True"
+        self._edits = edits
+        return None
+
+    def as_given(self) -> None:
+        """Forget the edit."""
+        self._edits = {}
+
     def _begin(self) -> tuple[Runtime, Flow]:
         if self._flow is not None:
             raise ConfigurationError(
                 f"this block of action {self._options.action!r} has been entered; call action(…) for each block"
             )
         self._runtime = runtime = self._find_runtime().ensure_open()
-        self._flow = self._options.flow(runtime, self._recapture())
+        self._flow = self._options.flow(runtime, self.capture(), resumed_by(runtime))
         return runtime, self._flow
 
-    def _recapture(self) -> Captured:
-        captured = capture(copy_context(self.context), self._options.rules, self._hider())
-        self._asked = captured.context
-        return captured
+    def _entered(self) -> Self:
+        self.context.update(self._edits)
+        self._began = time.perf_counter()
+        return self
 
     def _hider(self) -> Hider:
         return (self._runtime or self._find_runtime()).hider

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import wrapt
 
+from toolgate.calls import OnHold
+from toolgate.capture.arguments import CallArguments
 from toolgate.capture.binding import Binder
-from toolgate.capture.context import Captured, Rules, capture
+from toolgate.capture.context import Rules
 from toolgate.drivers import acall, call
 from toolgate.errors import ConfigurationError
-from toolgate.flow import OnHold
+from toolgate.holding import refuse_async
 from toolgate.options import Options, make_options
 from toolgate.performers import AsyncPerformer, Performer
+from toolgate.resuming import resumed_by
 from toolgate.runtime import Runtime
 from toolgate.tools import inner_function, is_async, is_class_method_of, is_in_class, refuse_unguardable
 
@@ -61,6 +64,8 @@ def decorate(
         inner = inner_function(function)
         binder = Binder(inner, in_class=is_in_class(function))
         rules.fits(binder, inner)
+        if not is_async(inner):
+            refuse_async(options.on_hold, f"{getattr(inner, '__qualname__', inner)!r}")
         tool = _Tool(runtime, options, binder)
         wrapper = tool.run_async if is_async(inner) else tool.run
         guarded = GuardedFunction(cast("Callable[..., Any]", function), wrapper)
@@ -114,45 +119,65 @@ class _Tool:
     def run(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        runtime, capture_again = self._prepare(instance, args, kwargs)
+        runtime, arguments, owner = self._prepare(instance, args, kwargs)
         performer = Performer(
-            runtime.client(), runtime.recorder, capture_again, hold_timeout=self._options.hold_timeout
+            runtime.client(),
+            runtime.recorder,
+            arguments,
+            on_hold=self._options.on_hold,
+            waiters=runtime.waiters,
+            hold_timeout=self._options.hold_timeout,
         )
-        flow = self._options.flow(runtime, capture_again())
-        return call(flow, performer, lambda: _no_coroutine(function, function(*args, **kwargs)))
+        flow = self._options.flow(runtime, arguments.capture(), resumed_by(runtime))
+
+        def tool() -> Any:
+            passed, named = arguments.passed()
+            return _no_coroutine(function, function(*owner, *passed, **named))
+
+        return call(flow, performer, tool)
 
     def run_async(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Coroutine[Any, Any, Any]:
         # Bound here, so that a wrong call fails where it is written and not where it is awaited.
-        runtime, capture_again = self._prepare(instance, args, kwargs)
+        runtime, arguments, owner = self._prepare(instance, args, kwargs)
         # The caller acts, not whoever awaits; the arguments count as they are when the tool runs.
         caller = contextvars.copy_context()
+        resumes = resumed_by(runtime)
 
         async def guarded_call() -> Any:
             performer = AsyncPerformer(
                 runtime.async_client(),
                 runtime.recorder,
-                capture_again,
+                arguments,
+                on_hold=self._options.on_hold,
+                waiters=runtime.waiters,
                 hold_timeout=self._options.hold_timeout,
             )
-            flow = caller.run(self._options.flow, runtime, capture_again())
-            return await acall(flow, performer, lambda: function(*args, **kwargs))
+            flow = caller.run(self._options.flow, runtime, arguments.capture(), resumes)
+
+            def tool() -> Any:
+                passed, named = arguments.passed()
+                return function(*owner, *passed, **named)
+
+            return await acall(flow, performer, tool)
 
         return guarded_call()
 
     def _prepare(
         self, instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Runtime, Callable[[], Captured]]:
+    ) -> tuple[Runtime, CallArguments, tuple[Any, ...]]:
+        owner: tuple[Any, ...] = ()
         drop_first = instance is not None
-        seen = args
         if not drop_first and args and is_class_method_of(self.itself, args[0]):
-            drop_first, seen = True, args[1:]
+            drop_first, owner, args = True, args[:1], args[1:]
         rules = self._options.rules
-        reserved = None if rules.amount is None else "amount"
-        arguments = self._binder.bind(seen, kwargs, drop_first=drop_first, reserved=reserved)
+        bound = self._binder.bind(args, kwargs, drop_first=drop_first, reserved=rules.reserved)
         runtime = self._runtime().ensure_open()
-        return runtime, lambda: capture(arguments, rules, runtime.hider)
+        arguments = CallArguments(
+            self._binder, args, kwargs, bound, drop_first=drop_first, rules=rules, hider=runtime.hider
+        )
+        return runtime, arguments, owner
 
 
 def _no_coroutine(function: Callable[..., Any], value: Any) -> Any:

@@ -8,17 +8,18 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from toolgate.block import Action
+from toolgate.calls import OnHold
 from toolgate.capture.context import Rules
 from toolgate.decorator import Guardable, decorate
-from toolgate.flow import OnHold
 from toolgate.guard import Guard
 from toolgate.options import make_options
+from toolgate.resuming import Resume
 from toolgate.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["action", "configure", "guarded"]
+__all__ = ["action", "configure", "guarded", "resume"]
 
 _lock = threading.Lock()
 _default: Guard | None = None
@@ -87,6 +88,7 @@ def action(
     exclude: Iterable[str] = (),
     redact: Iterable[str] = (),
     agent_id: str | None = None,
+    edits: bool = False,
 ) -> Action:
     """As `Guard.action`, with the default guard.
 
@@ -97,7 +99,21 @@ def action(
     options = make_options(
         action, rules, on_hold=on_hold, hold_timeout=hold_timeout, agent_id=agent_id, at_call=True
     )
-    return Action(_runtime, options, context)
+    return Action(_runtime, options, context, edits=edits)
+
+
+def resume(approval_id: str) -> Resume:
+    """As `Guard.resume`, for calls of the default guard.
+
+    Raises:
+        ConfigurationError: If the id can be none.
+    """
+    return Resume(approval_id, _is_default)
+
+
+def _is_default(runtime: Runtime) -> bool:
+    guard = _default
+    return guard is not None and guard._runtime is runtime  # noqa: SLF001 - the same object, one floor down
 
 
 def _runtime() -> Runtime:

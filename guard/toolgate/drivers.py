@@ -9,9 +9,21 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from toolgate.flow import Flow
+from toolgate.calls import Flow
 from toolgate.performers import AsyncPerformer, Performer
-from toolgate.steps import AwaitApproval, Check, Outcome, Raised, Recapture, Record, Returned, Run
+from toolgate.steps import (
+    AskCaller,
+    AwaitApproval,
+    Check,
+    Edit,
+    Look,
+    Outcome,
+    Raised,
+    Recapture,
+    Record,
+    Returned,
+    Run,
+)
 
 __all__ = ["acall", "adrive", "call", "drive", "since"]
 
@@ -56,10 +68,12 @@ def drive(flow: Flow, performer: Performer, answer: Outcome | None = None) -> No
         match step:
             case Check():
                 reply = performer.check(step)
-            case AwaitApproval():
-                reply = performer.await_approval(step)
-            case Recapture():
-                reply = performer.recapture()
+            case AwaitApproval() | Look():
+                reply = performer.approval(step)
+            case AskCaller():
+                reply = performer.ask_caller(step)
+            case Recapture() | Edit():
+                reply = performer.captured(step)
             case Record():
                 performer.record(step)
                 reply = None
@@ -80,10 +94,12 @@ async def adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None =
         match step:
             case Check():
                 reply = await performer.check(step)
-            case AwaitApproval():
-                reply = await performer.await_approval(step)
-            case Recapture():
-                reply = performer.recapture()
+            case AwaitApproval() | Look():
+                reply = await performer.approval(step)
+            case AskCaller():
+                reply = await performer.ask_caller(step)
+            case Recapture() | Edit():
+                reply = performer.captured(step)
             case Record():
                 if closing:
                     performer.keep(step)

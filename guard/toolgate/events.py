@@ -1,6 +1,6 @@
 """What the SDK tells the standard logging: logger `toolgate`, extra fields with stable names.
 
-toolgate_event        decision | waiting | approved | record | record_failed
+toolgate_event        decision | waiting | approved | edited | cancelled | cancel_failed | record | record_failed
 toolgate_action       the action
 toolgate_agent_id     the agent
 toolgate_outcome      allowed | blocked | held, or the log entry's status
@@ -17,7 +17,9 @@ __all__ = ["logger", "tell"]
 
 logger: Final = logging.getLogger("toolgate")
 
-Event: TypeAlias = Literal["decision", "waiting", "approved", "record", "record_failed"]
+Event: TypeAlias = Literal[
+    "decision", "waiting", "approved", "edited", "cancelled", "cancel_failed", "record", "record_failed"
+]
 
 
 def tell(

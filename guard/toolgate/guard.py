@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from toolgate.action_name import valid_action
 from toolgate.block import Action
+from toolgate.calls import OnHold
 from toolgate.capture.context import Captured, Rules, capture, copy_context
 from toolgate.errors import ConfigurationError
-from toolgate.flow import OnHold
 from toolgate.identity import identify, valid_id
 from toolgate.options import make_options
-from toolgate.performers import tell_decision
 from toolgate.recording.entries import Entry, new_entry
+from toolgate.resuming import Resume
 from toolgate.runtime import Runtime
 from toolgate.settings import load_settings, masked
 from toolgate.steps import Check, LogStatus
+from toolgate.telling import tell_decision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +86,12 @@ class Guard:
 
         Args:
             action: The action identifier, like `service.operation`.
-            on_hold: `raise` raises `ApprovalPending` when held; `wait` waits for the person.
-            hold_timeout: Seconds to wait for the person; None waits as long as it takes.
+            on_hold: `raise` raises `ApprovalPending` when held; `wait` waits for the person. A function is
+                given the `ApprovalPending` and returns `wait`, `raise` (or None), or `check` to ask the
+                gateway again at once; what it raises goes through. No answer of it lets the tool run. For a
+                coroutine function it may be one as well.
+            hold_timeout: Seconds to wait for the person; None waits as long as it takes. The request stays
+                when they have passed; it is withdrawn when the waiting call is cancelled or interrupted.
             exclude: Arguments nobody is shown; they are bound by a keyed digest.
             redact: More names to hide wherever they occur, also inside arguments.
             unbound: Arguments that are not sent at all: they may differ after an approval.
@@ -125,6 +130,7 @@ class Guard:
         exclude: Iterable[str] = (),
         redact: Iterable[str] = (),
         agent_id: str | None = None,
+        edits: bool = False,
     ) -> Action:
         """Guard a block: `with guard.action("db.drop", context={…}) as act:`, also `async with`.
 
@@ -136,6 +142,8 @@ class Guard:
             exclude: Names in the context whose values nobody is shown.
             redact: More names to hide wherever they occur.
             agent_id: The agent that acts; wins over `acting_as`.
+            edits: The body reads `act.context`: an approver's edit is put into it. Without, an edited
+                approval is refused.
 
         Raises:
             ConfigurationError: If an option is wrong or the context no mapping.
@@ -144,7 +152,26 @@ class Guard:
         options = make_options(
             action, rules, on_hold=on_hold, hold_timeout=hold_timeout, agent_id=agent_id, at_call=True
         )
-        return Action(lambda: self._runtime, options, context)
+        return Action(lambda: self._runtime, options, context, edits=edits)
+
+    def resume(self, approval_id: str) -> Resume:
+        """Continue an approval: `with guard.resume(approval_id): tool(...)`, also `async with`.
+
+        The first guarded call or block of this guard that begins inside, in this thread or task, goes on
+        where the one that asked stopped, also in another process: approved it runs, held it does what its
+        `on_hold` says, and is checked with this approval or not at all.
+
+        Args:
+            approval_id: The approval, from `ApprovalPending.approval_id`.
+
+        Returns:
+            A context manager, to be entered once.
+
+        Raises:
+            ConfigurationError: If the id can be none; at the call, if the gateway does not know it or it is
+                another action's or agent's.
+        """
+        return Resume(approval_id, lambda runtime: runtime is self._runtime)
 
     def check(
         self,

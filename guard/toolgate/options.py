@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 
 from toolgate.action_name import valid_action
+from toolgate.calls import Call, Flow, OnHold
 from toolgate.capture.context import Captured, Rules
 from toolgate.errors import ConfigurationError
-from toolgate.flow import Call, Flow, OnHold, guarded_call
+from toolgate.flow import guarded_call
+from toolgate.holding import valid_on_hold
 from toolgate.identity import identify, valid_id
 from toolgate.runtime import Runtime
 
@@ -22,7 +24,7 @@ class Options:
     Attributes:
         action: The action identifier.
         rules: What of the arguments is shown.
-        on_hold: Raise or wait when the action is held.
+        on_hold: Raise or wait when the action is held, or who is asked which.
         hold_timeout: Seconds to wait, or None for as long as it takes.
         agent_id: The agent named here.
         at_call: Whether it is named at the very call, where it wins over `acting_as`.
@@ -35,15 +37,15 @@ class Options:
     agent_id: str | None
     at_call: bool = False
 
-    def flow(self, runtime: Runtime, captured: Captured) -> Flow:
-        """The road of one call with the captured arguments.
+    def flow(self, runtime: Runtime, captured: Captured, resumes: str | None = None) -> Flow:
+        """The road of one call with the captured arguments, beginning with the approval it `resumes`.
 
         Raises:
             ConfigurationError: If nothing names an agent.
         """
         explicit, named = (self.agent_id, None) if self.at_call else (None, self.agent_id)
         who = identify(explicit, named, runtime.settings.agent_id)
-        return guarded_call(Call(self.action, who, captured, self.on_hold))
+        return guarded_call(Call(self.action, who, captured, self.on_hold, resumes))
 
 
 def make_options(
@@ -63,17 +65,11 @@ def make_options(
     return Options(
         action=valid_action(action),
         rules=rules,
-        on_hold=_on_hold(on_hold),
+        on_hold=valid_on_hold(on_hold),
         hold_timeout=_hold_timeout(hold_timeout, on_hold),
         agent_id=None if agent_id is None else valid_id(agent_id, "agent_id"),
         at_call=at_call,
     )
-
-
-def _on_hold(on_hold: OnHold) -> OnHold:
-    if on_hold not in ("raise", "wait"):
-        raise ConfigurationError(f"on_hold is {on_hold!r}; use 'raise' or 'wait'")
-    return on_hold
 
 
 def _hold_timeout(seconds: object, on_hold: OnHold) -> float | None:
@@ -83,6 +79,6 @@ def _hold_timeout(seconds: object, on_hold: OnHold) -> float | None:
         raise ConfigurationError(
             f"hold_timeout is {seconds!r}; use seconds above 0, or None to wait without limit"
         )
-    if on_hold != "wait":
+    if isinstance(on_hold, str) and on_hold != "wait":
         raise ConfigurationError(f"hold_timeout is {seconds!r} but nothing waits; add on_hold='wait'")
     return float(seconds)

@@ -43,9 +43,13 @@ class Patience:
         self._asked_last = True
         return 0
 
+    def heard(self) -> None:
+        """The gateway answered: an outage, if there was one, is over."""
+        self._silent_since = None
+
     def pause(self) -> float:
         """Seconds to pause after an answer that decided nothing."""
-        self._silent_since = None
+        self.heard()
         return self._rest()
 
     def pause_after(self, error: GatewayUnavailable) -> float:

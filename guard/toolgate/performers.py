@@ -5,64 +5,69 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Literal
 
+from toolgate.calls import OnHold
 from toolgate.capture.context import Captured
+from toolgate.clients import Arguments, AsyncClient, Client
 from toolgate.decision import Decision
-from toolgate.errors import GatewayUnavailable
-from toolgate.events import tell
+from toolgate.errors import GatewayProtocolError, GatewayUnavailable
+from toolgate.holding import aask, ask
 from toolgate.patience import Patience
-from toolgate.recording.entries import Entry, new_entry
 from toolgate.recording.recorder import Recorder
-from toolgate.steps import Approval, AwaitApproval, Check, Record
+from toolgate.steps import (
+    Approval,
+    AskCaller,
+    AwaitApproval,
+    Check,
+    Edit,
+    Inapplicable,
+    Look,
+    Recapture,
+    Record,
+)
+from toolgate.telling import entry_of, not_known, tell_approval, tell_decision, tell_waiting, tell_withdrawn
+from toolgate.waiters import Waiter, Waiters
 
-__all__ = ["AsyncClient", "AsyncPerformer", "Client", "Performer"]
+__all__ = ["AsyncPerformer", "Performer"]
 
-
-class Client(Protocol):
-    """What asks the gateway."""
-
-    def check(self, check: Check) -> Decision:
-        """Ask whether an action is allowed."""
-        ...
-
-    def approval(self, approval_id: str, wait: int) -> Approval:
-        """Ask what became of an approval request."""
-        ...
-
-
-class AsyncClient(Protocol):
-    """What asks the gateway, asynchronously."""
-
-    async def check(self, check: Check) -> Decision:
-        """Ask whether an action is allowed."""
-        ...
-
-    async def approval(self, approval_id: str, wait: int) -> Approval:
-        """Ask what became of an approval request."""
-        ...
+# Seconds a call that is given up may take to say so.
+_TO_WITHDRAW: Final = 2.0
 
 
 class _Hands:
     def __init__(
         self,
         recorder: Recorder,
-        recapture: Callable[[], Captured],
+        arguments: Arguments,
+        on_hold: OnHold,
+        waiters: Waiters | None,
         hold_timeout: float | None,
         clock: Callable[[], float],
     ) -> None:
         self._recorder = recorder
-        self._recapture = recapture
+        self._arguments = arguments
+        self._on_hold = on_hold
+        self._waiter = Waiter(Waiters() if waiters is None else waiters)
         self._hold_timeout = hold_timeout
         self._clock = clock
         self._patience: Patience | None = None
 
-    def recapture(self) -> Captured:
-        """Look at the arguments again."""
-        return self._recapture()
+    def captured(self, step: Recapture | Edit) -> Captured | Inapplicable:
+        """Look at the arguments again, or put a person's edit into them."""
+        if isinstance(step, Recapture):
+            if step.as_given:
+                self._arguments.as_given()
+            return self._arguments.capture()
+        try:
+            why = self._arguments.edit(step.asked, step.approved)
+        except Exception as error:  # noqa: BLE001 - whatever the arguments' classes do, the tool does not run
+            why = f"{type(error).__name__} while converting"
+        if why is not None:
+            return Inapplicable(why)
+        return self._arguments.capture()
 
-    def _patient(self, step: AwaitApproval) -> Patience:
-        tell("waiting", step.action, step.who.agent_id, "held", approval_id=step.approval_id)
+    def _patient(self) -> Patience:
         if self._patience is None:
             # One time for the whole call, also when it is held a second time.
             self._patience = Patience(self._hold_timeout, self._clock)
@@ -75,7 +80,9 @@ class Performer(_Hands):
     Args:
         client: Asks the gateway.
         recorder: Takes the log entries.
-        recapture: Captures the call's arguments again.
+        arguments: The call's arguments.
+        on_hold: What to do when the call is held.
+        waiters: Who else of this process waits.
         hold_timeout: Seconds to wait for a person; None waits as long as it takes.
         clock: Monotonic seconds.
         sleep: Pauses, in seconds.
@@ -85,13 +92,15 @@ class Performer(_Hands):
         self,
         client: Client,
         recorder: Recorder,
-        recapture: Callable[[], Captured],
+        arguments: Arguments,
         *,
+        on_hold: OnHold = "raise",
+        waiters: Waiters | None = None,
         hold_timeout: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(recorder, recapture, hold_timeout, clock)
+        super().__init__(recorder, arguments, on_hold, waiters, hold_timeout, clock)
         self._client = client
         self._sleep = sleep
 
@@ -99,23 +108,76 @@ class Performer(_Hands):
         """Ask the gateway."""
         return tell_decision(step, self._client.check(step))
 
+    def ask_caller(self, step: AskCaller) -> Literal["raise", "wait", "check"]:
+        """Ask the caller's `on_hold`."""
+        return ask(self._on_hold, step.pending)
+
+    def approval(self, step: AwaitApproval | Look) -> Approval | None:
+        """See what became of an approval, at once or once a person decided."""
+        return self.look(step) if isinstance(step, Look) else self.await_approval(step)
+
+    def look(self, step: Look) -> Approval | None:
+        """See what became of an approval; for a patient step also after an outage."""
+        try:
+            if step.patient:
+                return self._polled(step, once=True)
+            return tell_approval(step, self._client.approval(step.approval_id, 0))
+        except GatewayProtocolError as error:
+            if mistaken := not_known(step, error):
+                raise mistaken from error
+            raise
+
     def await_approval(self, step: AwaitApproval) -> Approval | None:
-        """Ask until a person decided or the time is up."""
-        patience = self._patient(step)
-        while (wait := patience.next_poll()) is not None:
-            try:
-                approval = self._client.approval(step.approval_id, wait)
-            except GatewayUnavailable as error:
-                self._sleep(patience.pause_after(error))
-                continue
-            if approval.status != "pending":
-                return _tell_approval(step, approval)
-            self._sleep(patience.pause())
-        return None
+        """Ask until a person decided or the time is up; given up by force, the request is withdrawn."""
+        tell_waiting(step)
+        self._waiter.begin(step.approval_id)
+        try:
+            approval = self._polled(step)
+        except Exception:
+            self._waiter.end()
+            raise
+        except BaseException:
+            self._withdraw(step)
+            raise
+        self._waiter.end()
+        return approval
 
     def record(self, step: Record) -> None:
         """Record what happened; never fails."""
-        self._recorder.record(_entry(step))
+        if not step.waits or step.approval_id is None:
+            return self._recorder.record(entry_of(step))
+        # The waiting begins here: a call that is given up while it records must not leave its request behind.
+        self._waiter.begin(step.approval_id)
+        try:
+            return self._recorder.record(entry_of(step))
+        except BaseException:
+            self._withdraw(step)
+            raise
+
+    def _polled(self, step: AwaitApproval | Look, *, once: bool = False) -> Approval | None:
+        patience = self._patient()
+        while (wait := patience.next_poll()) is not None:
+            try:
+                approval = self._client.approval(step.approval_id, 0 if once else wait)
+            except GatewayUnavailable as error:
+                self._sleep(patience.pause_after(error))
+                continue
+            patience.heard()
+            if once or approval.status != "pending":
+                return tell_approval(step, approval)
+            self._sleep(patience.pause())
+        return None
+
+    def _withdraw(self, step: AwaitApproval | Record) -> None:
+        approval_id = step.approval_id
+        if approval_id is None or not self._waiter.end():
+            return
+        try:
+            self._client.cancel(approval_id, _TO_WITHDRAW)
+        except Exception as error:  # noqa: BLE001 - what ends the call goes on, whatever becomes of this
+            tell_withdrawn(step, error)
+        else:
+            tell_withdrawn(step, None)
 
 
 class AsyncPerformer(_Hands):
@@ -124,7 +186,9 @@ class AsyncPerformer(_Hands):
     Args:
         client: Asks the gateway.
         recorder: Takes the log entries.
-        recapture: Captures the call's arguments again.
+        arguments: The call's arguments.
+        on_hold: What to do when the call is held.
+        waiters: Who else of this process waits.
         hold_timeout: Seconds to wait for a person; None waits as long as it takes.
         clock: Monotonic seconds.
         sleep: Pauses, in seconds.
@@ -134,13 +198,15 @@ class AsyncPerformer(_Hands):
         self,
         client: AsyncClient,
         recorder: Recorder,
-        recapture: Callable[[], Captured],
+        arguments: Arguments,
         *,
+        on_hold: OnHold = "raise",
+        waiters: Waiters | None = None,
         hold_timeout: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        super().__init__(recorder, recapture, hold_timeout, clock)
+        super().__init__(recorder, arguments, on_hold, waiters, hold_timeout, clock)
         self._client = client
         self._sleep = sleep
 
@@ -148,70 +214,95 @@ class AsyncPerformer(_Hands):
         """Ask the gateway."""
         return tell_decision(step, await self._client.check(step))
 
+    async def ask_caller(self, step: AskCaller) -> Literal["raise", "wait", "check"]:
+        """Ask the caller's `on_hold`, and await its answer."""
+        return await aask(self._on_hold, step.pending)
+
+    async def approval(self, step: AwaitApproval | Look) -> Approval | None:
+        """See what became of an approval, at once or once a person decided."""
+        return await self.look(step) if isinstance(step, Look) else await self.await_approval(step)
+
+    async def look(self, step: Look) -> Approval | None:
+        """See what became of an approval; for a patient step also after an outage."""
+        try:
+            if step.patient:
+                return await self._polled(step, once=True)
+            return tell_approval(step, await self._client.approval(step.approval_id, 0))
+        except GatewayProtocolError as error:
+            if mistaken := not_known(step, error):
+                raise mistaken from error
+            raise
+
     async def await_approval(self, step: AwaitApproval) -> Approval | None:
-        """Ask until a person decided or the time is up."""
-        patience = self._patient(step)
-        while (wait := patience.next_poll()) is not None:
-            try:
-                approval = await self._client.approval(step.approval_id, wait)
-            except GatewayUnavailable as error:
-                await self._sleep(patience.pause_after(error))
-                continue
-            if approval.status != "pending":
-                return _tell_approval(step, approval)
-            await self._sleep(patience.pause())
-        return None
+        """Ask until a person decided or the time is up; a cancelled task withdraws the request."""
+        tell_waiting(step)
+        self._waiter.begin(step.approval_id)
+        try:
+            approval = await self._polled(step)
+        except Exception:
+            self._waiter.end()
+            raise
+        except BaseException as error:
+            if (sent := self._withdrawal(step)) and not isinstance(error, GeneratorExit):
+                await asyncio.wait({sent}, timeout=_TO_WITHDRAW)
+            raise
+        self._waiter.end()
+        return approval
 
     async def record(self, step: Record) -> None:
         """Record what happened; never fails."""
-        await self._recorder.arecord(_entry(step))
+        if not step.waits or step.approval_id is None:
+            return await self._recorder.arecord(entry_of(step))
+        # The waiting begins here: a call that is given up while it records must not leave its request behind.
+        self._waiter.begin(step.approval_id)
+        try:
+            return await self._recorder.arecord(entry_of(step))
+        except BaseException as error:
+            if (sent := self._withdrawal(step)) and not isinstance(error, GeneratorExit):
+                await asyncio.wait({sent}, timeout=_TO_WITHDRAW)
+            raise
 
     def keep(self, step: Record) -> None:
         """Have what happened recorded later, without awaiting anything now."""
-        self._recorder.keep(_entry(step))
+        self._recorder.keep(entry_of(step))
+
+    async def _polled(self, step: AwaitApproval | Look, *, once: bool = False) -> Approval | None:
+        patience = self._patient()
+        while (wait := patience.next_poll()) is not None:
+            try:
+                approval = await self._client.approval(step.approval_id, 0 if once else wait)
+            except GatewayUnavailable as error:
+                await self._sleep(patience.pause_after(error))
+                continue
+            patience.heard()
+            if once or approval.status != "pending":
+                return tell_approval(step, approval)
+            await self._sleep(patience.pause())
+        return None
+
+    def _withdrawal(self, step: AwaitApproval | Record) -> asyncio.Task[None] | None:
+        """Begin to withdraw the request, in a task that outlives this one's cancellation."""
+        approval_id = step.approval_id
+        if approval_id is None or not self._waiter.end():
+            return None
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            # The coroutine is closed after its loop: nothing can be sent any more.
+            return None
+        task = loop.create_task(self._cancel(step, approval_id))
+        _under_way.add(task)
+        task.add_done_callback(_under_way.discard)
+        return task
+
+    async def _cancel(self, step: AwaitApproval | Record, approval_id: str) -> None:
+        try:
+            await self._client.cancel(approval_id, _TO_WITHDRAW)
+        except Exception as error:  # noqa: BLE001 - what ends the call goes on, whatever becomes of this
+            tell_withdrawn(step, error)
+        else:
+            tell_withdrawn(step, None)
 
 
-def tell_decision(check: Check, decision: Decision) -> Decision:
-    """Write the decision to the standard logging and hand it on."""
-    tell(
-        "decision",
-        check.action,
-        check.who.agent_id,
-        decision.outcome,
-        reason=decision.reason,
-        approval_id=decision.approval_id or check.approval_id,
-    )
-    return decision
-
-
-def _tell_approval(step: AwaitApproval, approval: Approval) -> Approval:
-    if approval.status == "approved":
-        tell(
-            "approved",
-            step.action,
-            step.who.agent_id,
-            "approved",
-            reason=approval.note,
-            approval_id=step.approval_id,
-        )
-    return approval
-
-
-def _entry(step: Record) -> Entry:
-    tell(
-        "record",
-        step.action,
-        step.who.agent_id,
-        step.status,
-        reason=step.reason,
-        approval_id=step.approval_id,
-    )
-    return new_entry(
-        action=step.action,
-        agent_id=step.who.agent_id,
-        status=step.status,
-        context=step.context,
-        approval_id=step.approval_id,
-        decision_id=step.decision_id,
-        run_id=step.who.run_id,
-    )
+# A loop holds its tasks weakly.
+_under_way: Final = set[asyncio.Task[None]]()

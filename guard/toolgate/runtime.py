@@ -9,6 +9,7 @@ from toolgate.capture.hiding import Hider
 from toolgate.errors import ConfigurationError
 from toolgate.recording.recorder import Recorder
 from toolgate.settings import Settings
+from toolgate.waiters import waiters_at
 
 if TYPE_CHECKING:
     from toolgate.wire.client import AsyncGatewayClient, GatewayClient
@@ -27,6 +28,7 @@ class Runtime:
     def __init__(self, settings: Settings, transport: object | None) -> None:
         self.settings = settings
         self.hider = Hider(settings.api_key)
+        self.waiters = waiters_at(settings.url)
         self.recorder = Recorder(self.client, self.async_client, timeout=settings.timeout)
         self._transport = transport
         self._closed = False

@@ -15,7 +15,15 @@ from urllib.parse import SplitResult, urlsplit
 from toolgate.errors import ConfigurationError
 from toolgate.identity import valid_id
 
-__all__ = ["DEFAULT_TIMEOUT", "Settings", "load_settings", "masked", "proxies_allowed"]
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "Settings",
+    "checked_url",
+    "load_settings",
+    "masked",
+    "proxies_allowed",
+    "travels_readable",
+]
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
@@ -79,6 +87,21 @@ def masked(api_key: str) -> str:
     if not separator or len(rest) < _SHORTEST_MASKED or prefix not in ("ak", "test"):
         return "…"
     return f"{prefix}_…{api_key[-4:]}"
+
+
+def checked_url(url: str) -> str:
+    """A gateway's address without a trailing slash, be it https or not.
+
+    Raises:
+        ConfigurationError: Naming what is wrong with it, and the cure.
+    """
+    return _url(url, allow_insecure=True)
+
+
+def travels_readable(url: str) -> bool:
+    """Whether a secret sent to `url` could be read on its way: plain http to another machine."""
+    parts = urlsplit(url)
+    return parts.scheme != "https" and not _is_loopback(parts.hostname or "")
 
 
 def proxies_allowed(url: str) -> bool:
@@ -149,7 +172,7 @@ def _url(url: object, *, allow_insecure: bool) -> str:
 
 
 def _refuse_plain_text(parts: SplitResult, host: str, *, allow_insecure: bool) -> None:
-    if parts.scheme == "https" or allow_insecure or _is_loopback(host):
+    if allow_insecure or not travels_readable(parts.geturl()):
         return
     raise ConfigurationError(
         f"url of {host!r} is plain http, so the API key would travel readable; "

@@ -6,14 +6,19 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from toolgate.capture.jsontext import Json
+from toolgate.errors import ApprovalPending
 from toolgate.identity import Identity
 
 __all__ = [
     "Approval",
     "ApprovalStatus",
+    "AskCaller",
     "AwaitApproval",
     "Check",
+    "Edit",
+    "Inapplicable",
     "LogStatus",
+    "Look",
     "Outcome",
     "Raised",
     "Recapture",
@@ -49,8 +54,61 @@ class AwaitApproval:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """See at once what became of an approval; answered with an `Approval`.
+
+    Attributes:
+        resumed: The caller named the approval: one the gateway does not know is the caller's mistake.
+        patient: Outlast a gateway that is away as a wait would; then answered with None when the time is up.
+    """
+
+    action: str
+    who: Identity
+    approval_id: str
+    resumed: bool = False
+    patient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskCaller:
+    """Ask the caller's `on_hold` what to do; answered with `raise`, `wait` or `check`."""
+
+    pending: ApprovalPending
+
+
+@dataclass(frozen=True, slots=True)
 class Recapture:
-    """Look at the arguments again; answered with a `Captured`."""
+    """Look at the arguments again; answered with a `Captured`.
+
+    Attributes:
+        as_given: As the caller gave them, without a person's edit.
+    """
+
+    as_given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Put a person's edit into the arguments; answered with a `Captured` of them, or `Inapplicable`.
+
+    Attributes:
+        asked: The context the gateway was asked about.
+        approved: The context the person approved instead.
+    """
+
+    asked: dict[str, Json]
+    approved: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Inapplicable:
+    """An edit that cannot be put into the arguments.
+
+    Attributes:
+        why: What stands against it, naming the field and never its value.
+    """
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +123,7 @@ class Record:
     Attributes:
         reason: Why the call was refused or held, in the gateway's or a person's words. Not read from the
             context, where the same name may be an argument.
+        waits: The call goes on to wait for the approval.
     """
 
     action: str
@@ -74,14 +133,30 @@ class Record:
     approval_id: str | None = None
     decision_id: str | None = None
     reason: str | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What became of an approval request (decisions §5)."""
+    """What became of an approval request (decisions §5).
+
+    Attributes:
+        status: Where it stands.
+        note: What the person said.
+        replaced_by: The approval that stands for it since a person edited it.
+        approved_context: What a person approved in place of what was asked.
+        context: What was asked.
+        action: For which action.
+        agent_id: For which agent.
+    """
 
     status: ApprovalStatus
     note: str | None = None
+    replaced_by: str | None = None
+    approved_context: dict[str, Json] | None = None
+    context: dict[str, Json] | None = None
+    action: str | None = None
+    agent_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,4 +191,4 @@ class Raised:
 
 
 Outcome: TypeAlias = Returned | Raised
-Step: TypeAlias = Check | AwaitApproval | Recapture | Run | Record
+Step: TypeAlias = Check | AwaitApproval | Look | AskCaller | Recapture | Edit | Run | Record

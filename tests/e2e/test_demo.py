@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -47,6 +48,17 @@ def facts(folder: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
+def told() -> str:
+    """What one run of the demo shows, its bar in a form that is easy to find; it leaves nothing behind."""
+    home = Path(tempfile.mkdtemp())
+    run = demo(TMPDIR=str(home), HOME=str(home), XDG_CONFIG_HOME=str(home / "config"), PYTHONUTF8="1")
+    assert run.returncode == 0, run.stderr
+    assert list(home.iterdir()) == []
+    home.rmdir()
+    return run.stdout.replace("  ┃ ", "  | ")
+
+
+@pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What one run of the demo left behind, in a folder of an odd name and amid settings meant for something else."""
     folder = tmp_path_factory.mktemp("demo") / "kept 100%? it's"
@@ -73,6 +85,22 @@ def test_the_demo_does_real_work_and_leaves_the_facts_behind(kept):
         ],
         "approvals": [("file.delete", "consumed", '{"name":"customers-2019.csv"}')],
     }
+
+
+def test_the_second_terminal_is_set_apart(told):
+    """What the person's own processes print stands behind a bar: they watch, read the context, and approve."""
+    second = [line.removeprefix("  | ") for line in told.splitlines() if line.startswith("  | ")]
+    commands = [line.split(" --")[0] for line in second if line.startswith("$ ")]
+    approval_id = commands[2].rsplit(" ", 1)[1]
+    assert commands == [
+        "$ toolgate login",
+        "$ toolgate approvals watch",
+        f"$ toolgate approvals approve {approval_id}",
+        "$ toolgate logout",
+    ]
+    assert second.count(f"Approval {approval_id} · pending") == 2
+    assert '  │ name  "customers-2019.csv"' in second
+    assert any(line.startswith("approved: shop-assistant may do this once") for line in second)
 
 
 def test_what_the_demo_kept_can_be_served_again(kept):
@@ -116,7 +144,10 @@ def test_a_killed_demo_takes_its_gateway_along(tmp_path):
     assert list(tmp_path.glob("toolgate-demo-*")) == []
 
 
-@pytest.mark.parametrize("broken", ["refund", "delete_file", "send_mail"])
+@pytest.mark.parametrize(
+    "broken",
+    ["refund", *(pytest.param(name, marks=pytest.mark.slow) for name in ("delete_file", "send_mail"))],
+)
 def test_the_demo_fails_when_a_fact_is_not_as_told(tmp_path, broken):
     """A shop whose tools do something else ends the demo with a non-zero status that names the fact."""
     example = ROOT / "examples" / "shop"
@@ -134,6 +165,7 @@ def test_the_demo_fails_when_a_fact_is_not_as_told(tmp_path, broken):
     assert "did not go as told" in run.stderr
 
 
+@pytest.mark.slow
 def test_with_a_providers_key_the_demo_asks_the_real_model():
     """A key in the environment puts that provider's own client library into the agent's loop."""
     with model_api() as url:
@@ -151,6 +183,7 @@ def test_a_model_out_of_reach_is_told_and_the_script_plays():
     assert "did not answer" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_model_named_by_the_user_is_not_replaced():
     """Who names a model gets that model or an error of one line."""
     run = demo(

@@ -11,6 +11,8 @@ import pytest
 from support.gateway import LiveGateway
 from support.readme import ROOT, blocks, section
 
+pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
+
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     """Run a command that must succeed and return what it printed."""
@@ -76,7 +78,7 @@ def test_the_bare_wheel_names_the_missing_extras(bare_python, tmp_path):
     )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "toolgate: the command line needs its extra; install it with: pip install 'toolgate[cli]'"
+        "toolgate: the command line needs its extra ('typer' is missing); install it with: pip install 'toolgate[cli]'"
     ]
 
 

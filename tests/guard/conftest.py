@@ -22,7 +22,12 @@ ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approva
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
 HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
 
-Reply = dict[str, Any] | httpx.Response | Exception
+Reply = dict[str, Any] | httpx.Response | Exception | Callable[[], dict[str, Any]]
+
+
+def _number(value: Any) -> Any:
+    assert isinstance(value, Decimal)
+    return int(value) if value == int(value) else float(value)
 
 
 class FakeGateway:
@@ -50,12 +55,28 @@ class FakeGateway:
         else:
             usual = {"id": path.rpartition("/")[2], "status": "approved", "note": None}
             reply = self.approval.pop(0) if self.approval else usual
+        if callable(reply):
+            reply = reply()
         if isinstance(reply, Exception):
             raise reply
         if isinstance(reply, httpx.Response):
             # A fresh object each time: a response is read once.
             return httpx.Response(reply.status_code, headers=reply.headers, content=reply.content)
-        return httpx.Response(200, json=reply)
+        content = json.dumps(reply, default=_number).encode()
+        return httpx.Response(200, content=content, headers={"content-type": "application/json"})
+
+    def edit(self, **changes: Any) -> None:
+        """Hold the next call, and have its approval edited by a person who changes the context so."""
+
+        def edited() -> dict[str, Any]:
+            return {
+                "id": "appr-2",
+                "status": "approved",
+                "approved_context": {**self.context, **changes},
+            }
+
+        self.check = [HELD]
+        self.approval = [{"id": "appr-1", "status": "replaced", "replaced_by": "appr-2"}, edited]
 
     def bodies(self, path: str) -> list[dict[str, Any]]:
         return [

@@ -339,7 +339,9 @@ def test_wrong_action(action: Any) -> None:
     "options",
     [
         {"on_hold": "ask"},
-        {"on_hold": print},
+        {"on_hold": True},
+        {"on_hold": "check"},
+        {"on_hold": ValueError},
         {"hold_timeout": 5},
         {"on_hold": "wait", "hold_timeout": 0},
         {"on_hold": "wait", "hold_timeout": float("nan")},

@@ -56,6 +56,18 @@ class AsyncClient:
         raise NotImplementedError
 
 
+class Nothing:
+    """The arguments of a call that has none."""
+
+    def capture(self) -> Captured:
+        return Captured({})
+
+    def edit(self, asked: Any, approved: Any) -> str | None:
+        pytest.fail("nothing was edited")
+
+    as_given = capture
+
+
 def _nobody() -> Any:
     pytest.fail("waiting records nothing")
 
@@ -66,7 +78,7 @@ def performer(world: World, hold_timeout: float | None) -> Performer:
     return Performer(
         client,
         recorder,
-        lambda: Captured({}),
+        Nothing(),
         hold_timeout=hold_timeout,
         clock=world.clock,
         sleep=world.sleep,
@@ -92,9 +104,7 @@ async def test_waits_until_decided_async() -> None:
         world.sleep(seconds)
 
     recorder = Recorder(_nobody, _nobody)
-    patient = AsyncPerformer(
-        AsyncClient(world), recorder, lambda: Captured({}), clock=world.clock, sleep=sleep
-    )
+    patient = AsyncPerformer(AsyncClient(world), recorder, Nothing(), clock=world.clock, sleep=sleep)
     assert await patient.await_approval(STEP) == Approval("approved")
     assert world.waits == [30, 30, 30]
 

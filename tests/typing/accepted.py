@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeVar, assert_type, overload
+from typing import Any, Literal, NoReturn, TypeVar, assert_type, overload
 
 import toolgate
 from toolgate import (
@@ -18,6 +18,7 @@ from toolgate import (
     action,
     configure,
     guarded,
+    resume,
 )
 
 T = TypeVar("T")
@@ -74,6 +75,55 @@ class Tools:
         return n
 
 
+def decide(pending: ApprovalPending) -> Literal["wait", "check"] | None:
+    return "wait" if pending.reason else None
+
+
+async def adecide(pending: ApprovalPending) -> Literal["raise", "wait", "check"]:
+    return "check"
+
+
+def interrupt(pending: ApprovalPending) -> NoReturn:
+    raise RuntimeError(pending.approval_id)
+
+
+class Plugin:
+    def woken(self, pending: ApprovalPending) -> Literal["check"]:
+        return "check"
+
+    async def __call__(self, pending: ApprovalPending) -> None: ...
+
+
+@guarded("held.sync", on_hold=decide, hold_timeout=5)
+def held(n: int) -> int:
+    return n
+
+
+@guard.guarded("held.async", on_hold=adecide)
+async def aheld(n: int) -> int:
+    return n
+
+
+@guarded("held.method", on_hold=Plugin().woken)
+def method_held(n: int) -> int:
+    return n
+
+
+@guarded("held.object", on_hold=Plugin())
+async def object_held(n: int) -> int:
+    return n
+
+
+@guarded("held.interrupted", on_hold=interrupt)
+def interrupted(n: int) -> int:
+    return n
+
+
+@guarded("held.lambda", on_hold=lambda pending: "wait")
+def lambda_held(n: int) -> int:
+    return n
+
+
 def use(function: Callable[[str, float], str]) -> None: ...
 
 
@@ -93,6 +143,12 @@ async def main() -> None:
     with guard.action("db.drop", context={"table": "users"}) as act:
         act.context["rows"] = 12
     async with action("db.drop", {"n": 1}, on_hold="wait") as act:
+        act.context["rows"] = 12
+    with resume("appr"):
+        assert_type(held(1), int)
+    async with guard.resume("appr"):
+        assert_type(await aheld(1), int)
+    async with guard.action("db.drop", {"n": 1}, on_hold=adecide, edits=True) as act:
         act.context["rows"] = 12
     with acting_as("agent", run_id="run"), guard:
         decision = guard.check("a.b", {"amount": 12.5})

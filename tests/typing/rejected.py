@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from toolgate import Guard, acting_as, configure, guarded
+from typing import Literal
+
+from toolgate import ApprovalPending, Guard, acting_as, configure, guarded, resume
 
 guard = Guard("https://gateway.example", "ak_", "agent")
 
@@ -33,6 +35,22 @@ class Tools:
         return n
 
 
+def approves(pending: ApprovalPending) -> bool:
+    return True
+
+
+async def aapproves(pending: ApprovalPending) -> bool:
+    return True
+
+
+def asks_nothing() -> Literal["wait"]:
+    return "wait"
+
+
+def misspelt(pending: ApprovalPending) -> Literal["wiat"]:
+    return "wiat"
+
+
 async def main() -> None:
     refund(5, 5.0)  # rejected
     refund("ch_1")  # rejected
@@ -57,7 +75,18 @@ async def main() -> None:
     guard.check("a.b", ["amount"])  # rejected
     guard.log("a.b", "done")  # rejected
     guard.log("a.b")  # rejected
-    guard.action("a.b", on_hold=print)  # rejected
+    guard.action("a.b", on_hold=5)  # rejected
+    guard.action("a.b", on_hold=len)  # rejected
+    guard.action("a.b", on_hold="check")  # rejected
+    guard.action("a.b", edits="yes")  # rejected
+    guarded("a.b", on_hold=approves)  # rejected
+    guarded("a.b", on_hold=aapproves)  # rejected
+    guarded("a.b", on_hold=asks_nothing)  # rejected
+    guarded("a.b", on_hold=misspelt)  # rejected
+    resume()  # rejected
+    guard.resume(5)  # rejected
+    with resume("appr") as approval:
+        _approval: str = approval  # rejected
     acting_as()  # rejected
     configure(port=5)  # rejected
     await guard.acheck("a.b").maybe  # rejected

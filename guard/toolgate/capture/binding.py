@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
-from typing import Any, Final
+from types import GenericAlias, SimpleNamespace
+from typing import Any, Final, get_type_hints
 
+from toolgate.capture.converting import UNKNOWN
 from toolgate.errors import ConfigurationError
 
 __all__ = ["Binder", "free_name"]
@@ -42,6 +44,7 @@ class Binder:
                 f"{function!r} has no signature that can be read; guard a function that calls it"
             ) from error
         # A method taken from its instance has already lost its first parameter.
+        self._function = function
         self._bound = getattr(function, "__self__", None) is not None
         self._method = self._without_first()
         parameters = self._signature.parameters.values()
@@ -76,22 +79,85 @@ class Binder:
         Raises:
             TypeError: If the function cannot be called with these arguments; nothing was asked or run.
         """
-        signature = self._method if drop_first and not self._bound else self._signature
-        bound = signature.bind(*args, **kwargs)
+        bound = self._seen(drop_first=drop_first).bind(*args, **kwargs)
         bound.apply_defaults()
-        arguments = dict(bound.arguments)
-        if signature is self._signature and self._owner is not None:
-            del arguments[self._owner]
+        arguments = self._without_owner(bound.arguments, drop_first=drop_first)
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
-        taken: dict[str, Any] = {**arguments, **({reserved: None} if reserved else {})}
-        # Sorted, and the unproblematic first, so that the order of keywords never changes a name.
-        for name in sorted(extra, key=lambda each: (each in taken, each)):
-            free = free_name(name, taken)
-            arguments[free] = taken[free] = extra[name]
-        return arguments
+        named = _named(extra, arguments, reserved)
+        return {**arguments, **{free: extra[name] for free, name in named.items()}}
+
+    def rebind(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        changes: Mapping[str, Any],
+        *,
+        drop_first: bool,
+        reserved: str | None,
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call with some values replaced; the names are those of `bind`.
+
+        Args:
+            args: Positional arguments, as for `bind`.
+            kwargs: Keyword arguments.
+            changes: New values by name.
+            drop_first: As for `bind`.
+            reserved: As for `bind`.
+        """
+        bound = self._seen(drop_first=drop_first).bind(*args, **kwargs)
+        whole = self._seen(drop_first=drop_first).bind(*args, **kwargs)
+        whole.apply_defaults()
+        arguments = self._without_owner(whole.arguments, drop_first=drop_first)
+        extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
+        named = _named(extra, arguments, reserved)
+        if any(name not in named and name not in bound.arguments for name in changes):
+            # A default is changed: what stands before it may have to be passed as well.
+            bound = whole
+        bound.arguments.update({name: value for name, value in changes.items() if name not in named})
+        changed = {named[name]: value for name, value in changes.items() if name in named}
+        if changed and self.extra is not None:
+            bound.arguments[self.extra] = {**extra, **changed}
+        return bound.args, bound.kwargs
+
+    def hint(self, name: str) -> object:
+        """The annotation of a parameter's value, `UNKNOWN` without one that can be read."""
+        parameter = self._signature.parameters.get(name)
+        if parameter is None and self.extra is not None:
+            parameter = self._signature.parameters[self.extra]
+        if parameter is None or parameter.annotation is UNKNOWN:
+            return UNKNOWN
+        told = SimpleNamespace(__annotations__={"it": parameter.annotation})
+        inner: Any = inspect.unwrap(self._function)
+        inner = inner if hasattr(inner, "__globals__") else getattr(type(inner), "__call__", None)  # noqa: B004 - the method is wanted, not whether it exists
+        try:
+            # One by one: what cannot be read of one parameter says nothing of another.
+            hint: Any = get_type_hints(told, globalns=getattr(inner, "__globals__", {}))["it"]
+            if parameter.kind is Parameter.VAR_POSITIONAL:
+                return GenericAlias(tuple, (hint, ...))
+            return hint | None if parameter.default is None else hint
+        except Exception:  # noqa: BLE001 - an annotation may be any expression, of names that are long gone
+            return UNKNOWN
+
+    def _seen(self, *, drop_first: bool) -> Signature:
+        return self._method if drop_first and not self._bound else self._signature
+
+    def _without_owner(self, arguments: Mapping[str, Any], *, drop_first: bool) -> dict[str, Any]:
+        dropped = None if self._seen(drop_first=drop_first) is not self._signature else self._owner
+        return {name: value for name, value in arguments.items() if name != dropped}
 
     def _without_first(self) -> Signature:
         parameters = list(self._signature.parameters.values())
         if parameters and parameters[0].kind in _POSITIONAL:
             return self._signature.replace(parameters=parameters[1:])
         return self._signature
+
+
+def _named(extra: Mapping[str, Any], taken: Mapping[str, Any], reserved: str | None) -> dict[str, str]:
+    """The names under which extra keyword arguments stand beside the others, and their own."""
+    used: dict[str, Any] = {**taken, **({reserved: None} if reserved else {})}
+    named: dict[str, str] = {}
+    # Sorted, and the unproblematic first, so that the order of keywords never changes a name.
+    for name in sorted(extra, key=lambda each: (each in used, each)):
+        free = free_name(name, used)
+        named[free], used[free] = name, None
+    return named

@@ -59,6 +59,7 @@ class Rules:
         self.redact = _names("redact", redact)
         self.unbound = _names("unbound", unbound)
         self.amount = None if amount == _AMOUNT else amount
+        self.reserved = None if self.amount is None else _AMOUNT
         self.names = NameRule(self.redact)
         self.visible = {_AMOUNT, amount or _AMOUNT}
         for option in ("exclude", "redact", "unbound"):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final, NoReturn, TypeAlias
 
-__all__ = ["Json", "dumps", "loads", "size"]
+__all__ = ["Json", "dumps", "exact", "first_difference", "loads", "read_decimal", "size"]
 
 Json: TypeAlias = "bool | int | float | Decimal | str | list[Json] | dict[str, Json] | None"
 
 _SEPARATORS: Final = (",", ":")
+# As the gateway has it: written out, a few characters more would be gigabytes of digits.
+_LONGEST_NUMBER: Final = 400
 
 
 def dumps(value: Json, *, canonical: bool = False) -> str:
@@ -35,13 +37,51 @@ def size(value: Json) -> int:
     return len(dumps(value).encode("utf-8", "surrogatepass"))
 
 
-def loads(text: bytes | str) -> Any:
+def exact(value: Json) -> str:
+    """The text by which the gateway tells contexts apart: numbers by their decimal value (decisions §4)."""
+    return "".join(_pieces(value, canonical=True, exactly=True))
+
+
+def first_difference(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> str | None:
+    """The first name under which two contexts differ for the gateway, or None."""
+    for name in sorted({*ours, *theirs}):
+        if name not in ours or name not in theirs or exact(ours[name]) != exact(theirs[name]):
+            return name
+    return None
+
+
+def loads(text: bytes | str, *, exactly: bool = False) -> Any:
     """Read JSON strictly: duplicate members, NaN and Infinity are errors.
+
+    Args:
+        text: The text.
+        exactly: Read numbers with a fraction or exponent as decimals.
 
     Raises:
         ValueError: If the text is no JSON, or JSON that two readers may read differently.
     """
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    return json.loads(
+        text,
+        object_pairs_hook=_unique,
+        parse_constant=_no_constant,
+        parse_float=read_decimal if exactly else float,
+    )
+
+
+def read_decimal(text: str) -> Decimal:
+    """A JSON number with a fraction or exponent, with its digits; for `json.loads`.
+
+    Raises:
+        ValueError: If it is none that the gateway takes: an exponent beyond ±400, or more than 400 digits.
+    """
+    digits, _, exponent = text.lower().partition("e")
+    if (
+        len(digits) > _LONGEST_NUMBER
+        or len(exponent) > _LONGEST_NUMBER
+        or abs(int(exponent or 0)) > _LONGEST_NUMBER
+    ):
+        raise ValueError("a number is too long to be written out")
+    return Decimal(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -55,19 +95,28 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _pieces(value: Json, *, canonical: bool) -> Iterator[str]:
+def _pieces(value: Json, *, canonical: bool, exactly: bool = False) -> Iterator[str]:
     if isinstance(value, Decimal):
-        yield str(value)
+        yield _decimal(value) if exactly else str(value)
+    elif exactly and isinstance(value, float):
+        yield _decimal(Decimal(repr(value)))
     elif isinstance(value, dict):
         names = sorted(value) if canonical else list(value)
         for index, name in enumerate(names):
             yield ("," if index else "{") + json.dumps(name, ensure_ascii=False) + ":"
-            yield from _pieces(value[name], canonical=canonical)
+            yield from _pieces(value[name], canonical=canonical, exactly=exactly)
         yield "}" if names else "{}"
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield "," if index else "["
-            yield from _pieces(item, canonical=canonical)
+            yield from _pieces(item, canonical=canonical, exactly=exactly)
         yield "]" if value else "[]"
     else:
         yield json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _decimal(number: Decimal) -> str:
+    text = format(number, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in {"-0", ""} else text

@@ -4,9 +4,14 @@ from typing import Annotated
 
 import typer
 
+from toolgate.cli.account import login, logout, whoami
 from toolgate.cli.admin import admin
+from toolgate.cli.approvals import approvals
 from toolgate.cli.demo import demo
+from toolgate.cli.grants import grants
 from toolgate.cli.serve import serve
+from toolgate.cli.slack import slack
+from toolgate.cli.webhooks import webhooks
 
 app = typer.Typer(
     name="toolgate",
@@ -17,6 +22,13 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(demo)
+app.command()(login)
+app.command()(logout)
+app.command()(whoami)
+app.add_typer(approvals)
+app.add_typer(grants)
+app.add_typer(webhooks)
+app.add_typer(slack)
 app.add_typer(admin)
 
 

@@ -4,6 +4,8 @@ from typing import NoReturn
 
 import typer
 
+from toolgate.cli.visible import visible
+
 
 def fail(message: str) -> NoReturn:
     """Print one line on standard error and end with status 1.
@@ -11,5 +13,11 @@ def fail(message: str) -> NoReturn:
     Raises:
         typer.Exit: always.
     """
-    typer.echo(f"toolgate: {message}", err=True)
+    # One line whatever is quoted in it: a message may carry what a gateway or a model library said.
+    typer.echo(f"toolgate: {_one_line(message)}", err=True)
     raise typer.Exit(1)
+
+
+def _one_line(message: str) -> str:
+    # A backslash is printable, and stands in messages that are escaped already.
+    return "".join(char if char == "\\" else visible(char) for char in message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, model_validator
 
 __all__ = ["ApprovalAnswer", "CheckAnswer", "LogAnswer"]
 
@@ -21,6 +21,7 @@ def _unicode(text: str) -> str:
 
 
 _Text: TypeAlias = Annotated[str, AfterValidator(_unicode)]
+_Id: TypeAlias = Annotated[_Text, StringConstraints(min_length=1)]
 
 
 class CheckAnswer(BaseModel):
@@ -49,13 +50,19 @@ class CheckAnswer(BaseModel):
 
 
 class ApprovalAnswer(BaseModel):
-    """Answer of `GET /sdk/approvals/{id}` (decisions §3), as far as a waiting call needs it."""
+    """Answer of `GET /sdk/approvals/{id}` and its `cancel` (decisions §3), as far as a waiting call needs it."""
 
     model_config = _STRICT
 
     id: str
     status: Literal["pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed"]
     note: _Text | None = None
+    # Absent from older gateways.
+    agent_id: _Text | None = None
+    action: _Text | None = None
+    context: dict[_Text, Any] | None = None
+    replaced_by: _Id | None = None
+    approved_context: dict[_Text, Any] | None = None
 
 
 class LogAnswer(BaseModel):

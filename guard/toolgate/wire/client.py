@@ -1,4 +1,4 @@
-"""The gateway's three operations for a guard, synchronous and asynchronous over one base."""
+"""The gateway's operations for a guard, synchronous and asynchronous over one base."""
 
 from __future__ import annotations
 
@@ -64,6 +64,10 @@ class _Gateway:
         url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}?wait={wait}"
         return Request("GET", url, self._headers, patient=wait > 0)
 
+    def _cancel(self, approval_id: str) -> Request:
+        url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}/cancel"
+        return Request("POST", url, self._headers)
+
     def _post(self, path: str, body: Mapping[str, Json], key: str) -> Request:
         headers = {**self._headers, "Content-Type": "application/json", "Idempotency-Key": key}
         return Request("POST", self._settings.url + path, headers, dumps(dict(body)).encode())
@@ -73,6 +77,18 @@ class _Gateway:
 
     def _no_answer(self, error: TransportFault) -> Transient:
         return Transient(GatewayUnavailable(f"no gateway answers at {self._settings.url!r}: {error}"))
+
+    def _became(self, read: tuple[ApprovalAnswer, Answer]) -> Approval:
+        said, _ = read
+        return Approval(
+            said.status,
+            said.note,
+            replaced_by=said.replaced_by,
+            approved_context=said.approved_context,
+            context=said.context,
+            action=said.action,
+            agent_id=said.agent_id,
+        )
 
     def _decision(self, read: tuple[CheckAnswer, Answer]) -> Decision:
         said, answer = read
@@ -140,8 +156,18 @@ class GatewayClient(_Gateway):
             ConfigurationError: The gateway refuses the API key.
         """
         deadline = self._deadline(wait + self._settings.timeout)
-        said, _ = self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline)
-        return Approval(said.status, said.note)
+        return self._became(self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline))
+
+    def cancel(self, approval_id: str, seconds: float) -> Approval:
+        """Withdraw an approval request within `seconds` (`POST /sdk/approvals/{id}/cancel`).
+
+        Raises:
+            GatewayUnavailable: No gateway answered in time.
+            GatewayProtocolError: There is nothing left to withdraw; `status` says why.
+            ConfigurationError: The gateway refuses the API key.
+        """
+        deadline = self._deadline(seconds)
+        return self._became(self._ask(self._cancel(approval_id), ApprovalAnswer, deadline))
 
     def close(self) -> None:
         """Close the connections."""
@@ -153,7 +179,7 @@ class GatewayClient(_Gateway):
                 answer = self._wire.send(request, deadline.left())
             except TransportFault as error:
                 raise self._no_answer(error) from error
-            return self._reader.read(answer, model), answer
+            return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
 
         try:
             return Retrying(sleep=self._sleep, **policy(deadline))(attempt)
@@ -195,8 +221,12 @@ class AsyncGatewayClient(_Gateway):
     async def approval(self, approval_id: str, wait: int) -> Approval:
         """As `GatewayClient.approval`."""
         deadline = self._deadline(wait + self._settings.timeout)
-        said, _ = await self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline)
-        return Approval(said.status, said.note)
+        return self._became(await self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline))
+
+    async def cancel(self, approval_id: str, seconds: float) -> Approval:
+        """As `GatewayClient.cancel`."""
+        deadline = self._deadline(seconds)
+        return self._became(await self._ask(self._cancel(approval_id), ApprovalAnswer, deadline))
 
     async def aclose(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
@@ -208,7 +238,7 @@ class AsyncGatewayClient(_Gateway):
                 answer = await self._wire.send(request, deadline.left())
             except TransportFault as error:
                 raise self._no_answer(error) from error
-            return self._reader.read(answer, model), answer
+            return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
 
         try:
             return await AsyncRetrying(sleep=self._sleep, **policy(deadline))(attempt)

@@ -30,8 +30,8 @@ class Reader:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def read(self, answer: Answer, model: type[_Model]) -> _Model:
-        """The answer as `model`.
+    def read(self, answer: Answer, model: type[_Model], *, exactly: bool = False) -> _Model:
+        """The answer as `model`, numbers with a fraction as decimals if they are to be compared `exactly`.
 
         Raises:
             Transient: 429 or 5xx: it may pass.
@@ -44,7 +44,7 @@ class Reader:
         if kind != "application/json":
             raise self._not_the_gateway(answer, f"the content is {kind or 'of no type'!r} and not JSON")
         try:
-            return model.model_validate(_json(answer.body))
+            return model.model_validate(_json(answer.body, exactly=exactly))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -93,13 +93,13 @@ class Reader:
         return text.replace(self._settings.api_key, masked(self._settings.api_key))[:_MAX_DETAIL]
 
 
-def _json(body: bytes) -> Any:
+def _json(body: bytes, *, exactly: bool = False) -> Any:
     # JSON between systems is UTF-8 (RFC 8259, 8.1). Left to itself the library guesses, also UTF-16 and
     # UTF-32, in which every ASCII character has a zero byte.
     body.decode()
     if b"\0" in body:
         raise ValueError("the text is no JSON in UTF-8")
-    return loads(body)
+    return loads(body, exactly=exactly)
 
 
 def _pause(answer: Answer) -> float | None:

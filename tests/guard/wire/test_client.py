@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -304,10 +305,56 @@ async def test_approval(client: Both, scripted: Scripted) -> None:
     scripted.answers = [
         httpx.Response(200, json={"id": "x", "status": "denied", "note": "no", "context": {}})
     ]
-    assert await client.call("approval", "a/../b?c", 30) == Approval("denied", "no")
+    assert await client.call("approval", "a/../b?c", 30) == Approval("denied", "no", context={})
     sent = scripted.requests[0]
     assert sent.url.raw_path == b"/base/sdk/approvals/a%2F..%2Fb%3Fc?wait=30"
     assert sent.extensions["timeout"]["read"] == 35.0
+
+
+async def test_cancel(client: Both, scripted: Scripted) -> None:
+    """A request is withdrawn at its own address, within the seconds given and not the usual deadline."""
+    scripted.answers = [httpx.Response(200, json={"id": "x", "status": "cancelled"})]
+    assert await client.call("cancel", "a/../b?c", 2.0) == Approval("cancelled")
+    sent = scripted.requests[0]
+    assert (sent.method, sent.url.raw_path) == ("POST", b"/base/sdk/approvals/a%2F..%2Fb%3Fc/cancel")
+    assert (sent.content, sent.headers["X-API-Key"]) == (b"", KEY)
+    assert sent.extensions["timeout"]["read"] == 2.0
+
+
+async def test_replaced_approval(client: Both, scripted: Scripted) -> None:
+    """What a person approved instead is read with every digit."""
+    body = b'{"id": "x", "status": "replaced", "replaced_by": "y", "agent_id": "g", "action": "a.b",'
+    body += (
+        b' "context": {"n": 1}, "approved_context": {"n": 0.10000000000000000001, "big": 9007199254740993}}'
+    )
+    scripted.answers = [httpx.Response(200, content=body, headers={"content-type": "application/json"})]
+    assert await client.call("approval", "x", 0) == Approval(
+        "replaced",
+        replaced_by="y",
+        approved_context={"n": Decimal("0.10000000000000000001"), "big": 9007199254740993},
+        context={"n": 1},
+        action="a.b",
+        agent_id="g",
+    )
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"replaced_by": 5},
+        {"replaced_by": ""},
+        {"approved_context": "all of it"},
+        {"approved_context": [["n", 1]]},
+        {"context": 5},
+        {"action": None, "agent_id": 5},
+    ],
+    ids=repr,
+)
+async def test_unpromised_approval(client: Both, scripted: Scripted, members: Any) -> None:
+    """An answer whose members are of other types than promised is no approval."""
+    scripted.answers = [httpx.Response(200, json={"id": "x", "status": "replaced", **members})]
+    with pytest.raises(GatewayProtocolError):
+        await client.call("approval", "x", 0)
 
 
 @pytest.mark.parametrize("status", ["maybe", None, 1])
@@ -323,3 +370,14 @@ def test_a_request_shows_neither_key_nor_arguments() -> None:
     shown = repr(Request("POST", "https://gateway.example", {"X-API-Key": KEY}, b"hunter22"))
     assert KEY not in shown
     assert "hunter22" not in shown
+
+
+@pytest.mark.parametrize(
+    "number", ["1e99999999999999999999999", "1e999999999", "-1.5E-401", "0." + "1" * 400]
+)
+async def test_approval_with_an_endless_number(client: Both, scripted: Scripted, number: str) -> None:
+    """A number whose digits would fill the memory, or that is none for decimals, is no promised answer."""
+    body = f'{{"id": "x", "status": "pending", "context": {{"n": {number}}}}}'
+    scripted.answers = [httpx.Response(200, content=body, headers={"content-type": "application/json"})]
+    with pytest.raises(GatewayProtocolError):
+        await client.call("approval", "x", 0)

@@ -16,6 +16,7 @@ from toolgate.cli.demo.facts import check_facts
 from toolgate.cli.demo.models import ModelChoice, choose_model
 from toolgate.cli.demo.owner import Owner
 from toolgate.cli.demo.screen import Screen
+from toolgate.cli.demo.second_terminal import second_terminal
 from toolgate.cli.demo.server import DemoGateway
 from toolgate.cli.demo.shop import Shop, example_folder
 from toolgate.cli.management import ManagementError
@@ -34,6 +35,9 @@ def demo(
             "ANTHROPIC_API_KEY or OPENAI_API_KEY is set, otherwise the scripted one."
         ),
     ] = None,
+    two_terminals: Annotated[
+        bool, typer.Option("--two-terminals", help="Decide yourself, in a second terminal of your own.")
+    ] = False,
     example: Annotated[
         Path | None, typer.Option(help="Another shop to play: a changed copy of examples/shop.", hidden=True)
     ] = None,
@@ -44,7 +48,10 @@ def demo(
     with ExitStack() as stack:
         folder = _folder(keep, stack)
         try:
-            wrong = _play(example or example_folder(), folder, choice, secret, keep=keep is not None)
+            kept = keep is not None
+            wrong = _play(
+                example or example_folder(), folder, choice, secret, keep=kept, by_hand=two_terminals
+            )
         except ManagementError as error:
             fail(str(error))
     if wrong:
@@ -79,14 +86,16 @@ def _folder(keep: Path | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _play(example: Path, folder: Path, choice: ModelChoice, secret: str | None, *, keep: bool) -> list[str]:
+def _play(
+    example: Path, folder: Path, choice: ModelChoice, secret: str | None, *, keep: bool, by_hand: bool
+) -> list[str]:
     screen = Screen()
     shop = Shop.lay_out(example, folder)
     with DemoGateway(folder / "gateway.db", secret=secret) as gateway:
         owner = Owner.register(gateway.url)
         agent_id = owner.set_up_agent()
         screen.opening(gateway.url, choice.name)
-        with screen.watching(), owner.approving(screen):
+        with screen.watching(), second_terminal(owner, screen, by_hand=by_hand):
             shop.run_agent(gateway.url, owner.api_key, agent_id, choice, screen)
         entries, approvals = owner.read_log(), owner.read_approvals()
         screen.shop(shop)
@@ -94,4 +103,4 @@ def _play(example: Path, folder: Path, choice: ModelChoice, secret: str | None, 
             owner.leave_note(folder, agent_id)
             screen.kept(folder)
         screen.audit_trail(entries)
-        return check_facts(shop, entries, approvals)
+        return check_facts(shop, entries, approvals, may_deny=by_hand)

@@ -1,23 +1,16 @@
-"""The person of the demo: registers, grants, approves after a fresh login, reads the record."""
+"""The person of the demo: registers, grants, reads the record."""
 
 import json
 import secrets
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolgate.cli.demo.screen import Screen
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.management import Management
 
 EMAIL = "owner@shop.example"
 AGENT = "shop-assistant"
 MAX_REFUND = 100
-
-#: seconds between two looks at what waits
-LOOK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +40,9 @@ class Owner:
         self.management.post(permissions, {"action": "file.delete", "requires_approval": True})
         return agent_id
 
-    @contextmanager
-    def approving(self, screen: Screen) -> Iterator[None]:
-        """Approve what waits, with a login of its own for each decision, while the agent works."""
-        over = threading.Event()
-        thread = threading.Thread(target=self._approve_until, args=(over, screen), name="owner")
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
-    def _approve_until(self, over: threading.Event, screen: Screen) -> None:
-        while not over.wait(LOOK):
-            try:
-                for approval in self.management.get("/api/approvals", status="pending"):
-                    fresh = Management.login(self.url, EMAIL, self.password)
-                    fresh.post(
-                        f"/api/approvals/{approval['id']}/approve", {"note": "Old data; fine to delete."}
-                    )
-                    fresh.close()
-                    screen.approved(EMAIL, approval)
-            except ManagementError as error:
-                screen.trouble(str(error))
-                return
-
     def read_log(self) -> list[dict[str, Any]]:
         """Return the log, oldest first."""
-        entries: list[dict[str, Any]] = self.management.get("/api/logs", limit=100)
+        entries: list[dict[str, Any]] = self.management.get("/api/logs", {"limit": 100})
         return entries[::-1]
 
     def read_approvals(self) -> list[dict[str, Any]]:

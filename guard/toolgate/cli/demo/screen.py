@@ -2,7 +2,8 @@
 
 import logging
 import shlex
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from toolgate.cli.demo.server import database_url
 
@@ -37,6 +39,9 @@ class Screen(logging.Handler):
         super().__init__(logging.INFO)
         self._console = Console(highlight=False)
         self.decisions = 0
+        self.when_held: Callable[[str], None] | None = None
+        self._in_second = False
+        self._lock_second = threading.RLock()
 
     def opening(self, url: str, model: str) -> None:
         """Introduce the players."""
@@ -71,12 +76,28 @@ class Screen(logging.Handler):
         outcome, why = str(facts["toolgate_outcome"]), str(facts.get("toolgate_reason") or "")
         style = STYLES.get(outcome, "bold")
         self._say(f"  [{style}]{outcome:<8}[/] {escape(str(facts['toolgate_action'])):<14} {escape(why)}")
+        if outcome == "held" and self.when_held is not None:
+            self.when_held(str(facts.get("toolgate_approval_id")))
 
-    def approved(self, email: str, approval: dict[str, Any]) -> None:
-        """Show a person's decision."""
-        context = ", ".join(f"{name}={value!r}" for name, value in approval["context"].items())
-        who = f"{email}, after a fresh login"
-        self._say(f"  [cyan]approved[/] {escape(approval['action']):<14} {escape(f'{context} · by {who}')}")
+    def typed(self, command: str) -> None:
+        """Show a command that the person types at the second terminal."""
+        self.second(f"$ {command}")
+
+    def second(self, *lines: str) -> None:
+        """Show what the second terminal shows, set apart."""
+        with self._lock_second:
+            if not self._in_second:
+                self._console.print(Text("  ┏━ second terminal", style="cyan"), soft_wrap=True)
+            self._in_second = True
+            for line in lines:
+                self._console.print(Text("  ┃ ", style="cyan") + Text(line), soft_wrap=True)
+
+    def by_hand(self, words: str, command: str = "") -> None:
+        """Show what the person at the keyboard is to do, and a command to paste, on a line of its own."""
+        if words:
+            self._say(f"  [cyan]▶ {escape(words)}[/]")
+        if command:
+            self._say(escape(command))
 
     def trouble(self, message: str) -> None:
         """Show that something is not as it should be."""
@@ -126,4 +147,8 @@ class Screen(logging.Handler):
         self._console.print(table)
 
     def _say(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True)
+        with self._lock_second:
+            if self._in_second:
+                self._console.print(Text("  ┗━", style="cyan"))
+            self._in_second = False
+            self._console.print(line, soft_wrap=True)

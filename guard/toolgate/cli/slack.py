@@ -1,0 +1,44 @@
+"""``toolgate slack``: say who you are in Slack, so that you can decide there."""
+
+from contextlib import suppress
+
+import typer
+
+from toolgate.cli.account import PasswordStdin
+from toolgate.cli.ask import ask_password
+from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.output import fail
+from toolgate.cli.stored_login import StoredLogin
+from toolgate.cli.visible import visible
+
+slack = typer.Typer(name="slack", help="Decide in Slack: link your account.", no_args_is_help=True)
+
+PATH = "/api/slack/link-codes"
+
+
+# Otherwise the only command would become the group itself.
+@slack.callback()
+def _group() -> None:
+    """Decide in Slack: link your account."""
+
+
+@slack.command()
+def link(password_stdin: PasswordStdin = False) -> None:
+    """Print a code that links your Slack account to yours here. It asks for your password, as a decision does.
+
+    Whoever types the code in Slack within ten minutes decides as you.
+    """
+    login = StoredLogin.required()
+    question = f"Password of {visible(login.email)} to link your Slack account"
+    password = ask_password(question, from_stdin=password_stdin)
+    try:
+        with Management.login(login.url, login.email, password) as management:
+            answer = management.post(PATH)
+            with suppress(ManagementError):
+                management.log_out()
+    except ManagementError as error:
+        fail(f"no code was made: {error.detail or error}")
+    code = answer.get("code") if isinstance(answer, dict) else None
+    if not isinstance(code, str):
+        fail(f"no code was made: the gateway answered POST {PATH!r} with something else")
+    typer.echo(f"type this in Slack within ten minutes:  /toolgate link {visible(code)}")

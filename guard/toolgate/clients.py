@@ -1,0 +1,60 @@
+"""What the performers need of whoever talks to the gateway."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from toolgate.capture.context import Captured
+from toolgate.capture.jsontext import Json
+from toolgate.decision import Decision
+from toolgate.steps import Approval, Check
+
+__all__ = ["Arguments", "AsyncClient", "Client"]
+
+
+class Client(Protocol):
+    """What asks the gateway."""
+
+    def check(self, check: Check) -> Decision:
+        """Ask whether an action is allowed."""
+        ...
+
+    def approval(self, approval_id: str, wait: int) -> Approval:
+        """Ask what became of an approval request."""
+        ...
+
+    def cancel(self, approval_id: str, seconds: float) -> Approval:
+        """Withdraw an approval request."""
+        ...
+
+
+class AsyncClient(Protocol):
+    """What asks the gateway, asynchronously."""
+
+    async def check(self, check: Check) -> Decision:
+        """Ask whether an action is allowed."""
+        ...
+
+    async def approval(self, approval_id: str, wait: int) -> Approval:
+        """Ask what became of an approval request."""
+        ...
+
+    async def cancel(self, approval_id: str, seconds: float) -> Approval:
+        """Withdraw an approval request."""
+        ...
+
+
+class Arguments(Protocol):
+    """The arguments of one call, or the context of one block."""
+
+    def capture(self) -> Captured:
+        """What they are now, with a person's edit if there was one."""
+        ...
+
+    def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
+        """Put the edit that made `approved` of `asked` into them; returns what stands against it."""
+        ...
+
+    def as_given(self) -> None:
+        """Forget the edit."""
+        ...

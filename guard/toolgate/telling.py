@@ -1,0 +1,90 @@
+"""What the performers say of what they do: to the standard logging, to the gateway's log, in errors."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+from toolgate.decision import Decision
+from toolgate.errors import ConfigurationError, GatewayProtocolError
+from toolgate.events import tell
+from toolgate.recording.entries import Entry, new_entry
+from toolgate.steps import Approval, AwaitApproval, Check, Look, Record
+
+__all__ = ["entry_of", "not_known", "tell_approval", "tell_decision", "tell_waiting", "tell_withdrawn"]
+
+
+def tell_decision(check: Check, decision: Decision) -> Decision:
+    """Write the decision to the standard logging and hand it on."""
+    tell(
+        "decision",
+        check.action,
+        check.who.agent_id,
+        decision.outcome,
+        reason=decision.reason,
+        approval_id=decision.approval_id or check.approval_id,
+    )
+    return decision
+
+
+def tell_waiting(step: AwaitApproval) -> None:
+    """Write to the standard logging that a call waits."""
+    tell("waiting", step.action, step.who.agent_id, "held", approval_id=step.approval_id)
+
+
+def tell_approval(step: AwaitApproval | Look, approval: Approval) -> Approval:
+    """Write an approval to the standard logging, if it is one, and hand it on."""
+    if approval.status in {"approved", "replaced"}:
+        tell(
+            "approved" if approval.status == "approved" else "edited",
+            step.action,
+            step.who.agent_id,
+            approval.status,
+            reason=approval.note,
+            approval_id=step.approval_id,
+        )
+    return approval
+
+
+def tell_withdrawn(step: AwaitApproval | Record, error: Exception | None) -> None:
+    """Write to the standard logging that a request was withdrawn, or why it was not."""
+    tell(
+        "cancelled" if error is None else "cancel_failed",
+        step.action,
+        step.who.agent_id,
+        "cancelled" if error is None else "held",
+        reason=None if error is None else str(error),
+        approval_id=step.approval_id,
+        level=logging.INFO if error is None else logging.WARNING,
+    )
+
+
+def not_known(step: Look, error: GatewayProtocolError) -> ConfigurationError | None:
+    """The caller's mistake behind an approval that cannot be looked at, if it is one: they named it."""
+    if not step.resumed or error.status != HTTPStatus.NOT_FOUND:
+        return None
+    return ConfigurationError(
+        f"approval {step.approval_id!r} is not known to the gateway, or not this key's; "
+        "resume with the approval_id of an ApprovalPending of this agent"
+    )
+
+
+def entry_of(step: Record) -> Entry:
+    """The log entry a step records, told to the standard logging as well."""
+    tell(
+        "record",
+        step.action,
+        step.who.agent_id,
+        step.status,
+        reason=step.reason,
+        approval_id=step.approval_id,
+    )
+    return new_entry(
+        action=step.action,
+        agent_id=step.who.agent_id,
+        status=step.status,
+        context=step.context,
+        approval_id=step.approval_id,
+        decision_id=step.decision_id,
+        run_id=step.who.run_id,
+    )

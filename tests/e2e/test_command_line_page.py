@@ -1,0 +1,98 @@
+"""docs/command-line.md says what really happens: its blocks are typed at a terminal, in order."""
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from support.command_line import CommandLine
+from support.gateway import PASSWORD, LiveGateway, Owner
+from support.readme import ROOT, blocks
+from support.signing import SECRET
+
+from toolgate.cli.app import app
+from toolgate.cli.approvals.fields import AMOUNT_WORDS, RECIPIENT_WORDS
+
+pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
+
+PAGE = "docs/command-line.md"
+CONTEXT = (
+    '{"reason": "damaged\\namount  1.00\\u202e", "card": {"$digest": "hmac-sha256:'
+    + "0f" * 32
+    + '", "bytes": 16}, "to": "ada@example.test", "amount": 250.00}'
+)
+
+
+def plain(text: str) -> list[str]:
+    """Return lines without what differs from run to run: ids, spans, ports, and spaces that depend on them."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f-]+)?", "ID", text)
+    text = re.sub(r"\d+ (s|min|h|d)\b( \d+ (min|h)\b)?", "SPAN", text)
+    text = re.sub(r"127\.0\.0\.1:\d+", "GATEWAY", text)
+    lines = (re.sub(r" +", " ", line).strip() for line in text.splitlines())
+    return [line for line in lines if line and set(line) != {"─"}]
+
+
+def steps() -> list[tuple[str, str]]:
+    """Return each command of the page with what follows it."""
+    text = "".join(blocks(PAGE, "console"))
+    return [
+        (command, shown)
+        for command, _, shown in (step.partition("\n") for step in text.split("$ toolgate ")[1:])
+    ]
+
+
+def words_of(command: str, owner: Owner, approval_id: str) -> list[str]:
+    found = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', command)]
+    real = {"http://127.0.0.1:8000": owner.url, "01a1fe97-76c5": approval_id[:13], "8400": free_port()}
+    return [real.get(word, word) for word in found]
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path, live_gateway: LiveGateway) -> None:
+    """Every command of the page, typed with its answers, prints what the page shows."""
+    user = CommandLine(tmp_path / "home")
+    user.env["TOOLGATE_WEBHOOK_SECRET"] = SECRET
+    with Owner(live_gateway.url, email="ada@example.com") as owner:
+        agent_id = owner.agent("support-bot")
+        owner.permit(agent_id, "stripe.refund", requires_approval=True)
+        body = f'{{"agent_id": "{agent_id}", "action": "stripe.refund", "context": {CONTEXT}}}'
+        answer = owner.http.post("/sdk/check", content=body, headers={"X-API-Key": owner.key})
+        approval_id = answer.json()["approval_id"]
+        for command, shown in steps():
+            with user.at_terminal(*words_of(command, owner, approval_id), columns=120) as terminal:
+                said = ""
+                if "Password of" in shown:
+                    said = terminal.wait_for("Password of") + terminal.wait_for(": ")
+                    terminal.type(PASSWORD)
+                if "^C" in shown:
+                    said = terminal.wait_for("Ctrl-C ends it")
+                    terminal.interrupt()
+                assert terminal.end() == (130 if "^C" in shown else 0), terminal.shown
+                said += terminal.shown
+            assert plain(said.replace("^C", "")) == plain(shown.replace("^C", "")), command
+
+
+def test_every_command_is_on_the_page() -> None:
+    """The table names each command that there is, and the words that count are the code's."""
+    page = (ROOT / PAGE).read_text()
+    commands = [group.name for group in app.registered_groups if group.name]
+    commands += [group.typer_instance.info.name for group in app.registered_groups if group.typer_instance]
+    commands += [one.callback.__name__ for one in app.registered_commands if one.callback]
+    assert len(commands) >= 8
+    for command in commands:
+        assert isinstance(command, str)
+        assert f"`toolgate {command}" in page or f"`{command}`" in page, command
+    for word in AMOUNT_WORDS | RECIPIENT_WORDS:
+        assert f"`{word}`" in page, word
+
+
+@pytest.mark.parametrize("word", ["login", "approvals", "webhooks"])
+def test_the_readme_leads_to_the_page(word: str) -> None:
+    """Whoever reads the README's table finds it."""
+    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if f"({PAGE})" in line)
+    assert word in line

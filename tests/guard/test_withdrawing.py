@@ -1,0 +1,421 @@
+"""A call that is given up while it waits withdraws its request, and goes down as it would have without."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from toolgate import ApprovalPending, Guard
+from toolgate.waiters import Waiter, Waiters
+
+HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+
+
+class Waiting:
+    """A gateway that holds everything; what happens to a poll or cancellation is a test's to say."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.polled = asyncio.Event()
+        self.poll: Callable[[], Any] = dict
+        self.cancel: Callable[[], Any] = dict
+        self.log: Callable[[], Any] = dict
+        self.check: Callable[[], Any] = lambda: HELD
+        self.polls = 0
+        self.all_polled = asyncio.Event()
+        self.stuck: set[str] = set()
+        self.on_poll: Callable[[], Any] = dict
+
+    def answer(self, path: str) -> Any:
+        self.paths.append(path)
+        if path == "/sdk/check":
+            return self.check()
+        if path == "/sdk/log":
+            self.log()
+            return {"id": "l", "agent_id": "g", "action": "a.b", "status": "pending"}
+        if path.endswith("/cancel"):
+            self.cancel()
+            return {"id": "appr-1", "status": "cancelled"}
+        self.polls += 1
+        return {"id": "appr-1", "status": "pending", **self.poll()}
+
+    @property
+    def cancelled(self) -> int:
+        return self.paths.count("/sdk/approvals/appr-1/cancel")
+
+
+class Transport(httpx.MockTransport):
+    """A poll of an asynchronous client lasts until it is cancelled."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        super().__init__(lambda request: httpx.Response(200, json=waiting.answer(request.url.path)))
+        self._waiting = waiting
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET" or request.url.path in self._waiting.stuck:
+            self._waiting.paths.append(request.url.path)
+            self._waiting.polls += 1
+            self._waiting.polled.set()
+            self._waiting.on_poll()
+            if self._waiting.polls == 2:
+                self._waiting.all_polled.set()
+            await asyncio.Event().wait()
+        return await super().handle_async_request(request)
+
+
+@pytest.fixture
+def waiting() -> Waiting:
+    return Waiting()
+
+
+@pytest.fixture
+def guard(make_guard: Callable[..., Guard], waiting: Waiting) -> Guard:
+    return make_guard(transport=Transport(waiting))
+
+
+@pytest.fixture(params=["decorator", "block"])
+def tool(request: pytest.FixtureRequest, guard: Guard) -> Callable[[], Any]:
+    @guard.guarded("a.b", on_hold="wait")
+    async def decorated() -> None:
+        pytest.fail("the tool ran")
+
+    async def block() -> None:
+        async with guard.action("a.b", on_hold="wait"):
+            pytest.fail("the block ran")
+
+    return decorated if request.param == "decorator" else block
+
+
+@pytest.fixture(params=["decorator", "block"])
+def sync_tool(request: pytest.FixtureRequest, guard: Guard) -> Callable[[], Any]:
+    @guard.guarded("a.b", on_hold="wait")
+    def decorated() -> None:
+        pytest.fail("the tool ran")
+
+    def block() -> None:
+        with guard.action("a.b", on_hold="wait"):
+            pytest.fail("the block ran")
+
+    return decorated if request.param == "decorator" else block
+
+
+async def test_cancelled_while_waiting(tool: Any, waiting: Waiting) -> None:
+    """A cancelled task withdraws its request before the cancellation goes on."""
+    task = asyncio.create_task(tool())
+    await waiting.polled.wait()
+    task.cancel("mine")
+    with pytest.raises(asyncio.CancelledError, match="mine"):
+        await task
+    assert waiting.cancelled == 1
+    assert task.cancelled()
+
+
+async def test_timeout_while_waiting(tool: Any, waiting: Waiting) -> None:
+    """A time-out around the call stays a time-out, and withdraws the request."""
+
+    async def within(limit: asyncio.Timeout) -> None:
+        async with limit:
+            waiting.on_poll = lambda: limit.reschedule(0)
+            await tool()
+
+    with pytest.raises(TimeoutError):
+        await within(asyncio.timeout(None))
+    assert waiting.cancelled == 1
+
+
+async def test_cancelled_and_the_gateway_is_gone(
+    tool: Any, waiting: Waiting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A withdrawal that fails is logged and changes nothing: the cancellation goes on."""
+
+    def gone() -> Any:
+        raise httpx.ConnectError("refused")
+
+    waiting.cancel = gone
+    task = asyncio.create_task(tool())
+    await waiting.polled.wait()
+    task.cancel()
+    with caplog.at_level(logging.WARNING, logger="toolgate"), pytest.raises(asyncio.CancelledError):
+        await task
+    assert waiting.cancelled >= 1
+    assert [each.__dict__["toolgate_event"] for each in caplog.records] == ["cancel_failed"]
+
+
+async def test_cancelled_twice(tool: Any, waiting: Waiting) -> None:
+    """Cancelled again while it withdraws, a call ends at once; the withdrawal is sent nevertheless."""
+    task = asyncio.create_task(tool())
+    cancelled = asyncio.Event()
+    waiting.cancel = cancelled.set
+    await waiting.polled.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await cancelled.wait()
+    assert waiting.cancelled == 1
+
+
+async def test_closed_while_waiting(tool: Any, waiting: Waiting) -> None:
+    """A coroutine closed while it waits ends in peace, and its withdrawal is sent by the loop."""
+    cancelled = asyncio.Event()
+    waiting.cancel = cancelled.set
+    coroutine = tool()
+
+    async def pump() -> None:
+        coroutine.send(None)
+
+    await pump()
+    assert waiting.polls == 1
+    coroutine.close()
+    await cancelled.wait()
+    assert waiting.cancelled == 1
+
+
+async def test_equal_calls_share_a_request(tool: Any, waiting: Waiting) -> None:
+    """Of two equal calls that wait, the first to be cancelled leaves the request to the other."""
+    first, second = asyncio.create_task(tool()), asyncio.create_task(tool())
+    await waiting.all_polled.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert waiting.cancelled == 0
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert waiting.cancelled == 1
+
+
+async def test_cancelled_while_recording(
+    make_guard: Callable[..., Guard], waiting: Waiting, tool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request exists as soon as the call is held: cancelled while that is recorded, it is withdrawn too."""
+    recording = asyncio.Event()
+
+    async def stuck(*args: Any) -> None:
+        recording.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("toolgate.recording.recorder.Recorder.arecord", stuck)
+    task = asyncio.create_task(tool())
+    await recording.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (waiting.polls, waiting.cancelled) == (0, 1)
+
+
+async def test_cancelled_before_it_was_held(tool: Any, waiting: Waiting) -> None:
+    """A call that was never held has nothing to withdraw."""
+    waiting.stuck.add("/sdk/check")
+    task = asyncio.create_task(tool())
+    await waiting.polled.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert waiting.cancelled == 0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
+def test_interrupted_in_a_poll(sync_tool: Any, waiting: Waiting, error: BaseException) -> None:
+    """Interrupted in the middle of a poll the request is withdrawn, and the same interruption goes on."""
+
+    def interrupt() -> Any:
+        raise error
+
+    waiting.poll = interrupt
+    with pytest.raises(type(error)) as raised:
+        sync_tool()
+    assert raised.value is error
+    assert waiting.cancelled == 1
+    assert waiting.paths.count("/sdk/check") == 1
+
+
+def test_interrupted_and_the_gateway_is_gone(
+    sync_tool: Any, waiting: Waiting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A withdrawal that fails is logged and changes nothing: the interruption goes on."""
+
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    def gone() -> Any:
+        raise httpx.ConnectError("refused")
+
+    waiting.poll, waiting.cancel = interrupt, gone
+    with caplog.at_level(logging.WARNING, logger="toolgate"), pytest.raises(KeyboardInterrupt):
+        sync_tool()
+    assert [each.__dict__["toolgate_event"] for each in caplog.records] == ["cancel_failed"]
+
+
+def test_interrupted_while_recording(sync_tool: Any, waiting: Waiting) -> None:
+    """Interrupted while it records that it is held, a call withdraws its request too."""
+
+    def interrupt() -> Any:
+        waiting.log = dict
+        raise KeyboardInterrupt
+
+    waiting.log = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        sync_tool()
+    assert (waiting.polls, waiting.cancelled) == (0, 1)
+
+
+def test_an_error_is_no_interruption(sync_tool: Any, waiting: Waiting) -> None:
+    """What is not the caller's giving up leaves the request where it is: it can be resumed."""
+
+    def broken() -> Any:
+        raise ZeroDivisionError
+
+    waiting.poll = broken
+    with pytest.raises(ZeroDivisionError):
+        sync_tool()
+    assert waiting.cancelled == 0
+
+
+def test_time_is_up(guard: Guard, waiting: Waiting) -> None:
+    """A wait that ends by itself leaves the request to be decided later."""
+
+    @guard.guarded("a.b", on_hold="wait", hold_timeout=0.01)
+    def tool() -> None:
+        pytest.fail("the tool ran")
+
+    with pytest.raises(ApprovalPending):
+        tool()
+    assert waiting.cancelled == 0
+
+
+def test_interrupted_beside_an_equal_call(guard: Guard, waiting: Waiting, sync_tool: Any) -> None:
+    """A thread that is interrupted leaves the request to another that waits for the same."""
+    other = Waiter(guard._runtime.waiters)
+    other.begin("appr-1")
+
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    waiting.poll = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        sync_tool()
+    assert waiting.cancelled == 0
+    assert other.end() is True
+
+
+def test_waiters_under_threads() -> None:
+    """Of many that wait for one approval and leave together, exactly one is the last."""
+    waiters = Waiters()
+    many = [Waiter(waiters) for _ in range(50)]
+    for each in many:
+        each.begin("appr-1")
+    stranger = Waiter(waiters)
+    stranger.begin("appr-2")
+    gate, last = threading.Barrier(len(many)), list[bool]()
+
+    def leave(waiter: Waiter) -> None:
+        gate.wait()
+        last.append(waiter.end())
+
+    threads = [threading.Thread(target=leave, args=(each,)) for each in many]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(last) == [False] * 49 + [True]
+
+
+def test_a_waiter_that_is_gone_does_not_count() -> None:
+    """A call that vanished without a word keeps nobody from withdrawing."""
+    waiters = Waiters()
+    Waiter(waiters).begin("appr-1")
+    waiter = Waiter(waiters)
+    waiter.begin("appr-1")
+    assert waiter.end() is True
+
+
+def test_an_equal_call_of_another_guard(make_guard: Callable[..., Guard], waiting: Waiting) -> None:
+    """Who waits through another guard of the same gateway keeps the request alive as well."""
+    ours, theirs = (make_guard(transport=Transport(waiting)) for _ in range(2))
+    other = Waiter(theirs._runtime.waiters)
+    other.begin("appr-1")
+
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    waiting.poll = interrupt
+    tool = ours.guarded("a.b", on_hold="wait")(lambda: pytest.fail("the tool ran"))
+    with pytest.raises(KeyboardInterrupt):
+        tool()
+    assert waiting.cancelled == 0
+    assert other.end() is True
+
+
+def test_a_waiter_that_leaves_while_another_looks() -> None:
+    """A call collected as garbage may leave in the midst of another's leaving, on the same thread."""
+    waiters = Waiters()
+    first, second, third = (Waiter(waiters) for _ in range(3))
+    inner: list[bool] = []
+
+    class Looked:
+        def __eq__(self, other: object) -> bool:
+            if third.waits_for is not None:
+                inner.append(third.end())
+            return False
+
+        def __hash__(self) -> int:
+            return 0
+
+    odd: Any = Looked()
+    first.begin("appr-1")
+    third.begin("appr-3")
+    waiters.join(second, odd)
+
+    def leave() -> None:
+        inner.append(first.end())
+
+    # A thread of its own: a deadlock would be the test's failure and not its end.
+    thread = threading.Thread(target=leave, daemon=True)
+    thread.start()
+    thread.join(timeout=10)
+    assert inner == [True, True]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+def test_a_fork_while_somebody_leaves() -> None:
+    """A child is not held up by a thread of the parent that was just looking who waits."""
+    code = (
+        "import os, threading\n"
+        "from toolgate.waiters import Waiter, Waiters\n"
+        "waiters, inside, done = Waiters(), threading.Event(), threading.Event()\n"
+        "class Slow:\n"
+        "    def __hash__(self): return 0\n"
+        "    def __eq__(self, other):\n"
+        "        inside.set(); done.wait(); return False\n"
+        "first, second = Waiter(waiters), Waiter(waiters)\n"
+        "waiters.join(first, (1, 'appr-1')); waiters.join(second, Slow())\n"
+        "threading.Thread(target=first.end).start()\n"
+        "inside.wait()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    done.set()\n"
+        "    mine = Waiter(waiters); mine.begin('appr-1')\n"
+        "    os._exit(0 if mine.end() else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "done.set()\n"
+    )
+    # Killed with all it started when a child hangs.
+    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], start_new_session=True) as process:
+        try:
+            assert process.wait(timeout=30) == 0
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
