@@ -14,6 +14,12 @@ endif
 # The environment is this folder's own, whatever else is active.
 unexport UV_PROJECT_ENVIRONMENT VIRTUAL_ENV
 
+# What PostgreSQL has a part in: the rest is the same whichever database is behind it, and was just tested. All of it
+# runs there too in `make test-full`.
+POSTGRESQL := $(addprefix tests/service/,accounts admin agents approvals billing checks durability grants hotpath logs \
+	model organizations storage team tenancy upkeep webhooks) \
+	tests/e2e/test_guarded_calls.py tests/e2e/test_edited_approvals.py
+
 .PHONY: help demo test test-full fuzz check format lock build bench clean
 
 help:            ## this list
@@ -31,7 +37,7 @@ demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a mi
 
 test: check      ## everything that protects users, on both databases, with reduced counts
 	@$(RUN) pytest -n 2 -m "not slow" tests
-	@$(RUN) pytest -n 2 -m "not slow" --database=postgresql tests/service tests/e2e
+	@$(RUN) pytest -n 2 -m "not slow" --database=postgresql $(POSTGRESQL)
 
 test-full: check ## the same with full counts
 	@$(RUN) pytest -n 2 tests
