@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from support import choosing
-from support.compiled import compiled_once
 from support.gateway import LiveGateway, Owner
+from support.once import certificates_read_once, compiled_once
 
-__all__ = ["compiled_once", "live_gateway", "owner"]
+__all__ = ["certificates_read_once", "compiled_once", "live_gateway", "owner"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 import httpx
 
 from support.databases import database_file, database_url
+from support.forking import FORK_SERVER, Forked
 
 SECRET = "a secret for tests, long enough"
 PASSWORD = "correct horse battery"
@@ -23,6 +24,14 @@ class LiveGateway:
 
     Its data is what the folder stands for: an SQLite file in it or, by `--database`, a PostgreSQL database. Whoever
     names the folder again finds the same data.
+
+    Args:
+        folder: stands for its data.
+        plan: what new organizations get.
+        env: settings beside the database and the secret.
+        prefix: what goes before the command, if anything; with one, an empty one too, the command itself is started
+            instead of a fork of a process that has imported it.
+        cheap_passwords: whether a fork takes hashes that cost next to nothing: most tests register somebody.
     """
 
     def __init__(
@@ -31,7 +40,8 @@ class LiveGateway:
         *,
         plan: str = "enterprise",
         env: Mapping[str, str] | None = None,
-        prefix: tuple[str, ...] = (),
+        prefix: tuple[str, ...] | None = None,
+        cheap_passwords: bool = True,
     ) -> None:
         self.folder = folder
         chosen = (env or {}).get("TOOLGATE_DATABASE_URL")
@@ -44,8 +54,9 @@ class LiveGateway:
             **(env or {}),
         }
         self._prefix = prefix
+        self._cheap_passwords = cheap_passwords
         self._port = 0
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | Forked | None = None
         self.url = ""
 
     @property
@@ -55,15 +66,19 @@ class LiveGateway:
 
     def start(self) -> Self:
         """Start, or start again on the same port and data; return once it listens."""
-        command = [*self._prefix, sys.executable, "-m", "toolgate", "serve"]
-        command += ["--port", str(self._port), "--plan", self.plan]
-        self.process = subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
+        self.process = self._begin("serve", "--port", str(self._port), "--plan", self.plan)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         match = re.search(r"http://\S+:(\d+)", line)
         assert match, f"the gateway did not start: {line!r}"
         self.url, self._port = match.group(0), int(match.group(1))
         return self
+
+    def _begin(self, *arguments: str) -> subprocess.Popen[str] | Forked:
+        if self._prefix is None:
+            return FORK_SERVER.fork(*arguments, env=self.env, cheap_passwords=self._cheap_passwords)
+        command = [*self._prefix, sys.executable, "-m", "toolgate", *arguments]
+        return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
 
     def kill(self) -> None:
         """End it without a word: SIGKILL."""

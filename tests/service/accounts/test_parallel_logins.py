@@ -11,7 +11,7 @@ from support.gateway import PASSWORD, LiveGateway, Owner
 def test_logins_beyond_the_queue_are_told_to_come_again(tmp_path: Path) -> None:
     """Of thirty at once a pool of one with room for two lets some in and refuses the rest before hashing; then all is well."""
     env = {"TOOLGATE_LOGIN_THREADS": "1", "TOOLGATE_LOGIN_QUEUE": "2"}
-    with LiveGateway(tmp_path, env=env) as gateway, Owner(gateway.url) as owner:
+    with LiveGateway(tmp_path, env=env, cheap_passwords=False) as gateway, Owner(gateway.url) as owner:
         body = {"email": owner.email, "password": PASSWORD}
 
         def login() -> httpx.Response:

@@ -31,7 +31,7 @@ def hurrying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway whose clock is more than a day ahead."""
     folder = tmp_path_factory.mktemp("hurrying")
     (folder / "sitecustomize.py").write_text(FORWARD)
-    with LiveGateway(folder, env={"PYTHONPATH": str(folder)}) as gateway:
+    with LiveGateway(folder, env={"PYTHONPATH": str(folder)}, prefix=()) as gateway:
         yield gateway
 
 

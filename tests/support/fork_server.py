@@ -1,0 +1,112 @@
+"""The program behind `support.forking`: it has the gateway's modules in memory, and forks a gateway for each request.
+
+Its standard input is a Unix socket. A request comes with the new process's standard output and a pipe for news: the
+process id first and, when it has ended, its exit code. When nobody is there to ask any more, its children are killed.
+"""
+
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from pwdlib.hashers.argon2 import Argon2Hasher
+
+MODULES = ("toolgate.cli", "toolgate_service.server", "aiosqlite", "asyncpg")
+LARGEST = 1 << 20
+
+
+def main() -> None:
+    """Fork until nobody is there to ask; a child leaves here as the command `toolgate`."""
+    for name in MODULES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    asked = _serve(socket.socket(fileno=0))
+    if asked is not None:
+        _become(asked)
+
+
+def _serve(asking: socket.socket) -> dict[str, Any] | None:
+    """Return what is asked of a child, in that child; None in this process, at its end."""
+    heard, told = os.pipe()
+    for end in (heard, told):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    news: dict[int, int] = {}
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(asking, selectors.EVENT_READ)
+        waiting.register(heard, selectors.EVENT_READ)
+        while True:
+            ready = {key.fd for key, _ in waiting.select()}
+            if heard in ready:
+                os.read(heard, 4096)
+                _tell_of_the_ended(news)
+            if asking.fileno() not in ready:
+                continue
+            message, (*handed,), _, _ = socket.recv_fds(asking, LARGEST, 2)
+            if not message:
+                break
+            child = os.fork()
+            if child == 0:
+                for end in (heard, told, handed[1], *news.values()):
+                    os.close(end)
+                _take(handed[0])
+                asked: dict[str, Any] = json.loads(message)
+                return asked
+            os.close(handed[0])
+            news[child] = handed[1]
+            os.write(handed[1], b"%d\n" % child)
+    for child in news:
+        os.kill(child, signal.SIGKILL)
+    return None
+
+
+def _tell_of_the_ended(news: dict[int, int]) -> None:
+    for child in list(news):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            told = news.pop(child)
+            # Whoever asked may be gone, and the pipe with them.
+            with suppress(BrokenPipeError):
+                os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
+            os.close(told)
+
+
+def _take(stdout: int) -> None:
+    """Make this child what a new process is: default signals, no input, the output it was handed."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(stdout, 1)
+    os.close(nothing)
+    os.close(stdout)
+
+
+def _become(asked: dict[str, Any]) -> None:
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    sys.argv = ["toolgate", *asked["arguments"]]
+    if asked["cheap_passwords"]:
+        from toolgate_service.accounts import passwords
+
+        # The gateway has no such setting, and shall have none.
+        cheap = partial(Argon2Hasher, time_cost=1, memory_cost=8, parallelism=1)
+        vars(passwords)["Argon2Hasher"] = cheap
+    from toolgate.cli import main as toolgate
+
+    toolgate()
+
+
+if __name__ == "__main__":
+    main()
