@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from toolgate.capture.context import Captured
@@ -11,7 +11,7 @@ from toolgate.capture.facts import clip, with_facts
 from toolgate.capture.jsontext import Json
 from toolgate.errors import ActionDenied, ApprovalExpired, ApprovalPending
 from toolgate.identity import Identity
-from toolgate.steps import LogStatus, Record, Step
+from toolgate.steps import Check, LogStatus, Record, Refusals, Step
 
 __all__ = ["Call", "Flow", "OnHold", "expired", "refused"]
 
@@ -34,6 +34,9 @@ class Call:
         approval_id: The approval it has come to.
         decision_id: The last decision.
         edited: Whether `captured` is a person's edit of it.
+        fail_open: Whether it may run where no gateway answers.
+        refusals: What was refused before, and so does not fail open.
+        unanswered: Why no gateway answered, if it runs all the same.
     """
 
     action: str
@@ -44,9 +47,21 @@ class Call:
     approval_id: str | None = None
     decision_id: str | None = None
     edited: bool = False
+    fail_open: bool = False
+    refusals: Refusals | None = field(default=None, compare=False, repr=False)
+    unanswered: str | None = None
+
+    def check(self, approval_id: str | None) -> Check:
+        """What the gateway is asked, with the approval it has come to, if it is to pass by one."""
+        # After a hold, or with an approval, there is an answer already: only a first check may go unanswered.
+        first = self.approval_id is None and self.resumes is None and approval_id is None
+        forgiving = self.refusals if self.fail_open and first else None
+        return Check(self.action, self.who, self.captured.context, approval_id, forgiving)
 
     def record(self, status: LogStatus, facts: dict[str, Json], *, waits: bool = False) -> Record:
         """The log entry of this call with the given status and facts."""
+        if self.unanswered is not None:
+            facts = {**facts, "fail_open": True, "no_answer": self.unanswered}
         context = with_facts(self.captured.context, facts)
         told = facts.get("reason") if status in ("denied", "pending") else None
         reason = told if isinstance(told, str) else None

@@ -49,6 +49,7 @@ def decorate(
     unbound: Iterable[str],
     amount: str | None,
     agent_id: str | None,
+    fail_open: bool,
 ) -> Callable[[Guardable], Guardable]:
     """Check the options and return the decorator; `runtime` is asked for at every call.
 
@@ -56,7 +57,14 @@ def decorate(
         ConfigurationError: Here or when decorating, naming what is wrong and the cure.
     """
     rules = Rules(exclude=exclude, redact=redact, unbound=unbound, amount=amount)
-    options = make_options(action, rules, on_hold=on_hold, hold_timeout=hold_timeout, agent_id=agent_id)
+    options = make_options(
+        action,
+        rules,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        agent_id=agent_id,
+        fail_open=fail_open,
+    )
 
     def guard(function: Guardable) -> Guardable:
         refuse_unguardable(function)

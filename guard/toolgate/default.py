@@ -60,6 +60,7 @@ def guarded(
     unbound: Iterable[str] = (),
     amount: str | None = None,
     agent_id: str | None = None,
+    fail_open: bool = False,
 ) -> Callable[[Guardable], Guardable]:
     """As `Guard.guarded`, with the default guard: `configure`'s, or one made from `TOOLGATE_*` at the first call.
 
@@ -76,6 +77,7 @@ def guarded(
         unbound=unbound,
         amount=amount,
         agent_id=agent_id,
+        fail_open=fail_open,
     )
 
 
@@ -88,6 +90,7 @@ def action(
     exclude: Iterable[str] = (),
     redact: Iterable[str] = (),
     agent_id: str | None = None,
+    fail_open: bool = False,
     edits: bool = False,
 ) -> Action:
     """As `Guard.action`, with the default guard.
@@ -97,7 +100,13 @@ def action(
     """
     rules = Rules(exclude=exclude, redact=redact)
     options = make_options(
-        action, rules, on_hold=on_hold, hold_timeout=hold_timeout, agent_id=agent_id, at_call=True
+        action,
+        rules,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        agent_id=agent_id,
+        fail_open=fail_open,
+        at_call=True,
     )
     return Action(_runtime, options, context, edits=edits)
 

@@ -132,7 +132,15 @@ class GatewayUnavailable(_GatewayError):
 
     Attributes:
         status: The last HTTP status seen, or None when there was no answer at all.
+        answered: Whether anything answered the call, be it a stranger in the gateway's place: also with half
+            an answer, a certificate that is not trusted, or bytes that are no HTTP. False is an outage:
+            nobody could be connected to, nothing came in time, or a proxy said 502, 503 or 504 that had no
+            gateway behind it. Only an outage is what `fail_open` forgives.
     """
+
+    def __init__(self, message: str, *, status: int | None = None, answered: bool = True) -> None:
+        super().__init__(message, status=status)
+        self.answered = answered
 
 
 class GatewayProtocolError(_GatewayError):

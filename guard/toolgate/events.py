@@ -1,9 +1,10 @@
 """What the SDK tells the standard logging: logger `toolgate`, extra fields with stable names.
 
-toolgate_event        decision | waiting | approved | edited | cancelled | cancel_failed | record | record_failed
+toolgate_event        decision | waiting | approved | edited | cancelled | cancel_failed | record | record_failed |
+                      fail_open
 toolgate_action       the action
 toolgate_agent_id     the agent
-toolgate_outcome      allowed | blocked | held, or the log entry's status
+toolgate_outcome      allowed | blocked | held | unasked, or the log entry's status
 toolgate_reason       the explanation, or None
 toolgate_approval_id  the approval request, or None
 """
@@ -18,7 +19,15 @@ __all__ = ["logger", "tell"]
 logger: Final = logging.getLogger("toolgate")
 
 Event: TypeAlias = Literal[
-    "decision", "waiting", "approved", "edited", "cancelled", "cancel_failed", "record", "record_failed"
+    "decision",
+    "waiting",
+    "approved",
+    "edited",
+    "cancelled",
+    "cancel_failed",
+    "record",
+    "record_failed",
+    "fail_open",
 ]
 
 

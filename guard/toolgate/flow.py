@@ -1,6 +1,7 @@
 """The road of one guarded call, without network, clock or thread.
 
     check ── allowed ──► run ──► record success / failed
+      ├───── unanswered, and it fails open ──► run ──► record, saying so
       ├───── blocked ──► record denied ──► ActionDenied
       └───── held ─────► record pending ─► raise, wait, or ask on_hold (held.py):
                  raise ──────► ApprovalPending
@@ -17,7 +18,8 @@
 
     A resumed call begins at its approval instead of a check, and is checked with that approval or not at all.
 
-Nothing is swallowed between decision and tool: only an allowed decision leads to `Run`.
+Nothing is swallowed between decision and tool: only an allowed decision leads to `Run`, and of a call that fails
+open that its first check was answered by nobody.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from toolgate.capture.facts import clip, describe_error
 from toolgate.capture.jsontext import Json
 from toolgate.decision import Decision
 from toolgate.held import continued, decided
-from toolgate.steps import Check, Outcome, Raised, Recapture, Run, Step
+from toolgate.steps import Outcome, Raised, Recapture, Run, Step, Unanswered
 
 __all__ = ["Call", "Flow", "OnHold", "guarded_call"]
 
@@ -65,8 +67,9 @@ def _permitted(call: Call) -> Generator[Step, Any, Call]:
     if call.resumes is not None:
         call, asked_with = yield from continued(call)
     while True:
-        check = Check(call.action, call.who, call.captured.context, asked_with)
-        decision = cast("Decision", (yield check))
+        decision = cast("Decision | Unanswered", (yield call.check(asked_with)))
+        if isinstance(decision, Unanswered):
+            return replace(call, unanswered=clip(decision.why))
         call = replace(call, approval_id=decision.approval_id or asked_with, decision_id=decision.decision_id)
         if decision.allowed:
             return call

@@ -78,6 +78,7 @@ class Guard:
         unbound: Iterable[str] = (),
         amount: str | None = None,
         agent_id: str | None = None,
+        fail_open: bool = False,
     ) -> Callable[[Guardable], Guardable]:
         """Guard a function, coroutine function, method, class- or static method.
 
@@ -97,6 +98,9 @@ class Guard:
             unbound: Arguments that are not sent at all: they may differ after an approval.
             amount: The argument that is also sent as `amount`, to be compared with `max_amount`.
             agent_id: The agent that acts, unless `acting_as` names another.
+            fail_open: Run the tool unasked where no gateway answers at all, with a warning on the logger
+                `toolgate` and a log entry that says so: no permission, `max_amount` or person is asked then.
+                Never after any answer, nor while the agent was last held or blocked with this action.
 
         Returns:
             A decorator; the decorated function raises, beside what it raises itself, `ActionDenied`,
@@ -118,6 +122,7 @@ class Guard:
             unbound=unbound,
             amount=amount,
             agent_id=agent_id,
+            fail_open=fail_open,
         )
 
     def action(
@@ -130,6 +135,7 @@ class Guard:
         exclude: Iterable[str] = (),
         redact: Iterable[str] = (),
         agent_id: str | None = None,
+        fail_open: bool = False,
         edits: bool = False,
     ) -> Action:
         """Guard a block: `with guard.action("db.drop", context={…}) as act:`, also `async with`.
@@ -142,6 +148,7 @@ class Guard:
             exclude: Names in the context whose values nobody is shown.
             redact: More names to hide wherever they occur.
             agent_id: The agent that acts; wins over `acting_as`.
+            fail_open: As for `guarded`.
             edits: The body reads `act.context`: an approver's edit is put into it. Without, an edited
                 approval is refused.
 
@@ -150,7 +157,13 @@ class Guard:
         """
         rules = Rules(exclude=exclude, redact=redact)
         options = make_options(
-            action, rules, on_hold=on_hold, hold_timeout=hold_timeout, agent_id=agent_id, at_call=True
+            action,
+            rules,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            agent_id=agent_id,
+            fail_open=fail_open,
+            at_call=True,
         )
         return Action(lambda: self._runtime, options, context, edits=edits)
 

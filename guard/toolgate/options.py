@@ -9,6 +9,7 @@ from toolgate.action_name import valid_action
 from toolgate.calls import Call, Flow, OnHold
 from toolgate.capture.context import Captured, Rules
 from toolgate.errors import ConfigurationError
+from toolgate.failing import refusals_at, valid_fail_open
 from toolgate.flow import guarded_call
 from toolgate.holding import valid_on_hold
 from toolgate.identity import identify, valid_id
@@ -27,6 +28,7 @@ class Options:
         on_hold: Raise or wait when the action is held, or who is asked which.
         hold_timeout: Seconds to wait, or None for as long as it takes.
         agent_id: The agent named here.
+        fail_open: Whether a call may run where no gateway answers.
         at_call: Whether it is named at the very call, where it wins over `acting_as`.
     """
 
@@ -35,6 +37,7 @@ class Options:
     on_hold: OnHold
     hold_timeout: float | None
     agent_id: str | None
+    fail_open: bool = False
     at_call: bool = False
 
     def flow(self, runtime: Runtime, captured: Captured, resumes: str | None = None) -> Flow:
@@ -45,7 +48,11 @@ class Options:
         """
         explicit, named = (self.agent_id, None) if self.at_call else (None, self.agent_id)
         who = identify(explicit, named, runtime.settings.agent_id)
-        return guarded_call(Call(self.action, who, captured, self.on_hold, resumes))
+        refusals = refusals_at(runtime.settings.url) if self.fail_open else None
+        call = Call(
+            self.action, who, captured, self.on_hold, resumes, fail_open=self.fail_open, refusals=refusals
+        )
+        return guarded_call(call)
 
 
 def make_options(
@@ -55,6 +62,7 @@ def make_options(
     on_hold: OnHold = "raise",
     hold_timeout: float | None = None,
     agent_id: str | None = None,
+    fail_open: bool = False,
     at_call: bool = False,
 ) -> Options:
     """Check the options.
@@ -68,6 +76,7 @@ def make_options(
         on_hold=valid_on_hold(on_hold),
         hold_timeout=_hold_timeout(hold_timeout, on_hold),
         agent_id=None if agent_id is None else valid_id(agent_id, "agent_id"),
+        fail_open=valid_fail_open(fail_open),
         at_call=at_call,
     )
 

@@ -12,6 +12,7 @@ from toolgate.capture.context import Captured
 from toolgate.clients import Arguments, AsyncClient, Client
 from toolgate.decision import Decision
 from toolgate.errors import GatewayProtocolError, GatewayUnavailable
+from toolgate.failing import forgiven
 from toolgate.holding import aask, ask
 from toolgate.patience import Patience
 from toolgate.recording.recorder import Recorder
@@ -25,6 +26,7 @@ from toolgate.steps import (
     Look,
     Recapture,
     Record,
+    Unanswered,
 )
 from toolgate.telling import entry_of, not_known, tell_approval, tell_decision, tell_waiting, tell_withdrawn
 from toolgate.waiters import Waiter, Waiters
@@ -104,9 +106,15 @@ class Performer(_Hands):
         self._client = client
         self._sleep = sleep
 
-    def check(self, step: Check) -> Decision:
-        """Ask the gateway."""
-        return tell_decision(step, self._client.check(step))
+    def check(self, step: Check) -> Decision | Unanswered:
+        """Ask the gateway; nobody's answer is one only where the call fails open."""
+        try:
+            decision = self._client.check(step)
+        except GatewayUnavailable as error:
+            if unanswered := forgiven(step, error):
+                return unanswered
+            raise
+        return tell_decision(step, decision)
 
     def ask_caller(self, step: AskCaller) -> Literal["raise", "wait", "check"]:
         """Ask the caller's `on_hold`."""
@@ -210,9 +218,15 @@ class AsyncPerformer(_Hands):
         self._client = client
         self._sleep = sleep
 
-    async def check(self, step: Check) -> Decision:
-        """Ask the gateway."""
-        return tell_decision(step, await self._client.check(step))
+    async def check(self, step: Check) -> Decision | Unanswered:
+        """Ask the gateway; nobody's answer is one only where the call fails open."""
+        try:
+            decision = await self._client.check(step)
+        except GatewayUnavailable as error:
+            if unanswered := forgiven(step, error):
+                return unanswered
+            raise
+        return tell_decision(step, decision)
 
     async def ask_caller(self, step: AskCaller) -> Literal["raise", "wait", "check"]:
         """Ask the caller's `on_hold`, and await its answer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from toolgate.capture.jsontext import Json
 from toolgate.errors import ApprovalPending
@@ -23,9 +23,11 @@ __all__ = [
     "Raised",
     "Recapture",
     "Record",
+    "Refusals",
     "Returned",
     "Run",
     "Step",
+    "Unanswered",
 ]
 
 LogStatus: TypeAlias = Literal["success", "failed", "pending", "denied"]
@@ -36,12 +38,40 @@ ApprovalStatus: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Ask the gateway; answered with a `Decision`."""
+    """Ask the gateway; answered with a `Decision`, or with `Unanswered` if it may fail open.
+
+    Attributes:
+        fail_open: What was refused before, and so does not fail open; None if nothing does.
+    """
 
     action: str
     who: Identity
     context: dict[str, Json]
     approval_id: str | None = None
+    fail_open: Refusals | None = field(default=None, compare=False, repr=False)
+
+
+class Refusals(Protocol):
+    """What the gateway held or blocked when this process last asked it."""
+
+    def holds(self, check: Check) -> bool:
+        """Whether the action was last refused to the agent, or may have been."""
+        ...
+
+    def count(self) -> int:
+        """Count one call that runs unasked; returns how many of this process have."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """No gateway answered, and the call fails open.
+
+    Attributes:
+        why: What happened instead.
+    """
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

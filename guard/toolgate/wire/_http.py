@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import ssl
 import threading
 import weakref
 from collections.abc import AsyncGenerator
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolgate.errors import ConfigurationError
 from toolgate.wire.budget import keep_budget, spending
 from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
+from toolgate.wire.faults import Faults, from_a_proxy
 
 if TYPE_CHECKING:
     import httpx
@@ -74,9 +76,11 @@ class Wire:
         _close_all(self._lanes)
 
     def _exchange(self, client: httpx.Client, request: Request, ends: float) -> Answer:
+        heard = _Heard()
         try:
             response = client.send(self._library.build(request, ends - self._clock()), stream=True)
             try:
+                heard.head(response)
                 body = b""
                 # Also here: a transport that is not the library's own knows no budget.
                 for piece in response.iter_bytes():
@@ -85,8 +89,11 @@ class Wire:
                 body = _UNREADABLE
             finally:
                 response.close()
+        except TransportFault as error:
+            error.answered = error.answered or heard.answered
+            raise
         except self._library.fault as error:
-            raise TransportFault(_describe(error)) from error
+            raise heard.fault(error, self._library.faults) from error
         return Answer(response.status_code, _headers(response), body)
 
     def _lane(self, *, patient: bool) -> _Lane:
@@ -121,17 +128,19 @@ class AsyncWire:
             TransportFault: If no complete answer came.
             ConfigurationError: If there is no way to send it.
         """
-        queued = True
+        queued, heard = True, _Heard()
         try:
             async with asyncio.timeout(seconds):
                 lane = await self._lane(patient=request.patient)
                 async with lane.turns:
                     queued = False
-                    return await self._exchange(lane.client, request, seconds)
+                    return await self._exchange(lane.client, request, seconds, heard)
         except TimeoutError as error:
-            raise TransportFault(_no_turn(seconds) if queued else _no_answer(seconds)) from error
+            if queued:
+                raise TransportFault(_no_turn(seconds)) from error
+            raise TransportFault(_no_answer(seconds), answered=heard.answered) from error
         except self._library.fault as error:
-            raise TransportFault(_describe(error)) from error
+            raise heard.fault(error, self._library.faults) from error
 
     async def aclose(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
@@ -139,9 +148,12 @@ class AsyncWire:
         if pool is not None:
             await pool.keeper.aclose()
 
-    async def _exchange(self, client: httpx.AsyncClient, request: Request, seconds: float) -> Answer:
+    async def _exchange(
+        self, client: httpx.AsyncClient, request: Request, seconds: float, heard: _Heard
+    ) -> Answer:
         response = await client.send(self._library.build(request, seconds), stream=True)
         try:
+            heard.head(response)
             body = b""
             async for piece in response.aiter_bytes():
                 body = _append(body, piece, late=False)
@@ -164,6 +176,19 @@ class AsyncWire:
             turns = asyncio.Semaphore(_PATIENT_TURNS if patient else _TURNS)
             lane = pool.lanes[patient] = _AsyncLane(self._library.async_client(), turns)
         return lane
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What came of one request before it failed."""
+
+    answered: bool = False
+
+    def head(self, response: Any) -> None:
+        self.answered = not from_a_proxy(response.status_code, _headers(response))
+
+    def fault(self, error: Exception, faults: Faults) -> TransportFault:
+        return TransportFault(_describe(error), answered=self.answered or faults.answered(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +234,9 @@ class _Library:
         self._transport = transport
         self._proxies = proxies
         self._tls: Any = None
-        self.fault: type[Exception] = self._httpx.RequestError
+        self.faults = Faults(self._httpx)
+        # TLS may fail after the handshake; the library lets that through as it is.
+        self.fault = (self._httpx.RequestError, ssl.SSLError)
         self.undecodable: type[Exception] = self._httpx.DecodingError
 
     def client(self) -> httpx.Client:

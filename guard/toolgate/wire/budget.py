@@ -117,5 +117,5 @@ def _cut(timeout: float | None) -> float | None:
         return timeout
     seconds = left()
     if seconds <= 0:
-        raise TransportFault("the answer did not end in time")
+        raise TransportFault("the answer did not end in time", answered=False)
     return seconds if timeout is None else min(timeout, seconds)

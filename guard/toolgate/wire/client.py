@@ -16,6 +16,7 @@ from tenacity import AsyncRetrying, Retrying
 from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
 from toolgate.errors import GatewayUnavailable
+from toolgate.failing import refusals_at
 from toolgate.recording.entries import Entry
 from toolgate.settings import Settings, proxies_allowed
 from toolgate.steps import Approval, Check
@@ -37,6 +38,7 @@ class _Gateway:
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self._settings = settings
         self._reader = Reader(settings)
+        self._refusals = refusals_at(settings.url)
         self._clock = clock
         self._headers = {
             "Accept": "application/json",
@@ -76,7 +78,13 @@ class _Gateway:
         return Deadline(self._settings.timeout if seconds is None else seconds, self._clock)
 
     def _no_answer(self, error: TransportFault) -> Transient:
-        return Transient(GatewayUnavailable(f"no gateway answers at {self._settings.url!r}: {error}"))
+        message = f"no gateway answers at {self._settings.url!r}: {error}"
+        return Transient(GatewayUnavailable(message, answered=error.answered))
+
+    def _failed(self, error: Transient, tried: list[GatewayUnavailable]) -> GatewayUnavailable:
+        """What to raise when nothing is tried any more: one answer among the attempts is an answer."""
+        error.fault.answered = any(each.answered for each in tried)
+        return error.fault
 
     def _became(self, read: tuple[ApprovalAnswer, Answer]) -> Approval:
         said, _ = read
@@ -90,15 +98,17 @@ class _Gateway:
             agent_id=said.agent_id,
         )
 
-    def _decision(self, read: tuple[CheckAnswer, Answer]) -> Decision:
+    def _decision(self, check: Check, read: tuple[CheckAnswer, Answer]) -> Decision:
         said, answer = read
-        return Decision(
+        decision = Decision(
             allowed=said.allowed,
             requires_approval=said.requires_approval,
             reason=said.reason,
             approval_id=said.approval_id,
             decision_id=answer.headers.get("x-decision-id") or None,
         )
+        self._refusals.note(check, decision)
+        return decision
 
 
 class GatewayClient(_Gateway):
@@ -131,7 +141,7 @@ class GatewayClient(_Gateway):
             GatewayProtocolError: Something answered that decides nothing.
             ConfigurationError: The gateway refuses the API key.
         """
-        return self._decision(self._ask(self._check(check), CheckAnswer, self._deadline()))
+        return self._decision(check, self._ask(self._check(check), CheckAnswer, self._deadline()))
 
     def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
         """Record what happened (`POST /sdk/log`) and return the log entry.
@@ -174,17 +184,24 @@ class GatewayClient(_Gateway):
         self._wire.close()
 
     def _ask(self, request: Request, model: type[_Model], deadline: Deadline) -> tuple[_Model, Answer]:
+        tried = list[GatewayUnavailable]()
+
         def attempt() -> tuple[_Model, Answer]:
             try:
                 answer = self._wire.send(request, deadline.left())
+                return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
             except TransportFault as error:
-                raise self._no_answer(error) from error
-            return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
+                failed = self._no_answer(error)
+                tried.append(failed.fault)
+                raise failed from error
+            except Transient as failed:
+                tried.append(failed.fault)
+                raise
 
         try:
             return Retrying(sleep=self._sleep, **policy(deadline))(attempt)
         except Transient as error:
-            raise error.fault from error.__cause__
+            raise self._failed(error, tried) from error.__cause__
 
 
 class AsyncGatewayClient(_Gateway):
@@ -211,7 +228,7 @@ class AsyncGatewayClient(_Gateway):
 
     async def check(self, check: Check) -> Decision:
         """As `GatewayClient.check`."""
-        return self._decision(await self._ask(self._check(check), CheckAnswer, self._deadline()))
+        return self._decision(check, await self._ask(self._check(check), CheckAnswer, self._deadline()))
 
     async def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
         """As `GatewayClient.log`."""
@@ -233,17 +250,24 @@ class AsyncGatewayClient(_Gateway):
         await self._wire.aclose()
 
     async def _ask(self, request: Request, model: type[_Model], deadline: Deadline) -> tuple[_Model, Answer]:
+        tried = list[GatewayUnavailable]()
+
         async def attempt() -> tuple[_Model, Answer]:
             try:
                 answer = await self._wire.send(request, deadline.left())
+                return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
             except TransportFault as error:
-                raise self._no_answer(error) from error
-            return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
+                failed = self._no_answer(error)
+                tried.append(failed.fault)
+                raise failed from error
+            except Transient as failed:
+                tried.append(failed.fault)
+                raise
 
         try:
             return await AsyncRetrying(sleep=self._sleep, **policy(deadline))(attempt)
         except Transient as error:
-            raise error.fault from error.__cause__
+            raise self._failed(error, tried) from error.__cause__
 
 
 def _version() -> str:

@@ -12,7 +12,15 @@ Clock: TypeAlias = Callable[[], float]
 
 
 class TransportFault(Exception):
-    """Nobody answered: connecting, sending or receiving failed or took too long."""
+    """No whole answer came: connecting, sending or receiving failed or took too long.
+
+    Attributes:
+        answered: Whether somebody answered all the same: with half an answer, or no certificate to be trusted.
+    """
+
+    def __init__(self, message: str, *, answered: bool = True) -> None:
+        super().__init__(message)
+        self.answered = answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from toolgate.capture.jsontext import loads
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
 from toolgate.settings import Settings, masked
 from toolgate.wire.exchange import Answer
+from toolgate.wire.faults import from_a_proxy
 from toolgate.wire.retries import Transient, retry_after
 
 __all__ = ["Reader"]
@@ -55,9 +56,9 @@ class Reader:
     def _failure(self, answer: Answer) -> Exception:
         status, detail = answer.status, self._detail(answer)
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            return Transient(self._unavailable(status, detail), _pause(answer))
+            return Transient(self._unavailable(answer, detail), _pause(answer))
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Transient(self._unavailable(status, detail), _pause(answer))
+            return Transient(self._unavailable(answer, detail), _pause(answer))
         if status == HTTPStatus.UNAUTHORIZED:
             return ConfigurationError(
                 f"the gateway at {self._settings.url!r} refuses the API key {masked(self._settings.api_key)!r}: "
@@ -69,9 +70,13 @@ class Reader:
             )
         return self._not_the_gateway(answer, detail or "no detail")
 
-    def _unavailable(self, status: int, detail: str) -> GatewayUnavailable:
+    def _unavailable(self, answer: Answer, detail: str) -> GatewayUnavailable:
+        status, answered = answer.status, not from_a_proxy(answer.status, answer.headers)
+        who = "the gateway" if answered else "a proxy before the gateway"
         return GatewayUnavailable(
-            f"the gateway at {self._settings.url!r} answers {status}: {detail or 'no detail'}", status=status
+            f"{who} at {self._settings.url!r} answers {status}: {detail or 'no detail'}",
+            status=status,
+            answered=answered,
         )
 
     def _not_the_gateway(self, answer: Answer, what: str) -> GatewayProtocolError:

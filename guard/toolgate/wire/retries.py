@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tenacity import RetryCallState, retry_if_exception_type
 
-from toolgate.errors import GuardError
+from toolgate.errors import GatewayUnavailable
 
 __all__ = ["Deadline", "Transient", "policy", "retry_after"]
 
@@ -26,7 +26,7 @@ class Transient(Exception):
         retry_after: Seconds the gateway asked to wait, if it did.
     """
 
-    def __init__(self, fault: GuardError, retry_after: float | None = None) -> None:
+    def __init__(self, fault: GatewayUnavailable, retry_after: float | None = None) -> None:
         super().__init__(str(fault))
         self.fault = fault
         self.retry_after = retry_after

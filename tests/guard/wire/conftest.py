@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,13 +16,21 @@ Misbehaviour = Callable[[socket.socket], None]
 
 
 class Peer:
-    """Accepts connections and leaves each request to `misbehaviour`."""
+    """Accepts connections and leaves each request to `misbehaviour`, inside TLS if it is given a context.
 
-    def __init__(self, misbehaviour: Misbehaviour) -> None:
+    With `at_once` it does not read: each connection is left to it as soon as it is there.
+    """
+
+    def __init__(
+        self, misbehaviour: Misbehaviour, *, tls: ssl.SSLContext | None = None, at_once: bool = False
+    ) -> None:
         self._misbehaviour = misbehaviour
+        self._tls = tls
+        self._at_once = at_once
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}" if tls is None else f"https://localhost:{self.port}"
         self.requests: list[bytes] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -35,6 +45,12 @@ class Peer:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+                self._open.append(connection)
+            if self._at_once:
+                self._misbehaviour(connection)
+                return
             # The requests here are small: the headers come in one piece, the body at once or not at all.
             while received := connection.recv(65_536):
                 if b"HTTP/1.1\r\n" in received:
@@ -52,11 +68,11 @@ class Peer:
 
 
 @pytest.fixture
-def peer() -> Iterator[Callable[[Misbehaviour], Peer]]:
+def peer() -> Iterator[Callable[..., Peer]]:
     made: list[Peer] = []
 
-    def make(misbehaviour: Misbehaviour) -> Peer:
-        made.append(Peer(misbehaviour))
+    def make(misbehaviour: Misbehaviour, **options: Any) -> Peer:
+        made.append(Peer(misbehaviour, **options))
         return made[-1]
 
     yield make

@@ -1,0 +1,57 @@
+"""Which failures are an outage: nobody answered. Whatever is not known to be one counts as an answer."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["Faults", "from_a_proxy"]
+
+# What a proxy says when it finds no gateway behind itself.
+_NONE_BEHIND: Final = frozenset({502, 503, 504})
+_VERSION: Final = "x-api-version"
+# The connection broke during the handshake; every other fault of TLS is somebody's answer.
+_BROKEN: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
+# The HTTP library's error, that of its connections, the socket's; what comes next is none of theirs.
+_LINKS: Final = 3
+
+
+def from_a_proxy(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether an answer, header names in lower case, is a proxy's that finds no gateway behind it."""
+    return status in _NONE_BEHIND and _VERSION not in headers
+
+
+class Faults:
+    """Judges the HTTP library's exceptions.
+
+    Args:
+        httpx: The library.
+    """
+
+    def __init__(self, httpx: Any) -> None:
+        self._proxy: type[Exception] = httpx.ProxyError
+        self._malformed: type[Exception] = httpx.RemoteProtocolError
+        self._nobody: tuple[type[Exception], ...] = (httpx.TimeoutException, httpx.NetworkError)
+
+    def answered(self, error: BaseException) -> bool:
+        """Whether somebody answered, be it a stranger in the gateway's place."""
+        if refused_tls(error):
+            return True
+        if isinstance(error, self._proxy):
+            return str(error)[:3] not in {str(status) for status in _NONE_BEHIND}
+        if isinstance(error, self._malformed):
+            # The one of these that is no answer: the peer died before it said anything.
+            return not str(error).startswith("Server disconnected without sending a response")
+        return not isinstance(error, self._nobody)
+
+
+def refused_tls(error: BaseException) -> bool:
+    """Whether TLS failed because one side refused the other."""
+    seen: BaseException | None = error
+    for _ in range(_LINKS):
+        if isinstance(seen, ssl.SSLError) and not isinstance(seen, _BROKEN):
+            return True
+        seen = None if seen is None else seen.__cause__ or seen.__context__
+    return False

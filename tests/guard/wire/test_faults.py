@@ -1,0 +1,166 @@
+"""Which failures are an outage, by what really happens on a socket."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.certificates import certificate_for
+
+from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
+from toolgate.identity import Identity
+from toolgate.settings import Settings
+from toolgate.steps import Check
+from toolgate.wire.client import AsyncGatewayClient, GatewayClient
+
+KEY = "ak_" + "k3y" * 12 + "z"
+CHECK = Check("a.b", Identity("agent"), {})
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 90\r\n\r\n"
+NONE_BEHIND = b"HTTP/1.1 %d No\r\n%sContent-Length: 2\r\n\r\nno"
+OURS = b"X-API-Version: 2026-11-20\r\n"
+
+pytestmark = pytest.mark.parametrize(
+    ("library", "kind"), [("httpx", "sync"), ("httpx", "async"), ("httpx2", "sync"), ("httpx2", "async")]
+)
+
+
+class Haste:
+    """A clock that runs as clocks do, and jumps over every pause."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def clock(self) -> float:
+        return time.monotonic() + self._skipped
+
+    def sleep(self, seconds: float) -> None:
+        self._skipped += seconds
+
+    async def asleep(self, seconds: float) -> None:
+        self._skipped += seconds
+
+
+async def asked(url: str, library: str, kind: str, seconds: float) -> Decision:
+    settings, check, haste = Settings(url, KEY, "agent", seconds, library), CHECK, Haste()
+    if kind == "sync":
+        client = GatewayClient(settings, clock=haste.clock, sleep=haste.sleep)
+        try:
+            return client.check(check)
+        finally:
+            client.close()
+    other = AsyncGatewayClient(settings, clock=haste.clock, sleep=haste.asleep)
+    try:
+        return await other.check(check)
+    finally:
+        await other.aclose()
+
+
+async def failure(url: str, library: str, kind: str, seconds: float = 10) -> GatewayUnavailable:
+    """What a check says that gets no whole answer at `url`."""
+    with pytest.raises(GatewayUnavailable) as raised:
+        await asked(url, library, kind, seconds)
+    return raised.value
+
+
+def says(*parts: bytes) -> Any:
+    """A peer that says this and hangs up."""
+
+    def answer(connection: socket.socket) -> None:
+        for part in parts:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    return answer
+
+
+def silent(_: socket.socket) -> None:
+    """A peer that says nothing."""
+
+
+async def test_nobody_listens(library: str, kind: str) -> None:
+    """A refused connection is an outage."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert not (await failure(f"http://127.0.0.1:{port}", library, kind)).answered
+
+
+async def test_no_such_host(library: str, kind: str) -> None:
+    """A name that leads nowhere is an outage."""
+    assert not (await failure("https://gateway.invalid", library, kind)).answered
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "answered"),
+    [
+        pytest.param(says(), False, id="hangs up"),
+        pytest.param(says(b"HTTP/1.1 200 OK\r\nConte"), False, id="dies within the head"),
+        pytest.param(says(NONE_BEHIND % (502, b"")), False, id="a proxy's 502"),
+        pytest.param(says(NONE_BEHIND % (503, b"")), False, id="a proxy's 503"),
+        pytest.param(says(NONE_BEHIND % (504, b"")), False, id="a proxy's 504"),
+        pytest.param(says(NONE_BEHIND % (503, OURS)), True, id="the gateway's own 503"),
+        pytest.param(says(NONE_BEHIND % (500, b"")), True, id="a 500"),
+        pytest.param(says(NONE_BEHIND % (429, b"")), True, id="a 429"),
+        pytest.param(says(HEAD, b"{"), True, id="dies within the answer"),
+        pytest.param(says(b"SSH-2.0-OpenSSH_9.7\r\n\r\n"), True, id="speaks something else"),
+        pytest.param(says(HEAD[:-4] + b"0" * 8 + b"\r\n\r\n" + b"x" * 5_000_000), True, id="too long"),
+    ],
+)
+async def test_what_comes_back(peer: Any, library: str, kind: str, misbehaviour: Any, answered: bool) -> None:
+    """Only where no answer began was there no answer."""
+    assert (await failure(peer(misbehaviour).url, library, kind)).answered is answered
+
+
+def serving(folder: Path, name: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate_for(name, folder))
+    return context
+
+
+@pytest.mark.parametrize("name", ["localhost", "elsewhere.example"])
+async def test_a_certificate_that_is_not_trusted(
+    peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, kind: str, name: str
+) -> None:
+    """Somebody in the gateway's place is no outage, whether unknown or of another name."""
+    tls = serving(tmp_path, name)
+    if name != "localhost":
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    error = await failure(peer(silent, tls=tls).url, library, kind)
+    assert error.answered
+    assert "certificate verify failed" in str(error).lower()
+
+
+async def test_a_client_certificate_is_asked_for(
+    peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, kind: str
+) -> None:
+    """A gateway that wants to know who asks has answered, though TLS says so only after the handshake."""
+    tls = serving(tmp_path, "localhost")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_verify_locations(tmp_path / "certificate.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    assert (await failure(peer(silent, tls=tls).url, library, kind)).answered
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "answered"),
+    [
+        pytest.param(says(), False, id="hangs up"),
+        pytest.param(says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), True, id="speaks no TLS"),
+    ],
+)
+async def test_a_handshake_that_fails(
+    peer: Any, library: str, kind: str, misbehaviour: Any, answered: bool
+) -> None:
+    """A peer that goes during the handshake is an outage; one that speaks no TLS is a stranger."""
+    server = peer(misbehaviour, at_once=True)
+    assert (await failure(f"https://localhost:{server.port}", library, kind)).answered is answered
+
+
+async def test_an_answer_that_decides_nothing(peer: Any, library: str, kind: str) -> None:
+    """A stranger's page is another error altogether."""
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello"
+    with pytest.raises(GatewayProtocolError):
+        await asked(peer(says(page)).url, library, kind, 10)
