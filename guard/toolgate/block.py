@@ -53,6 +53,7 @@ class Action:
         self.context: dict[str, Any] = {} if context is None else copy_context(context)
         self._takes_edits = edits
         self._edits: dict[str, Any] = {}
+        self._derived: frozenset[str] = frozenset()
         self._find_runtime = runtime
         self._runtime: Runtime | None = None
         self._options = options
@@ -108,21 +109,35 @@ class Action:
             await adrive(self._flow, self._async_performer, self._outcome(error))
 
     def capture(self) -> Captured:
-        """What the gateway is asked about now."""
-        captured = capture({**copy_context(self.context), **self._edits}, self._options.rules, self._hider())
+        """What the gateway is asked about now.
+
+        Raises:
+            ConfigurationError: If what is computed of the context cannot be.
+        """
+        rules, context = self._options.rules, {**copy_context(self.context), **self._edits}
+        derived = rules.derive(context)
+        captured = capture(context, rules, self._hider(), derived)
+        self._derived = frozenset(derived)
         self._asked = captured.context
         return captured
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
         """Keep a person's edit for the context; returns what stands against it."""
         try:
-            edits = edits_of(copy_context(self.context), asked, approved, lambda _: UNKNOWN)
+            mapped = self._options.rules.amount
+            derived = self._derived if mapped is None else self._derived | {"amount"}
+            edits = edits_of(copy_context(self.context), asked, approved, lambda _: UNKNOWN, derived=derived)
         except UneditableError as error:
             return str(error)
         if edits and not self._takes_edits:
             # Its body may never look at act.context.
             return f"{min(edits)!r} was changed, and the block was not made with edits=True"
         self._edits = edits
+        try:
+            self.capture()
+        except ConfigurationError as error:
+            self._edits = {}
+            return str(error)
         return None
 
     def as_given(self) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextvars
 import copy
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import wrapt
@@ -14,6 +16,7 @@ from toolgate.calls import OnHold
 from toolgate.capture.arguments import CallArguments
 from toolgate.capture.binding import Binder
 from toolgate.capture.context import Rules
+from toolgate.capture.deriving import AmountFrom, ContextFrom
 from toolgate.drivers import acall, call
 from toolgate.errors import ConfigurationError
 from toolgate.holding import refuse_async
@@ -44,10 +47,12 @@ def decorate(
     *,
     on_hold: OnHold,
     hold_timeout: float | None,
+    include: Iterable[str] | None,
     exclude: Iterable[str],
-    redact: Iterable[str],
+    redact: Iterable[str | re.Pattern[str]],
     unbound: Iterable[str],
-    amount: str | None,
+    amount: AmountFrom | None,
+    context: ContextFrom | None,
     agent_id: str | None,
     fail_open: bool,
 ) -> Callable[[Guardable], Guardable]:
@@ -56,7 +61,9 @@ def decorate(
     Raises:
         ConfigurationError: Here or when decorating, naming what is wrong and the cure.
     """
-    rules = Rules(exclude=exclude, redact=redact, unbound=unbound, amount=amount)
+    rules = Rules(
+        include=include, exclude=exclude, redact=redact, unbound=unbound, amount=amount, context=context
+    )
     options = make_options(
         action,
         rules,
@@ -71,10 +78,10 @@ def decorate(
         _refuse_guarded(function, options.action)
         inner = inner_function(function)
         binder = Binder(inner, in_class=is_in_class(function))
-        rules.fits(binder, inner)
+        fitted = replace(options, rules=rules.fits(binder, inner))
         if not is_async(inner):
             refuse_async(options.on_hold, f"{getattr(inner, '__qualname__', inner)!r}")
-        tool = _Tool(runtime, options, binder)
+        tool = _Tool(runtime, fitted, binder)
         wrapper = tool.run_async if is_async(inner) else tool.run
         guarded = GuardedFunction(cast("Callable[..., Any]", function), wrapper)
         tool.itself = guarded

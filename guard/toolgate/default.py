@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from toolgate.block import Action
 from toolgate.calls import OnHold
 from toolgate.capture.context import Rules
+from toolgate.capture.deriving import AmountFrom, ContextFrom
 from toolgate.decorator import Guardable, decorate
 from toolgate.guard import Guard
 from toolgate.options import make_options
@@ -55,10 +57,12 @@ def guarded(
     *,
     on_hold: OnHold = "raise",
     hold_timeout: float | None = None,
+    include: Iterable[str] | None = None,
     exclude: Iterable[str] = (),
-    redact: Iterable[str] = (),
+    redact: Iterable[str | re.Pattern[str]] = (),
     unbound: Iterable[str] = (),
-    amount: str | None = None,
+    amount: AmountFrom | None = None,
+    context: ContextFrom | None = None,
     agent_id: str | None = None,
     fail_open: bool = False,
 ) -> Callable[[Guardable], Guardable]:
@@ -72,10 +76,12 @@ def guarded(
         action,
         on_hold=on_hold,
         hold_timeout=hold_timeout,
+        include=include,
         exclude=exclude,
         redact=redact,
         unbound=unbound,
         amount=amount,
+        context=context,
         agent_id=agent_id,
         fail_open=fail_open,
     )
@@ -87,8 +93,10 @@ def action(
     *,
     on_hold: OnHold = "raise",
     hold_timeout: float | None = None,
+    include: Iterable[str] | None = None,
     exclude: Iterable[str] = (),
-    redact: Iterable[str] = (),
+    redact: Iterable[str | re.Pattern[str]] = (),
+    amount: AmountFrom | None = None,
     agent_id: str | None = None,
     fail_open: bool = False,
     edits: bool = False,
@@ -98,7 +106,7 @@ def action(
     Raises:
         ConfigurationError: If an option is wrong.
     """
-    rules = Rules(exclude=exclude, redact=redact)
+    rules = Rules(include=include, exclude=exclude, redact=redact, amount=amount)
     options = make_options(
         action,
         rules,

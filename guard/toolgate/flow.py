@@ -56,7 +56,10 @@ def guarded_call(call: Call) -> Flow:
     outcome = cast("Outcome", (yield Run()))
     facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}
     if isinstance(outcome, Raised):
-        facts = {"error": describe_error(outcome.error, call.captured.hidden), **facts}
+        facts = {
+            "error": describe_error(outcome.error, call.captured.hidden, call.captured.patterns),
+            **facts,
+        }
         yield call.record("failed", facts)
     else:
         yield call.record("success", facts)

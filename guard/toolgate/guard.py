@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -10,6 +11,7 @@ from toolgate.action_name import valid_action
 from toolgate.block import Action
 from toolgate.calls import OnHold
 from toolgate.capture.context import Captured, Rules, capture, copy_context
+from toolgate.capture.deriving import AmountFrom, ContextFrom
 from toolgate.errors import ConfigurationError
 from toolgate.identity import identify, valid_id
 from toolgate.options import make_options
@@ -73,10 +75,12 @@ class Guard:
         *,
         on_hold: OnHold = "raise",
         hold_timeout: float | None = None,
+        include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
-        redact: Iterable[str] = (),
+        redact: Iterable[str | re.Pattern[str]] = (),
         unbound: Iterable[str] = (),
-        amount: str | None = None,
+        amount: AmountFrom | None = None,
+        context: ContextFrom | None = None,
         agent_id: str | None = None,
         fail_open: bool = False,
     ) -> Callable[[Guardable], Guardable]:
@@ -93,10 +97,17 @@ class Guard:
                 coroutine function it may be one as well.
             hold_timeout: Seconds to wait for the person; None waits as long as it takes. The request stays
                 when they have passed; it is withdrawn when the waiting call is cancelled or interrupted.
+            include: The only arguments that are shown; the others are bound by a keyed digest. A secret's name
+                or form stays hidden all the same.
             exclude: Arguments nobody is shown; they are bound by a keyed digest.
-            redact: More names to hide wherever they occur, also inside arguments.
+            redact: More names to hide wherever they occur, also inside arguments, and compiled patterns: a text
+                or number in which one is found is hidden whole.
             unbound: Arguments that are not sent at all: they may differ after an approval.
-            amount: The argument that is also sent as `amount`, to be compared with `max_amount`.
+            amount: The argument that is also sent as `amount`, to be compared with `max_amount`, or a function
+                that is given the arguments it has parameters for, by name, and returns a number.
+            context: What the approver sees and the approval is bound to beside the arguments: a function that is
+                given arguments as that of `amount` and returns a mapping, or the name of an argument whose
+                members stand beside it.
             agent_id: The agent that acts, unless `acting_as` names another.
             fail_open: Run the tool unasked where no gateway answers at all, with a warning on the logger
                 `toolgate` and a log entry that says so: no permission, `max_amount` or person is asked then.
@@ -117,10 +128,12 @@ class Guard:
             action,
             on_hold=on_hold,
             hold_timeout=hold_timeout,
+            include=include,
             exclude=exclude,
             redact=redact,
             unbound=unbound,
             amount=amount,
+            context=context,
             agent_id=agent_id,
             fail_open=fail_open,
         )
@@ -132,8 +145,10 @@ class Guard:
         *,
         on_hold: OnHold = "raise",
         hold_timeout: float | None = None,
+        include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
-        redact: Iterable[str] = (),
+        redact: Iterable[str | re.Pattern[str]] = (),
+        amount: AmountFrom | None = None,
         agent_id: str | None = None,
         fail_open: bool = False,
         edits: bool = False,
@@ -145,8 +160,10 @@ class Guard:
             context: What the gateway compares and an approver reads; `amount` is compared with `max_amount`.
             on_hold: As for `guarded`.
             hold_timeout: As for `guarded`, in seconds.
+            include: As for `guarded`, of names in the context.
             exclude: Names in the context whose values nobody is shown.
-            redact: More names to hide wherever they occur.
+            redact: As for `guarded`.
+            amount: As for `guarded`, of names in the context.
             agent_id: The agent that acts; wins over `acting_as`.
             fail_open: As for `guarded`.
             edits: The body reads `act.context`: an approver's edit is put into it. Without, an edited
@@ -155,7 +172,7 @@ class Guard:
         Raises:
             ConfigurationError: If an option is wrong or the context no mapping.
         """
-        rules = Rules(exclude=exclude, redact=redact)
+        rules = Rules(include=include, exclude=exclude, redact=redact, amount=amount)
         options = make_options(
             action,
             rules,

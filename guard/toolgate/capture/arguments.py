@@ -10,6 +10,7 @@ from toolgate.capture.context import Captured, Rules, capture
 from toolgate.capture.converting import UneditableError, converted
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json, exact
+from toolgate.errors import ConfigurationError
 
 __all__ = ["CallArguments", "edits_of"]
 
@@ -46,20 +47,30 @@ class CallArguments:
         self._hider = hider
         self._bound = bound
         self._edits: dict[str, Any] = {}
+        self._derived: frozenset[str] = frozenset()
 
     def capture(self) -> Captured:
-        """The context of the call as it would run now."""
-        return capture({**self._bound, **self._edits}, self._rules, self._hider)
+        """The context of the call as it would run now.
+
+        Raises:
+            ConfigurationError: If what is computed of the arguments cannot be.
+        """
+        arguments = {**self._bound, **self._edits}
+        derived = self._rules.derive(arguments)
+        self._derived = frozenset(derived)
+        return capture(arguments, self._rules, self._hider, derived)
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
         """Put the edit that made `approved` of `asked` into the arguments; returns what stands against it."""
         mapped = self._rules.amount
         if mapped is not None and exact(approved.get(mapped)) != exact(approved.get("amount")):
             return f"'amount' is the argument {mapped!r}, and the edit makes them differ"
-        derived = frozenset() if mapped is None else frozenset(("amount",))
+        derived = self._derived if mapped is None else self._derived | {"amount"}
         try:
             self._edits = edits_of(self._bound, asked, approved, self._binder.hint, derived=derived)
-        except UneditableError as error:
+            self.capture()
+        except (UneditableError, ConfigurationError) as error:
+            self._edits = {}
             return str(error)
         return None
 

@@ -154,10 +154,24 @@ class Binder:
 
 def _named(extra: Mapping[str, Any], taken: Mapping[str, Any], reserved: str | None) -> dict[str, str]:
     """The names under which extra keyword arguments stand beside the others, and their own."""
-    used: dict[str, Any] = {**taken, **({reserved: None} if reserved else {})}
-    named: dict[str, str] = {}
-    # Sorted, and the unproblematic first, so that the order of keywords never changes a name.
-    for name in sorted(extra, key=lambda each: (each in used, each)):
-        free = free_name(name, used)
-        named[free], used[free] = name, None
-    return named
+    used = {*taken, reserved} if reserved else set(taken)
+    return {_beside(name, used): name for name in sorted(extra)}
+
+
+def _beside(name: str, used: set[str]) -> str:
+    """The name of an extra keyword argument beside `used`; of two names it never makes one.
+
+    Where `a` is used, `a` becomes `a_` and `a_` becomes `a__`, whether or not both are passed: which keyword
+    was passed must be told by the name alone.
+    """
+    stem = name.rstrip("_")
+    taken = {len(each) - len(stem) for each in used if each.rstrip("_") == stem}
+    tail = len(name) - len(stem)
+    if not taken or tail < min(taken):
+        return name
+    at = min(taken)
+    steps = tail - at
+    while steps or at in taken:
+        steps -= at not in taken
+        at += 1
+    return stem + "_" * at

@@ -29,13 +29,15 @@ def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[s
     return entry
 
 
-def describe_error(error: BaseException, hidden: Iterable[str]) -> dict[str, Json]:
-    """An exception's type and message, at most 1,000 characters of it, without hidden values."""
+def describe_error(
+    error: BaseException, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] = ()
+) -> dict[str, Json]:
+    """An exception's type and message, at most 1,000 characters of it, without hidden values and patterns."""
     try:
         message = str(error)
     except BaseException:  # noqa: BLE001 - other people's __str__ may do anything; the tool's own error goes on
         message = "<the message cannot be read>"
-    return {"type": clip(type(error).__name__[:_MAX_TYPE]), "message": clip(scrub(message, hidden))}
+    return {"type": clip(type(error).__name__[:_MAX_TYPE]), "message": clip(scrub(message, hidden, patterns))}
 
 
 def clip(text: str) -> str:

@@ -50,8 +50,8 @@ class Hider:
         return f"once:{secrets.token_hex(32)}"
 
     def label(self, value: str) -> str:
-        """The digest of a string in the form of a string."""
-        return str(self.text(value)["$digest"])
+        """The digest of a string in the form of a name, which no name of the caller's can have."""
+        return f"${self.text(value)['$digest']}"
 
     def _digest(self, kind: bytes, value: bytes) -> dict[str, Json]:
         # The kind keeps b"1", "1" and 1 apart.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
@@ -18,8 +17,8 @@ from uuid import UUID
 from toolgate.capture.forms import ANYTHING, forms, forms_of_bytes, forms_within, told
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json, dumps
-from toolgate.capture.plain import binary, is_number, measure, moment, number
-from toolgate.capture.redaction import NameRule, looks_secret
+from toolgate.capture.plain import binary, is_model, is_number, measure, moment, number
+from toolgate.capture.redaction import SecretRule
 from toolgate.capture.state import extra, qualified, state
 from toolgate.capture.tree import TreeDigest
 
@@ -33,6 +32,7 @@ _MAX_TEXT: Final = 8 * 1024
 _MAX_NAME: Final = 255
 _MAX_DIGITS: Final = 400
 _TOO_LONG: Final = 10**_MAX_DIGITS
+_PAIR: Final = 2
 _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -45,13 +45,13 @@ class JsonSafe:
 
     Args:
         hider: Makes the digests of what is not shown.
-        names: Says which names are hidden; None shows everything (to digest a hidden value whole).
+        names: Says what is hidden; None shows everything (to digest a hidden value whole).
 
     Attributes:
         hidden: The forms of what was hidden, to keep them out of error messages.
     """
 
-    def __init__(self, hider: Hider, names: NameRule | None) -> None:
+    def __init__(self, hider: Hider, names: SecretRule | None) -> None:
         self._hider = hider
         self._names = names
         self._open: list[int] = []
@@ -66,6 +66,10 @@ class JsonSafe:
             return self._convert(value)
         except _TooMuchError:
             return self.digest(value)
+
+    def member(self, name: str, value: object) -> Json:
+        """One value under a name that says whether it is a secret."""
+        return self.hide(value) if self._hides(name, value) else self.convert(value)
 
     def show(self, value: object) -> Json:
         """`value` as JSON without looking for secrets in its form: an amount is never taken for a card."""
@@ -104,7 +108,7 @@ class JsonSafe:
         name = str.__str__(name)
         if len(name) > _MAX_NAME or _UNSENDABLE.search(name):
             return self._hider.label(name)
-        if self._names is not None and looks_secret(name):
+        if self._names is not None and self._names.found_in(name):
             self.hidden.extend(forms(name))
             return self._hider.label(name)
         # A mapping that looks like a digest must not pass for one.
@@ -155,7 +159,7 @@ class JsonSafe:
             self.hidden.extend(forms_of_bytes(data) if self._names is None else ())
             return self._with_extra(value, self._hider.binary(data))
         if issubclass(kind, (dt.datetime, dt.date, dt.time)):
-            return self._with_extra(value, moment(value))
+            return self._with_extra(value, self._text(moment(value)))
         if issubclass(kind, (UUID, PurePath, dt.timedelta)):
             return self._text(moment(value))
         if issubclass(kind, (type, ModuleType)):
@@ -165,7 +169,7 @@ class JsonSafe:
     def _text(self, value: str) -> Json:
         if self._names is None:
             return value
-        return self.hide(value) if looks_secret(value) else self._sendable(value)
+        return self.hide(value) if self._names.found_in(value) else self._sendable(value)
 
     def _sendable(self, value: str) -> Json:
         # Characters first: the encoded length is needed for the few long ones only.
@@ -175,17 +179,17 @@ class JsonSafe:
 
     def _number(self, given: Any) -> Json:
         value = number(given)
-        if isinstance(value, Decimal):
-            return self._decimal(value)
         if isinstance(value, Fraction):
-            return str(value)
-        if isinstance(value, float):
-            return measure(value)
-        if abs(value) >= _TOO_LONG:
-            return self._hider.text(hex(value))
-        if self._names is not None and value > 10**12 and looks_secret(str(value)):
-            return self.hide(value)
-        return value
+            return self._text(str(value))
+        if isinstance(value, Decimal):
+            shown = self._decimal(value)
+        elif isinstance(value, float):
+            shown = measure(value)
+        else:
+            shown = self._hider.text(hex(value)) if abs(value) >= _TOO_LONG else value
+        if self._names is not None and isinstance(shown, (int, float, Decimal)):
+            return self.hide(shown) if self._names.found_in_number(shown) else shown
+        return shown
 
     def _decimal(self, value: Decimal) -> Json:
         if not value.is_finite():
@@ -215,7 +219,11 @@ class JsonSafe:
 
     def _items(self, value: Any, built_in: Any) -> list[Json]:
         self._spend(built_in.__len__(value))
-        found = [self._convert(item) for item in built_in.__iter__(value)]
+        items = list(built_in.__iter__(value))
+        if built_in in {list, tuple} and len(items) == _PAIR and type(items[0]) is str:
+            # A header is often a pair: ("Authorization", "…").
+            return [self._convert(items[0]), self._member(items[0], items[1])]
+        found = [self._convert(item) for item in items]
         return found if built_in in {list, tuple} else sorted(found, key=_order)
 
     def _spend(self, members: int) -> None:
@@ -243,9 +251,10 @@ class JsonSafe:
         return members
 
     def _member(self, name: str, value: object) -> Json:
-        if value is not None and self._names is not None and self._names.hides(name):
-            return self.hide(value)
-        return self._convert(value)
+        return self.hide(value) if self._hides(name, value) else self._convert(value)
+
+    def _hides(self, name: str, value: object) -> bool:
+        return value is not None and self._names is not None and self._names.hides(name)
 
     def _object(self, value: Any, kind: type) -> Json:
         if issubclass(kind, Mapping):
@@ -253,8 +262,16 @@ class JsonSafe:
             return self._with_extra(value, self._mapping(items, len(items)))
         if kind.__module__.startswith("pydantic") and hasattr(kind, "get_secret_value"):
             return self.hide(value.get_secret_value())
-        if dataclasses.is_dataclass(kind) or _is_model(kind):
+        # Fields are read as they are: model_dump runs the model's own serializers and leaves out excluded
+        # fields, which would then bind nothing.
+        if dataclasses.is_dataclass(kind) or is_model(kind):
             parts = state(value)
+            if (
+                parts is not None
+                and set(parts) == {"root"}
+                and getattr(kind, "__pydantic_root_model__", False)
+            ):
+                return self._convert(parts["root"])
             return self._once(value) if parts is None else self._mapping(parts.items(), len(parts))
         if kind.__repr__ is not object.__repr__:
             return self.digest(value)
@@ -272,13 +289,6 @@ class JsonSafe:
     def _once(self, value: object) -> dict[str, Json]:
         self.hidden.extend([ANYTHING] if self._names is None else ())
         return {"$object": _label(value), "$digest": self._hider.once()}
-
-
-def _is_model(kind: type) -> bool:
-    # Only someone who loaded pydantic can have made a model. Its fields are read as they are: model_dump
-    # runs the model's own serializers and leaves out excluded fields, which would then bind nothing.
-    model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
-    return model is not None and issubclass(kind, model)
 
 
 def _label(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -12,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-__all__ = ["binary", "moment", "names_of", "number"]
+__all__ = ["binary", "is_model", "is_number", "measure", "moment", "names_of", "number"]
 
 
 def number(value: Any) -> int | float | Decimal | Fraction:
@@ -33,6 +34,12 @@ def number(value: Any) -> int | float | Decimal | Fraction:
 def is_number(kind: type) -> bool:
     """Whether instances of `kind` are numbers."""
     return issubclass(kind, (int, float, Decimal)) or issubclass(kind, (Integral, Real))
+
+
+def is_model(kind: type) -> bool:
+    """Whether `kind` is a pydantic model; only someone who loaded pydantic can have made one."""
+    model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    return model is not None and issubclass(kind, model)
 
 
 def measure(value: float) -> float | str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["REDACTED", "NameRule", "looks_secret", "scrub"]
+__all__ = ["REDACTED", "SecretRule", "looks_secret", "scrub"]
 
 REDACTED: Final = "[redacted]"
 
@@ -45,6 +46,11 @@ _OPEN_KEYS: Final = frozenset((
 ))  # fmt: skip
 _BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
+# A header in a command line: what follows has a digit, which a sentence seldom has.
+_HEADER: Final = (
+    r"(?i:\b(?:(?:proxy-)?authorization|x-(?:[a-z]{1,20}-){0,3}(?:key|token|secret)|api-key)[\"']?\s{0,3}:\s{0,3}"
+    r"[\"']?(?:[a-z]{2,20}\s{1,3})?(?=[^\s\"',;]{0,200}[0-9])[^\s\"',;]{8,1000})"
+)
 # Each with a text it cannot do without, looked for first because that is much faster. All of them are
 # anchored or bounded: none may take longer than the text is long.
 _PATTERNS: Final = tuple((needle, re.compile(pattern, re.DOTALL)) for needle, pattern in (
@@ -67,28 +73,54 @@ _PATTERNS: Final = tuple((needle, re.compile(pattern, re.DOTALL)) for needle, pa
     ("://", r"(?<=://)[^\s/?#@:]{0,200}:[^\s/?#@]{1,200}@"),
     ("=", r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)=[^\s&,;]{4,1000})"),
     ('":', r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)\":\s{0,5}\"[^\"]{4,1000})"),
+    ("':", r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)':\s{0,5}'[^']{4,1000})"),
+    ("--", r"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ][\"']?[^\s\"'-][^\s\"']{3,1000})"),
+    (":", _HEADER),
     ("e", r"(?i:aws_?secret_?(?:access_?)?key['\" :=]{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))"),
 ))  # fmt: skip
-_CARD: Final = re.compile(r"(?<![0-9A-Za-z.])[23456](?:[ -]?[0-9]){12,18}(?![0-9A-Za-z])")
+# Digits in groups; a card number may stand among others, like the month after it.
+_DIGITS: Final = re.compile(
+    r"(?<![0-9A-Za-z])(?<![0-9]\.)[0-9](?:[ \-\u00a0\u2010-\u2013\u202f]?[0-9]){12,}(?![0-9A-Za-z])"
+)
+_GROUP: Final = re.compile("[0-9]+")
+_LONGEST_CARD: Final = 19
+_FIRST_GROUP: Final = 4
 # Luhn alone also accepts every tenth order number; the issuers' own ranges and lengths do not.
 _ISSUED: Final = re.compile(
-    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2[2-7]\d{14}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6(?:011|5\d\d)\d{12}"
+    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|220[0-4]\d{12,15}"
+    r"|3[47]\d{13}|3(?:0[0-59]|[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}(?:\d{3})?"
+    r"|6(?:011|4[4-9]\d|5\d\d)\d{12}(?:\d{3})?|62\d{14,17}|(?:5018|5020|5038|5893|6304|6759|676[1-3])\d{9,15}"
 )
+_LEAST_CARD: Final = 10**12
 
 
-class NameRule:
-    """Decides by an argument's, field's or key's name whether its value is hidden.
+class SecretRule:
+    """Decides what is hidden: by the name a value has, or by the form of the value itself.
 
     Args:
-        more: Names to hide beside the built-in ones; case and separators do not matter.
+        names: Names to hide beside the built-in ones; case and separators do not matter.
+        patterns: Forms to hide beside the built-in ones: a text, a name or a number as JSON writes it is
+            hidden whole where one of them is found anywhere in it.
     """
 
-    def __init__(self, more: Iterable[str] = ()) -> None:
-        self._more = frozenset(_compact(name) for name in more)
+    def __init__(self, names: Iterable[str] = (), patterns: Iterable[re.Pattern[str]] = ()) -> None:
+        self._more = frozenset(_compact(name) for name in names)
+        self.patterns = tuple(patterns)
 
     def hides(self, name: str) -> bool:
         """Whether a value called `name` is hidden."""
         return _is_secret_name(name) or (bool(self._more) and _compact(name) in self._more)
+
+    def found_in(self, text: str) -> bool:
+        """Whether `text` holds a secret."""
+        return looks_secret(text) or any(pattern.search(text) for pattern in self.patterns)
+
+    def found_in_number(self, number: float | Decimal) -> bool:
+        """Whether `number` is a secret: a card number, or in one of the patterns."""
+        if self.patterns and any(pattern.search(str(number)) for pattern in self.patterns):
+            return True
+        whole = int(number)
+        return whole >= _LEAST_CARD and whole == number and looks_secret(str(whole))
 
 
 @lru_cache(maxsize=4096)
@@ -111,16 +143,17 @@ def looks_secret(text: str) -> bool:
     for needle, pattern in _PATTERNS:
         if needle in text and pattern.search(text):
             return True
-    return any(_is_card(match.group()) for match in _CARD.finditer(text))
+    return any(True for _ in _cards(text))
 
 
-def scrub(text: str, hidden: Iterable[str]) -> str:
+def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] = ()) -> str:
     """The first 1,000 characters of `text` with everything secret replaced by `[redacted]`.
 
     Args:
         text: A message.
         hidden: What else is secret. One of fewer than four characters that stands in the text as a word,
             and an empty one, which means that not all is known, take the whole message away.
+        patterns: What else has the form of a secret.
     """
     # What begins within the first 1,000 characters ends within twice as many, or is cut with them.
     text = text[: 2 * _LONGEST]
@@ -135,7 +168,8 @@ def scrub(text: str, hidden: Iterable[str]) -> str:
     spans.extend(
         match.span() for needle, each in _PATTERNS if needle in text for match in each.finditer(text)
     )
-    spans.extend(match.span() for match in _CARD.finditer(text) if _is_card(match.group()))
+    spans.extend(_cards(text))
+    spans.extend(match.span() for pattern in patterns for match in pattern.finditer(text))
     pieces: list[str] = []
     end = 0
     for start, stop in sorted(spans):
@@ -154,8 +188,22 @@ def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
         start = text.find(value, start + 1)
 
 
-def _is_card(text: str) -> bool:
-    digits = text.replace(" ", "").replace("-", "")
+def _cards(text: str) -> Iterator[tuple[int, int]]:
+    for run in _DIGITS.finditer(text):
+        groups = [each.span() for each in _GROUP.finditer(text, *run.span())]
+        for first, (start, stop) in enumerate(groups):
+            if first and stop - start < _FIRST_GROUP:
+                continue
+            digits = ""
+            for begin, end in groups[first : first + _LONGEST_CARD]:
+                digits += text[begin:end]
+                if len(digits) > _LONGEST_CARD:
+                    break
+                if _is_card(digits):
+                    yield start, end
+
+
+def _is_card(digits: str) -> bool:
     if not _ISSUED.fullmatch(digits):
         return False
     total = 0

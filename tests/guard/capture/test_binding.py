@@ -28,7 +28,7 @@ def test_names_and_defaults() -> None:
 
 def test_collisions_keep_both() -> None:
     """An extra keyword that has a parameter's name stands beside it under a free one, in any order."""
-    expected = {"a": 1, "b": 2, "rest": (), "c": 3, "a_": 7, "a__": 8, "rest_": 9}
+    expected = {"a": 1, "b": 2, "rest": (), "c": 3, "a_": 8, "a__": 7, "rest_": 9}
     assert bind(both, 1, a_=7, a=8, rest=9) == expected
     assert bind(both, 1, rest=9, a=8, a_=7) == expected
 

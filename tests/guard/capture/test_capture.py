@@ -342,5 +342,6 @@ def test_wrong_options(function: Any, options: dict[str, Any], message: str) -> 
 def test_amount_in_extra_keywords_stays_visible() -> None:
     """An amount given through **kwargs is compared even when all of them are unbound or excluded."""
     for rules in (Rules(exclude={"more"}), Rules(unbound={"more"})):
-        rules.fits(Binder(tool), tool)
-        assert context(rules, a=1, amount=5)["amount"] == 5
+        found = context(rules.fits(Binder(tool), tool), a=1, amount=5, other=7)
+        assert found["amount"] == 5
+        assert found.get("other") != 7

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from toolgate.capture.redaction import NameRule, looks_secret, scrub
+from toolgate.capture.redaction import SecretRule, looks_secret, scrub
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIabc\n-----END PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
@@ -61,7 +61,7 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
 )
 def test_secret_names(name: str) -> None:
     """Usual names of secrets are hidden in every way of writing them."""
-    assert NameRule().hides(name)
+    assert SecretRule().hides(name)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_secret_names(name: str) -> None:
 )
 def test_innocent_names(name: str) -> None:
     """Names that merely contain such a word are shown."""
-    assert not NameRule().hides(name)
+    assert not SecretRule().hides(name)
 
 
 def test_more_names() -> None:
     """Additional names are hidden whatever their case and separators."""
-    assert NameRule({"ibanCode"}).hides("IBAN-code")
-    assert not NameRule({"ibanCode"}).hides("code")
+    assert SecretRule({"ibanCode"}).hides("IBAN-code")
+    assert not SecretRule({"ibanCode"}).hides("code")
 
 
 @pytest.mark.parametrize(
