@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
+from decimal import Decimal
 from typing import Any, Literal, NoReturn, TypeVar, assert_type, overload
 
 import toolgate
@@ -38,6 +40,23 @@ async def send(to: str, body: str = "") -> int:
 @guarded("generic", unbound=("session",), amount="cents", agent_id="other")
 def generic(value: T, cents: int, session: object) -> T:
     return value
+
+
+def cents_of(quantity: int, price: Decimal) -> Decimal:
+    return quantity * price
+
+
+def told(quantity: int) -> dict[str, str]:
+    return {"summary": str(quantity)}
+
+
+@guarded("shop.buy", include={"quantity"}, redact=["iban", re.compile("DE")], amount=cents_of, context=told)
+def buy(quantity: int, price: Decimal) -> int:
+    return quantity
+
+
+@guard.guarded("shop.pay", redact={re.compile("DE")}, amount=lambda cents: cents, context="payload")
+async def pay(cents: int, payload: dict[str, object]) -> None: ...
 
 
 @overload
@@ -140,6 +159,9 @@ async def main() -> None:
     assert_type(Tools.above(1), Tools)
     assert_type(Tools.static(1), int)
     assert_type(Tools().under(1), int)
+    assert_type(buy(1, Decimal(2)), int)
+    with action("shop.buy", {"cents": 5}, include=["cents"], redact=[re.compile("x")], amount="cents"):
+        await pay(5, payload={})
     with guard.action("db.drop", context={"table": "users"}) as act:
         act.context["rows"] = 12
     async with action("db.drop", {"n": 1}, on_hold="wait") as act:

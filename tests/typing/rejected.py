@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from toolgate import ApprovalPending, Guard, acting_as, configure, guarded, resume
@@ -47,6 +48,14 @@ def asks_nothing() -> Literal["wait"]:
     return "wait"
 
 
+def amounts(n: int) -> int:
+    return n
+
+
+def amounts_to_nothing(n: int) -> str:
+    return str(n)
+
+
 def misspelt(pending: ApprovalPending) -> Literal["wiat"]:
     return "wiat"
 
@@ -68,6 +77,14 @@ async def main() -> None:
     guarded("a.b", hold_timeout="5")  # rejected
     guarded("a.b", exclude=5)  # rejected
     guarded("a.b", amount=5)  # rejected
+    guarded("a.b", amount=amounts_to_nothing)  # rejected
+    guarded("a.b", context=5)  # rejected
+    guarded("a.b", context=amounts)  # rejected
+    guarded("a.b", include=5)  # rejected
+    guarded("a.b", redact=[5])  # rejected
+    guarded("a.b", redact=[re.compile(b"x")])  # rejected
+    guard.action("a.b", amount=5)  # rejected
+    guard.action("a.b", context=amounts)  # rejected
     guarded("a.b", unknown=5)  # rejected
     guarded(refund)  # rejected
     guarded()  # rejected

@@ -191,8 +191,10 @@ def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
 def _cards(text: str) -> Iterator[tuple[int, int]]:
     for run in _DIGITS.finditer(text):
         groups = [each.span() for each in _GROUP.finditer(text, *run.span())]
+        even = len({stop - start for start, stop in groups[:-1]}) == 1
         for first, (start, stop) in enumerate(groups):
-            if first and stop - start < _FIRST_GROUP:
+            # Telephone numbers begin with shorter groups; spaced out evenly it may be a card all the same.
+            if stop - start < _FIRST_GROUP and (first or not even):
                 continue
             digits = ""
             for begin, end in groups[first : first + _LONGEST_CARD]:
