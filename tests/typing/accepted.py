@@ -55,7 +55,7 @@ def buy(quantity: int, price: Decimal) -> int:
     return quantity
 
 
-@guard.guarded("shop.pay", redact={re.compile("DE")}, amount=lambda cents: cents, context="payload")
+@guard.guarded("shop.pay", redact={re.compile("DE")}, amount="cents", context="payload")
 async def pay(cents: int, payload: dict[str, object]) -> None: ...
 
 
