@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from support import choosing
+from support import choosing, collected
 from support.gateway import LiveGateway, Owner
 from support.once import certificates_read_once, compiled_once
 
@@ -24,6 +24,7 @@ def pytest_configure_node(node: choosing.Node) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    collected.note(config, items)
     choosing.deselect(config, items)
 
 

@@ -1,9 +1,9 @@
 """`toolgate admin` as an operator runs it, on a live gateway's database."""
 
 import subprocess
-import sys
 from collections.abc import Mapping
 
+from support.forking import FORK_SERVER
 from support.gateway import LiveGateway
 
 
@@ -11,10 +11,7 @@ def run_admin(
     gateway: LiveGateway, *arguments: str, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with the gateway's own settings."""
-    command = [sys.executable, "-m", "toolgate", "admin", *arguments]
-    return subprocess.run(
-        command, env={**gateway.env, **(env or {})}, capture_output=True, text=True, timeout=60, check=False
-    )
+    return FORK_SERVER.run("admin", *arguments, env={**gateway.env, **(env or {})})
 
 
 def done(gateway: LiveGateway, *arguments: str, env: Mapping[str, str] | None = None) -> list[str]:

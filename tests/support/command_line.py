@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.forking import FORK_SERVER
 from support.gateway import PASSWORD, Owner
 from support.serving import environment
 from support.terminal import Terminal
@@ -24,16 +25,7 @@ class CommandLine:
 
     def run(self, *arguments: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command without a terminal."""
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.env,
-            input=typed or "",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            start_new_session=True,
-        )
+        return FORK_SERVER.run(*arguments, env=self.env, typed=typed or "")
 
     def command(self, *arguments: str) -> list[str]:
         """Return the words that start a command."""

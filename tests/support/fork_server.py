@@ -1,6 +1,6 @@
 """The program behind `support.forking`: it has the gateway's modules in memory, and forks a gateway for each request.
 
-Its standard input is a Unix socket. A request comes with the new process's standard output and a pipe for news: the
+Its standard input is a Unix socket. A request comes with the new process's standard streams and a pipe for news: the
 process id first and, when it has ended, its exit code. When nobody is there to ask any more, its children are killed.
 """
 
@@ -52,19 +52,21 @@ def _serve(asking: socket.socket) -> dict[str, Any] | None:
                 _tell_of_the_ended(news)
             if asking.fileno() not in ready:
                 continue
-            message, (*handed,), _, _ = socket.recv_fds(asking, LARGEST, 2)
+            message, (*handed,), _, _ = socket.recv_fds(asking, LARGEST, 4)
             if not message:
                 break
             child = os.fork()
             if child == 0:
-                for end in (heard, told, handed[1], *news.values()):
+                asking.detach()
+                for end in (heard, told, handed.pop(), *news.values()):
                     os.close(end)
-                _take(handed[0])
+                _take(*handed)
                 asked: dict[str, Any] = json.loads(message)
                 return asked
-            os.close(handed[0])
-            news[child] = handed[1]
-            os.write(handed[1], b"%d\n" % child)
+            news[child] = handed.pop()
+            for end in handed:
+                os.close(end)
+            os.write(news[child], b"%d\n" % child)
     for child in news:
         os.kill(child, signal.SIGKILL)
     return None
@@ -81,19 +83,23 @@ def _tell_of_the_ended(news: dict[int, int]) -> None:
             os.close(told)
 
 
-def _take(stdout: int) -> None:
-    """Make this child what a new process is: default signals, no input, the output it was handed."""
+def _take(*streams: int) -> None:
+    """Make this child what a new process is: default signals, the standard streams it was handed."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(stdout, 1)
-    os.close(nothing)
-    os.close(stdout)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115 - for good
 
 
 def _become(asked: dict[str, Any]) -> None:
+    # A session of its own: without a terminal nobody is asked for a password there.
+    os.setsid()
+    os.chdir(asked["folder"])
+    if asked["umask"] >= 0:
+        os.umask(asked["umask"])
     os.environ.clear()
     os.environ.update(asked["env"])
     sys.argv = ["toolgate", *asked["arguments"]]

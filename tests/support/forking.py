@@ -1,7 +1,7 @@
-"""Gateways forked from a process that has imported everything: each starts in a tenth of the time.
+"""`toolgate` in processes forked from one that has imported everything: each starts in a tenth of the time.
 
-What runs is `toolgate serve` in a process of its own, which can be killed for real; only the seconds that Python
-spends importing are spent once. Whatever is about those seconds starts the command itself.
+What runs is the command in a process of its own, which can be killed for real; only the seconds that Python spends
+importing are spent once. Whatever is about those seconds starts the command itself.
 """
 
 import json
@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
 
@@ -84,20 +85,78 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._one_by_one = threading.Lock()
 
-    def fork(self, *arguments: str, env: Mapping[str, str], cheap_passwords: bool) -> Forked:
-        """Return a new process that does `toolgate …`."""
-        request = {"arguments": arguments, "env": dict(env), "cheap_passwords": cheap_passwords}
-        with self._one_by_one:
-            if self._asking is None:
-                self._asking = self._start()
-            output, printed = os.pipe()
-            news, told = os.pipe()
-            socket.send_fds(self._asking, [json.dumps(request).encode()], [printed, told])
-            os.close(printed)
-            os.close(told)
+    def start(
+        self,
+        *arguments: str,
+        env: Mapping[str, str],
+        stderr: int = 2,
+        umask: int = -1,
+        cheap_passwords: bool = True,
+    ) -> Forked:
+        """Return a new process that does `toolgate …`.
+
+        Args:
+            arguments: what it is to do.
+            env: all of its environment.
+            stderr: where its standard error goes; without one where this process's goes.
+            umask: its umask, if not this process's.
+            cheap_passwords: whether hashes cost it next to nothing: most tests register somebody.
+        """
+        output, printed = os.pipe()
+        with Path(os.devnull).open("rb") as nothing:
+            news = self._fork(arguments, env, (nothing.fileno(), printed, stderr), umask, cheap_passwords)
+        os.close(printed)
         return Forked(output, news)
 
-    def _start(self) -> socket.socket:
+    def run(
+        self, *arguments: str, env: Mapping[str, str], typed: str = "", timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Do `toolgate …` to its end, and return what it said.
+
+        Raises:
+            subprocess.TimeoutExpired: it does not end in so many seconds; it is killed.
+        """
+        with TemporaryFile("w+") as read, TemporaryFile("w+") as printed, TemporaryFile("w+") as said:
+            read.write(typed)
+            read.seek(0)
+            streams = (read.fileno(), printed.fileno(), said.fileno())
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            process = Forked(nothing, self._fork(arguments, env, streams))
+            process.stdout.close()
+            try:
+                code = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
+            printed.seek(0)
+            said.seek(0)
+            return subprocess.CompletedProcess(["toolgate", *arguments], code, printed.read(), said.read())
+
+    def _fork(
+        self,
+        arguments: tuple[str, ...],
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        umask: int = -1,
+        cheap_passwords: bool = True,
+    ) -> int:
+        request = {
+            "arguments": arguments,
+            "env": dict(env),
+            "folder": str(Path.cwd()),
+            "umask": umask,
+            "cheap_passwords": cheap_passwords,
+        }
+        news, told = os.pipe()
+        with self._one_by_one:
+            if self._asking is None:
+                self._asking = self._begin()
+            socket.send_fds(self._asking, [json.dumps(request).encode()], [*streams, told])
+        os.close(told)
+        return news
+
+    def _begin(self) -> socket.socket:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             # Nobody waits for it: it ends when our end of the socket is closed, by whatever ends this process.

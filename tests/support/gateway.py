@@ -76,7 +76,7 @@ class LiveGateway:
 
     def _begin(self, *arguments: str) -> subprocess.Popen[str] | Forked:
         if self._prefix is None:
-            return FORK_SERVER.fork(*arguments, env=self.env, cheap_passwords=self._cheap_passwords)
+            return FORK_SERVER.start(*arguments, env=self.env, cheap_passwords=self._cheap_passwords)
         command = [*self._prefix, sys.executable, "-m", "toolgate", *arguments]
         return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
 

@@ -3,12 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 import httpx
+
+from support.forking import FORK_SERVER
 
 ADDRESS = "Toolgate gateway on "
 
@@ -24,31 +25,25 @@ def run_serve(
     home: Path, *arguments: str, extra: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a `toolgate serve` that is expected to refuse; one that serves nevertheless is an error."""
-    command = [sys.executable, "-m", "toolgate", "serve", "--port", "0", *arguments]
-    env = environment(home, extra)
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+    return FORK_SERVER.run("serve", "--port", "0", *arguments, env=environment(home, extra), timeout=30)
 
 
 class Serving:
     """A `toolgate serve` that runs, in a `with` block; at its end it is killed if it has not ended."""
 
     def __init__(self, home: Path, *arguments: str, extra: Mapping[str, str] | None = None, umask: int = -1):
-        command = [sys.executable, "-m", "toolgate", "serve", "--port", "0", *arguments]
         self._said = home.with_name(f"{home.name}-{id(self)}.stderr")
         with self._said.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                command,
+            self.process = FORK_SERVER.start(
+                *("serve", "--port", "0", *arguments),
                 env=environment(home, extra),
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
+                stderr=stderr.fileno(),
                 umask=umask,
             )
         self.line = ""
 
     def listening(self) -> Self:
         """Return once it listens, its start-up line read."""
-        assert self.process.stdout is not None
         self.line = self.process.stdout.readline().strip()
         assert self.line.startswith(ADDRESS), self.complaint
         return self
@@ -89,5 +84,4 @@ class Serving:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(timeout=30)
-        assert self.process.stdout is not None
         self.process.stdout.close()

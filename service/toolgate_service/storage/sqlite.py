@@ -88,6 +88,8 @@ class SqliteDatabase:
             AsyncSession(self._writer, expire_on_commit=False, info=self.info) as session,
             session.begin(),
         ):
+            # Now, not at the first statement: what is read from a file before it belongs to this turn as well.
+            await session.connection()
             yield session
 
     async def close(self) -> None:

@@ -10,6 +10,8 @@ import httpx
 import pytest
 from sqlalchemy import LargeBinary
 from support.admin import done, refusal
+from support.crowd import together
+from support.forking import FORK_SERVER
 from support.gateway import PASSWORD, SECRET, LiveGateway, Owner
 from support.serving import Serving, environment
 from support.tables import rows
@@ -127,14 +129,7 @@ def test_whatever_is_sealed_is_sealed_anew() -> None:
 
 def admin_at_home(home: Path, *arguments: str) -> list[str]:
     """Run a command with nothing but a home."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "toolgate", "admin", *arguments],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = FORK_SERVER.run("admin", *arguments, env=environment(home))
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     return ended.stdout.splitlines()
 
@@ -241,12 +236,9 @@ def test_two_rotations_at_once_make_one_secret(tmp_path: Path) -> None:
     with Serving(home) as serving:
         serving.listening().register()
         key = key_at_home(serving)
-    command = [sys.executable, "-m", "toolgate", "admin", "rotate-secret"]
-    running = [
-        subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    said = [process.communicate(timeout=120)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0]
+    ended = together(*[lambda: FORK_SERVER.run("admin", "rotate-secret", env=environment(home))] * 3)
+    assert [one.returncode for one in ended] == [0, 0, 0], ended
+    said = [one.stdout for one in ended]
     assert len([text for text in said if text.startswith("2 sealed")]) == 1
     with Serving(home) as serving:
         assert key_at_home(serving.listening()) == key
@@ -258,10 +250,7 @@ def test_finishing_what_was_not_begun_is_refused(tmp_path: Path) -> None:
     home.mkdir()
     with Serving(home) as serving:
         serving.listening()
-    command = [sys.executable, "-m", "toolgate", "admin", "rotate-secret", "--finish"]
-    ended = subprocess.run(
-        command, env=environment(home), capture_output=True, text=True, timeout=60, check=False
-    )
+    ended = FORK_SERVER.run("admin", "rotate-secret", "--finish", env=environment(home))
     assert ended.returncode == 1
     assert "no rotation is under way" in ended.stderr
 
@@ -274,10 +263,7 @@ def test_a_secret_that_opens_nothing_is_not_changed(tmp_path: Path) -> None:
         serving.listening().register()
     secret = home / ".config" / "toolgate" / "secret"
     secret.write_text("another file, long enough")
-    command = [sys.executable, "-m", "toolgate", "admin", "rotate-secret"]
-    ended = subprocess.run(
-        command, env=environment(home), capture_output=True, text=True, timeout=60, check=False
-    )
+    ended = FORK_SERVER.run("admin", "rotate-secret", env=environment(home))
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "opens any of the 2 sealed values" in ended.stderr
     assert [path.name for path in secret.parent.iterdir()] == ["secret"]
