@@ -11,8 +11,6 @@ import pytest
 from support.gateway import LiveGateway
 from support.readme import ROOT, blocks, section
 
-pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
-
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     """Run a command that must succeed and return what it printed."""

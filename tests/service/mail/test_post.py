@@ -12,8 +12,6 @@ from toolgate_service.mail.letters import Letter
 from toolgate_service.mail.post import Post
 from toolgate_service.mail.smtp import NotSent
 
-pytestmark = pytest.mark.sqlite_only("mail knows no database")
-
 LETTER = Letter("greeting", "anna@example.test", "subject", "a secret link\n")
 
 

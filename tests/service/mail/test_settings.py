@@ -5,8 +5,6 @@ from pydantic import ValidationError
 
 from toolgate_service.settings import Settings
 
-pytestmark = pytest.mark.sqlite_only("mail knows no database")
-
 GOOD = {
     "TOOLGATE_SECRET": "a secret for tests, long enough",
     "TOOLGATE_SMTP_URL": "smtp://gate:hush-hush@mail.example.test",

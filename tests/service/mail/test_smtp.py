@@ -12,8 +12,6 @@ from toolgate_service.mail import smtp
 from toolgate_service.mail.letters import Letter, invitation, password_reset
 from toolgate_service.mail.smtp import NotSent, SmtpMailer, compose
 
-pytestmark = pytest.mark.sqlite_only("mail knows no database")
-
 SENDER = "Toolgate <toolgate@example.test>"
 LETTER = Letter("greeting", "anna@example.test", "Grüße", "Guten Tag — https://example.test/#token=abc\n")
 

@@ -1,10 +1,7 @@
 """The last word on a crash (decisions §2)."""
 
-import pytest
 from support.gateway import LiveGateway, Owner
 from support.insight import execute
-
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
 
 
 def test_a_crash_names_the_request_and_nothing_else(gateway: LiveGateway, newcomer: Owner) -> None:

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 import pytest
 from support.gateway import Owner
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 
 def send_and_hang_up(owner: Owner, path: str, headers: str, body: bytes) -> bytes:
     """Send the bytes of a request, end the sending side, and return whatever comes back."""

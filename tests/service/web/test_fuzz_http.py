@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from support.gateway import Owner
 from support.raw import Raw, whole
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=3_000)
 

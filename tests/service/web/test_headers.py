@@ -9,8 +9,6 @@ from support.shapes import UUID7
 
 from toolgate_service.web.headers import AnswerHeaders
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 PLACES = [
     ("GET", "/health"),
     ("GET", "/nowhere"),

@@ -8,8 +8,6 @@ import pytest
 from support.gateway import LiveGateway, Owner
 from support.raw import Raw, whole
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 HOST = b"Host: gateway\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 

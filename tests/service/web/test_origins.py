@@ -9,8 +9,6 @@ from support.shapes import refused
 
 from toolgate_service.web.origins import AllowedOrigins, read_origins
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 APP, DEV = "https://app.example.com", "http://localhost:5173"
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key"}
 

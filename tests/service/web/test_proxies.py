@@ -8,8 +8,6 @@ from support.gateway import LiveGateway, Owner
 
 from toolgate_service.web.proxies import TrustedProxies, read_networks
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 TRUSTED = "10.0.0.0/8, 192.0.2.1, 2001:db8::/32"
 PROXY = "10.0.0.1"
 

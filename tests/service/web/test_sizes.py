@@ -8,8 +8,6 @@ import pytest
 from support.gateway import Owner
 from support.shapes import complaints, refused
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 MAX_BODY = 256 * 1024
 MAX_CONTEXT = 64 * 1024
 TOO_LARGE = f"The request is larger than {MAX_BODY} bytes"

@@ -9,8 +9,6 @@ from support.gateway import LiveGateway, Owner
 from support.raw import Raw, whole
 from support.waiting import until
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 HOST = b"Host: gateway\r\n"
 SECONDS = 1
 LATE = {"detail": f"The request did not arrive within {SECONDS} seconds"}

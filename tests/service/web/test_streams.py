@@ -2,12 +2,9 @@
 
 from collections.abc import AsyncGenerator
 
-import pytest
 from starlette.types import Message
 
 from toolgate_service.web.streams import PIECE, Stream
-
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
 
 
 async def parts() -> AsyncGenerator[bytes]:

@@ -4,8 +4,6 @@ import httpx
 import pytest
 from support.shapes import refused
 
-pytestmark = pytest.mark.sqlite_only("no database is asked before the edge has answered")
-
 PATHS = ["/health", "/auth/login", "/sdk/check", "/sdk/log", "/api/agents", "/api/logs"]
 
 
