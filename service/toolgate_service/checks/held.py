@@ -108,12 +108,13 @@ async def _settle_by(
     pending = next((approval for approval, state in states if state == PENDING), None)
     if question.approval_id is not None:
         return Held(reason, pending.id) if pending else _ended(*states[0])
-    grant = await find_usable(session, standing, question)
+    # What an approver made of another call waits for that one, and is not used up by this.
+    own = pending if pending and _answers(pending, question) else None
+    # Asked when more people were demanded, it waits for as many: fewer allowed nothing for it.
+    grant = await find_usable(session, standing, question, own.required_approvals if own else 1)
     # A person's no to the very call, or to this action again and again, goes before what another allowed for a while.
     refusal = await why_refused(session, settings, standing, question) if grant or not pending else None
     if grant is not None and refusal is None:
-        # What an approver made of another call waits for that one, and is not used up by this.
-        own = pending if pending and _answers(pending, question) else None
         return await _let_through(session, standing, question, grant, attempt, own)
     if pending is not None:
         return Held(reason, pending.id)

@@ -106,8 +106,6 @@ async def use_grant(
     approval = pending or _request(session, standing, question, waits=0)
     approval.grant_id, approval.required_approvals = grant.id, grant.required_approvals
     approval.decided_at, approval.remind_at = now(session), None
-    if pending is not None:
-        await end_proposal(session, pending)
     return await use_up(session, approval, question)
 
 

@@ -43,7 +43,7 @@ async def propose(
         note: the approver's words.
 
     Returns:
-        Other requests that wait and are covered: they are approved by the grant, a use each.
+        Other requests that wait, are covered and demand no more people: they are approved by the grant, a use each.
 
     Raises:
         ApiError: 400 the terms name what cannot differ; 409 others were proposed for this request, or were revoked.
@@ -159,6 +159,8 @@ async def _approve_covered(
             Approval.permission_id == grant.permission_id,
             Approval.status == PENDING,
             Approval.id != grant.approval_id,
+            # Made when more people were demanded, it waits for as many.
+            col(Approval.required_approvals) <= grant.required_approvals,
             col(Approval.expires_at) > now(session),
         )
         .order_by(col(Approval.created_at), col(Approval.id))

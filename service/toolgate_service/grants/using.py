@@ -14,8 +14,17 @@ from toolgate_service.hotpath.standing import Standing
 from toolgate_service.storage.database import now
 
 
-async def find_usable(session: AsyncSession, standing: Standing, question: Question) -> Grant | None:
-    """Return the grant that covers a check and ends first, judged as things stand in this transaction."""
+async def find_usable(
+    session: AsyncSession, standing: Standing, question: Question, people: int
+) -> Grant | None:
+    """Return the grant that covers a check and ends first, judged as things stand in this transaction.
+
+    Args:
+        session: a transaction.
+        standing: the permission, and where it stands.
+        question: the check.
+        people: how many must have given the grant, whatever the permission says now.
+    """
     query = (
         select(Grant)
         .where(
@@ -27,6 +36,7 @@ async def find_usable(session: AsyncSession, standing: Standing, question: Quest
             Grant.status == ACTIVE,
             col(Grant.expires_at) > now(session),
             col(Grant.uses_left) > 0,
+            col(Grant.required_approvals) >= people,
         )
         .order_by(col(Grant.expires_at), col(Grant.id))
     )

@@ -141,7 +141,9 @@ def _with_approval(
     waits = held and Outcome("held", "needs human approval", (question.action,), held)
     if question.approval_id is not None:
         return waits or _closed(mine[0], now)
-    grant = _usable(world, agent, permission, question, now)
+    # What an approver made of another call waits on; what was asked for this one becomes its use.
+    own = held if held is not None and held.replaces is None else None
+    grant = _usable(world, agent, permission, question, own.required if own else 1, now)
     if grant is None:
         return (
             waits or _refused(world, agent, question, equal, now) or _ask_or_full(world, agent, question, now)
@@ -150,7 +152,7 @@ def _with_approval(
     no = _refused(world, agent, question, equal, now)
     if no is not None:
         return waits or no
-    return _use_grant(world, agent, permission, question, grant, held, now)
+    return _use_grant(world, agent, permission, question, grant, own, now)
 
 
 def _by_approved(
@@ -176,13 +178,14 @@ def still_counts(world: World, approval: Approval) -> bool:
 
 
 def _usable(
-    world: World, agent: Agent, permission: Permission, question: Question, now: datetime
+    world: World, agent: Agent, permission: Permission, question: Question, people: int, now: datetime
 ) -> Grant | None:
     usable = [
         one
         for one in world.grants
         if (one.agent_id, one.permission_id) == (agent.id, permission.id)
         and one.state(now) == "active"
+        and one.required >= people
         and covers(one.facts, question.facts, one.free)
         and world.enough(one, one.voters)
     ]
@@ -282,16 +285,16 @@ def _use_grant(
     permission: Permission,
     question: Question,
     grant: Grant,
-    held: Approval | None,
+    own: Approval | None,
     now: datetime,
 ) -> Outcome:
     if question.dry_run:
         return Outcome("allowed")
-    if held is None:
-        held = _new(agent, permission, question, now)
-        held.until = now
-        world.approvals.append(held)
-    world.end_proposal(held)
+    if own is None:
+        own = _new(agent, permission, question, now)
+        own.until = now
+        world.approvals.append(own)
+    world.end_proposal(own)
     grant.left -= 1
-    held.grant, held.required, held.decided = grant, grant.required, now
-    return _let_through(world, agent, question, held, now)
+    own.grant, own.required, own.decided = grant, grant.required, now
+    return _let_through(world, agent, question, own, now)

@@ -152,6 +152,7 @@ def _approve_what_waits(world: World, grant: Grant, user: str, now: datetime) ->
         if (
             waits
             and one.id != grant.approval_id
+            and one.required <= grant.required
             and grant.left
             and covers(grant.facts, one.facts, grant.free)
         ):
