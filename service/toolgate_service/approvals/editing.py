@@ -6,12 +6,12 @@ first, and only a check with exactly that context and that request's id passes.
 
 from collections.abc import Iterator, Mapping
 
-from sqlmodel import col, select
+from sqlmodel import select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service import exact_json
 from toolgate_service.accounts.caller import Caller
-from toolgate_service.approvals.ending import BOUND, make_way
+from toolgate_service.approvals.ending import alike, make_way
 from toolgate_service.approvals.models import PENDING, REPLACED, Approval
 from toolgate_service.approvals.telling import tell
 from toolgate_service.audit import service as audit
@@ -126,11 +126,6 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, te
 
 
 async def _refuse_a_twin(session: AsyncSession, successor: Approval) -> None:
-    query = (
-        select(Approval.id)
-        .where(*(col(getattr(Approval, name)) == getattr(successor, name) for name in BOUND))
-        .where(Approval.status == PENDING)
-    )
-    twin = (await session.exec(query)).first()
+    twin = (await session.exec(select(Approval.id).where(*alike(successor)))).first()
     if twin is not None:
         raise ApiError(409, f"A request with that very context waits already; decide about approval {twin!r}")

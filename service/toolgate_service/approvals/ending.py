@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sqlalchemy import ColumnElement
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -17,8 +18,8 @@ from toolgate_service.organizations.keys import still_works
 from toolgate_service.permissions.models import Permission
 from toolgate_service.storage.database import now
 
-#: what makes two requests one while they wait
-BOUND = ("organization_id", "environment", "agent_id", "permission_id", "digest", "run_id", "call_id")
+#: what makes two requests one while they wait, as the unique index has it
+_BOUND = ("organization_id", "environment", "agent_id", "permission_id", "digest", "run_id", "call_id")
 
 
 async def withdraw(session: AsyncSession, caller: KeyCaller, approval_id: str) -> Approval:
@@ -75,12 +76,14 @@ async def expire(session: AsyncSession, approvals: Sequence[Approval]) -> None:
     await tell(session, "expired", *approvals)
 
 
+def alike(approval: Approval) -> Sequence[ColumnElement[bool]]:
+    """Return what finds the one request that says "pending" and stands where another would wait."""
+    bound = (col(getattr(Approval, name)) == getattr(approval, name) for name in _BOUND)
+    return (*bound, col(Approval.status) == PENDING)
+
+
 async def make_way(session: AsyncSession, successor: Approval) -> None:
     """Let an equal request that still says "pending" expire: it has run out, and stands in the unique index's way."""
-    query = (
-        select(Approval)
-        .where(*(col(getattr(Approval, name)) == getattr(successor, name) for name in BOUND))
-        .where(Approval.status == PENDING, col(Approval.expires_at) <= now(session))
-    )
+    query = select(Approval).where(*alike(successor), col(Approval.expires_at) <= now(session))
     await expire(session, (await session.exec(query)).all())
     await session.flush()
