@@ -1,11 +1,13 @@
 """Telling of what becomes of approvals, in the transaction in which it does (decisions §10)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.models import Approval
 from toolgate_service.approvals.views import views
-from toolgate_service.webhooks import outbox
-from toolgate_service.webhooks.outbox import subscribers
+from toolgate_service.webhooks.outbox import emit_made
 
 
 async def tell(session: AsyncSession, what: str, *approvals: Approval) -> None:
@@ -18,10 +20,10 @@ async def tell(session: AsyncSession, what: str, *approvals: Approval) -> None:
     """
     if not approvals:
         return
-    kind = f"approval.{what}"
-    tenant = (approvals[0].organization_id, approvals[0].environment)
-    # Asked first: where nobody wants to know, a held check need not look for what stands beside its request.
-    webhooks = await subscribers(session, *tenant, kind)
-    if webhooks:
-        shown = [view.model_dump() for view in await views(session, approvals)]
-        await outbox.tell(session, *tenant, kind, shown, webhooks)
+
+    # Where nobody wants to know, a held check need not look for what stands beside its request.
+    async def shown() -> Sequence[dict[str, Any]]:
+        return [view.model_dump() for view in await views(session, approvals)]
+
+    first = approvals[0]
+    await emit_made(session, first.organization_id, first.environment, f"approval.{what}", shown)

@@ -3,7 +3,7 @@
 Committed together, neither an event without its change exists nor a change without its event, whenever a gateway dies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -51,12 +51,34 @@ async def emit(
         kind: one of `KINDS`.
         views: what it happened to, as the API shows it: an event each. Nothing secret.
     """
+
+    async def shown() -> Sequence[dict[str, Any]]:
+        return [view.model_dump() for view in views]
+
+    await emit_made(session, organization_id, environment, kind, shown)
+
+
+async def emit_made(
+    session: AsyncSession,
+    organization_id: str,
+    environment: str,
+    kind: str,
+    make: Callable[[], Awaitable[Sequence[dict[str, Any]]]],
+) -> None:
+    """Write down that something happened, as `emit` does, of which nothing is made ready where nobody wants to know.
+
+    Args:
+        session: the change's write transaction.
+        organization_id: whose change it is.
+        environment: where.
+        kind: one of `KINDS`.
+        make: makes what it happened to, as the API shows it, an event each; called once at most. Nothing secret.
+    """
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is no kind of event")
-    if views:
-        webhooks = await subscribers(session, organization_id, environment, kind)
-        resources = [view.model_dump() for view in views]
-        await tell(session, organization_id, environment, kind, resources, webhooks)
+    webhooks = await _subscribers(session, organization_id, environment, kind)
+    if webhooks:
+        await tell(session, organization_id, environment, kind, await make(), webhooks)
 
 
 async def tell(
@@ -137,10 +159,9 @@ def wake_after_commit(session: AsyncSession) -> None:
         sessions.listen(session.sync_session, "after_commit", lambda _: waking(), once=True)
 
 
-async def subscribers(
+async def _subscribers(
     session: AsyncSession, organization_id: str, environment: str, kind: str
 ) -> Sequence[str]:
-    """Return the ids of the webhooks that want to know of a kind; for none, nothing need be made ready to be told."""
     query = (
         select(Webhook.id, Webhook.events, Organization.plan)
         .join(Organization, col(Organization.id) == Webhook.organization_id)
