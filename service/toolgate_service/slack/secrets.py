@@ -7,10 +7,9 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
 
-from toolgate_service.ids import new_id
-from toolgate_service.storage.database import now
 from toolgate_service.vault import Vault
 from toolgate_service.webhooks.models import Webhook, WebhookSecret
+from toolgate_service.webhooks.secrets import new_row, sealed, unsealed
 
 #: the purposes of the two
 URL = "slack_url"
@@ -34,20 +33,7 @@ async def keep(session: AsyncSession, vault: Vault, webhook: Webhook, purpose: s
         plain: the secret.
     """
     row = (await session.exec(_of([webhook.id], purpose))).first()
-    if row is None:
-        row = WebhookSecret(
-            id=new_id(),
-            organization_id=webhook.organization_id,
-            environment=webhook.environment,
-            webhook_id=webhook.id,
-            purpose=purpose,
-            ciphertext=b"",
-            created_at=now(session),
-        )
-    row.ciphertext = vault.seal(
-        plain, table=WebhookSecret.__name__, row=row.id, organization=row.organization_id
-    )
-    session.add(row)
+    session.add(sealed(vault, row or new_row(session, webhook, purpose), plain))
     await session.flush()
 
 
@@ -57,9 +43,7 @@ async def opened(
     """Return secrets of a purpose by the webhooks' ids; none that cannot be opened."""
     found: dict[str, str] = {}
     for row in (await session.exec(_of(webhooks, purpose))).all():
-        plain = vault.open(
-            row.ciphertext, table=WebhookSecret.__name__, row=row.id, organization=row.organization_id
-        )
+        plain = unsealed(vault, row)
         if plain is not None:
             found[row.webhook_id] = plain
     return found

@@ -22,21 +22,37 @@ MAX_FORMER = 4
 
 def add_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -> str:
     """Give a webhook a new secret and return it; the only time that it is shown."""
-    secret, row_id = new_secret(), new_id()
-    session.add(
-        WebhookSecret(
-            id=row_id,
-            organization_id=webhook.organization_id,
-            environment=webhook.environment,
-            webhook_id=webhook.id,
-            purpose=SIGNING,
-            ciphertext=vault.seal(
-                secret, table=WebhookSecret.__name__, row=row_id, organization=webhook.organization_id
-            ),
-            created_at=now(session),
-        )
-    )
+    secret = new_secret()
+    session.add(sealed(vault, new_row(session, webhook, SIGNING), secret))
     return secret
+
+
+def new_row(session: AsyncSession, webhook: Webhook, purpose: str) -> WebhookSecret:
+    """Return a row for a secret of a webhook, which has yet to be `sealed` into it."""
+    return WebhookSecret(
+        id=new_id(),
+        organization_id=webhook.organization_id,
+        environment=webhook.environment,
+        webhook_id=webhook.id,
+        purpose=purpose,
+        ciphertext=b"",
+        created_at=now(session),
+    )
+
+
+def sealed(vault: Vault, row: WebhookSecret, plain: str) -> WebhookSecret:
+    """Seal a secret into its row, bound to it, and return the row."""
+    row.ciphertext = vault.seal(
+        plain, table=WebhookSecret.__name__, row=row.id, organization=row.organization_id
+    )
+    return row
+
+
+def unsealed(vault: Vault, row: WebhookSecret) -> str | None:
+    """Return the secret of a row; None if it cannot be opened."""
+    return vault.open(
+        row.ciphertext, table=WebhookSecret.__name__, row=row.id, organization=row.organization_id
+    )
 
 
 async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -> tuple[str, datetime]:
@@ -93,9 +109,7 @@ async def signing_secrets(
     )
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in (await session.exec(query)).all():
-        secret = vault.open(
-            row.ciphertext, table=WebhookSecret.__name__, row=row.id, organization=row.organization_id
-        )
+        secret = unsealed(vault, row)
         if secret is not None:
             found[row.webhook_id].append(secret)
     return found
