@@ -4,34 +4,15 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from support.entries import new_entry
+
 from toolgate_service.hotpath.batch import Batch, Known, Tenant
-from toolgate_service.logs.entries import NewEntry, Refused, Replayed, Stored
+from toolgate_service.logs.entries import Refused, Replayed, Stored
 from toolgate_service.plans import UNLIMITED
 
 NOW = datetime(2026, 11, 30, 23, 59, 59, 999_999, tzinfo=UTC)
 ACME: Tenant = ("acme", "production")
-ENTRY = NewEntry(
-    organization_id="acme",
-    environment="production",
-    plan="free",
-    max_logs_per_month=3,
-    max_log_bytes=UNLIMITED,
-    key_id="k",
-    acts_as=None,
-    agent_id="bot",
-    action="mail.send",
-    status="success",
-    context=None,
-    ip_address=None,
-    address_seen=None,
-    occurred_at=None,
-    decision_id=None,
-    approval_id=None,
-    call_id=None,
-    run_id=None,
-    idempotency_key=None,
-    fingerprint="f",
-)
+ENTRY = new_entry()
 
 
 def batch(used: int = 0, **answers: tuple[bytes, str]) -> Batch:

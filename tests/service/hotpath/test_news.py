@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.entries import new_entry
 
 from toolgate_service import exact_json
 from toolgate_service.hotpath.batch import Batch, Known, Tenant
@@ -15,27 +16,11 @@ from toolgate_service.plans import UNLIMITED, crosses
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 ACME: Tenant = ("acme", "production")
 RIVAL: Tenant = ("rival", "production")
-ENTRY = NewEntry(
-    organization_id="acme",
-    environment="production",
+ENTRY = new_entry(
     plan="pro",
     max_logs_per_month=10,
-    max_log_bytes=UNLIMITED,
-    key_id="k",
-    acts_as=None,
-    agent_id="bot",
-    action="mail.send",
-    status="success",
     context='{"n":1.50000000000000000001}',
-    ip_address=None,
     address_seen="192.0.2.1",
-    occurred_at=None,
-    decision_id=None,
-    approval_id=None,
-    call_id=None,
-    run_id=None,
-    idempotency_key=None,
-    fingerprint="f",
     tells=True,
 )
 ALL = '["log.created","usage.warning"]'
