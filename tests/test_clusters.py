@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -21,7 +23,7 @@ from support.postgres import Cluster
 from support.postgres_versions import preferred
 
 with Cluster(preferred()) as cluster:
-    print(cluster.pid, cluster.folder, flush=True)
+    print(cluster.pid, cluster.folder, cluster.url(), flush=True)
     signal.pause()
 """
 
@@ -32,6 +34,17 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Temporary files in a folder that no other process's tests sweep, and that the server's user may enter."""
+    with tempfile.TemporaryDirectory(prefix="toolgate-apart-") as folder:
+        Path(folder).chmod(0o755)
+        monkeypatch.setenv("TMPDIR", folder)
+        # Only then is it looked up anew.
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield
 
 
 def _told(url: str, question: str) -> object:
@@ -45,18 +58,43 @@ def _told(url: str, question: str) -> object:
     return asyncio.run(ask())
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_cluster_does_not_outlive_a_killed_test() -> None:
     """After `kill -9` of the tests their server ends by itself, and the next one removes what it left behind."""
     with subprocess.Popen([sys.executable, "-c", STARTS], stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout is not None
-        server, folder = tests.stdout.readline().split()
+        server, folder, _ = tests.stdout.readline().split()
         assert _runs(int(server))
         tests.send_signal(signal.SIGKILL)
     until(lambda: not _runs(int(server)))
+    assert Path(folder).exists()
     with Cluster(installations()[0]) as cluster:
         assert not Path(folder).exists()
         kept = cluster.folder
     assert not kept.exists()
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_server_that_has_not_yet_ended_keeps_its_files() -> None:
+    """After `kill -9` of the tests nobody removes anything under a server that is still ending."""
+    with subprocess.Popen([sys.executable, "-c", STARTS], stdout=subprocess.PIPE, text=True) as tests:
+        assert tests.stdout is not None
+        server, folder, url = tests.stdout.readline().split()
+        # The server ends when all its processes have.
+        slow = int(
+            str(_told(url, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'"))
+        )
+        os.kill(slow, signal.SIGSTOP)
+        tests.send_signal(signal.SIGKILL)
+    try:
+        with Cluster(installations()[0]):
+            assert (Path(folder) / "lock").exists()
+            assert (Path(folder) / "data" / "postmaster.pid").exists()
+    finally:
+        os.kill(slow, signal.SIGCONT)
+    until(lambda: not _runs(int(server)))
+    with Cluster(installations()[0]):
+        assert not Path(folder).exists()
 
 
 @pytest.mark.parametrize("fsync", [False, True])

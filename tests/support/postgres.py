@@ -165,6 +165,7 @@ class Cluster:
         return False
 
     def _begin(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        assert self._lock is not None, "the cluster has no folder"
         somebody: dict[str, Any] = {}
         if os.getuid() == 0:
             somebody = {"user": UNPRIVILEGED, "group": pwd.getpwnam(UNPRIVILEGED).pw_gid, "extra_groups": []}
@@ -178,6 +179,8 @@ class Cluster:
                 stderr=said,
                 # Ctrl-C is for the tests; they end the server when they are done.
                 process_group=0,
+                # Held until the server has ended: when the tests are killed, it still has its files to close.
+                pass_fds=[self._lock.fileno()],
                 preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - it takes no lock that a thread might hold
                 **somebody,
             )
@@ -201,7 +204,7 @@ def _free_port() -> int:
 
 
 def _locked(folder: Path) -> FileIO:
-    """Hold a folder's lock for as long as this process lives."""
+    """Hold a folder's lock for as long as this process lives, and whichever it hands the lock to."""
     lock = FileIO(folder / "lock.new", "w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     (folder / "lock.new").rename(folder / "lock")
