@@ -24,7 +24,7 @@ class AgentRules(Scenes):
             self.grant(tenant, agent, ACTIONS[0], {})
             self.grant(tenant, agent, ACTIONS[1], {"requires_approval": True, "max_amount": 100})
         for agent, people in zip(self.world.agents, (2, 1), strict=False):
-            fields = {"requires_approval": True, "required_approvals": people}
+            fields = {"requires_approval": True, "required_approvals": people, "max_amount": 100}
             self.grant(self.tenants[0], agent, ACTIONS[2], fields)
         self.play(scene)
 

@@ -37,16 +37,8 @@ class ApprovalRules(CheckRules):
         """Cancel by the key what is open; it stays cancelled."""
         approval = self.choose(data, self.world.approvals, "approval")
         caller = self.whoever(data, approval.tenant)
-        answer = self.call("POST", caller, f"/sdk/approvals/{approval.id}/cancel")
-        if caller != approval.tenant:
-            refused(answer, 404, "Approval not found")
-        elif self.world.withdraw(approval, self.now()):
-            self.counts.seen["withdrawn"] += 1
-            self.shows_approval(approval, told(answer), for_people=False)
+        if self.withdraw_by(caller, approval):
             self.look(data, approval.agent_id)
-        else:
-            state = approval.state(self.now())
-            refused(answer, 409, f"Approval is no longer open: it is {state}")
 
     @precondition(lambda self: self.world.approvals)
     @rule(data=st.data(), by_key=st.booleans())

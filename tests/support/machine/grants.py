@@ -2,14 +2,10 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from sqlmodel import col, update
 
 from support.machine.approvals import ApprovalRules
 from support.machine.paging import Wanted, compare_list
 from support.reference.facts import Grant, Tenant
-from toolgate_service.accounts.models import User
-from toolgate_service.storage.database import Database
-from toolgate_service.upkeep.expiry import expire_approvals, remind
 
 
 class GrantRules(ApprovalRules):
@@ -55,15 +51,7 @@ class GrantRules(ApprovalRules):
     def change_role(self, data: st.DataObject) -> None:
         """Somebody loses the right to decide, or regains it; their words count or no longer do, at once."""
         person = self.choose(data, [one for one, _ in self._people(self.tenants[0])[1:]], "person")
-        role = "admin" if person in self.world.viewers else "viewer"
-
-        async def change(database: Database) -> None:
-            async with database.writing() as session:
-                await session.exec(update(User).where(col(User.id) == person).values(role=role))
-
-        self.gateway.within(change)
-        self.world.viewers ^= {person}
-        self.counts.seen[f"became {role}"] += 1
+        self.turn_role(person)
         mine = [one for one in self.world.approvals if person in one.voters and one.id in self.questions]
         if mine:
             self.put(*self.questions[self.choose(data, mine, "voted on").id])
@@ -71,17 +59,14 @@ class GrantRules(ApprovalRules):
     @rule(data=st.data())
     def do_jobs(self, data: st.DataObject) -> None:
         """What has run out is marked, who must decide is reminded: nothing that is shown changes."""
-        self.gateway.within(lambda database: expire_approvals(database, 3))
-        self.gateway.within(lambda database: remind(database, 3))
-        self.counts.seen["jobs"] += 1
+        self.run_jobs()
         self.look(data)
 
     @rule(data=st.data(), chance=st.integers(0, 1))
     def restart(self, data: st.DataObject, chance: int) -> None:
         """The gateway ends and begins anew; nothing is forgotten."""
         if chance == 0:
-            self.gateway.restart()
-            self.counts.seen["restarted"] += 1
+            self.begin_anew()
             self.look(data)
 
     def _active(self) -> list[Grant]:
