@@ -66,6 +66,29 @@ async def test_whoever_gives_up_waiting_holds_nobody_up() -> None:
     assert turns._taken == {}
 
 
+async def test_a_turn_begins_before_the_first_statement(tmp_path: Path) -> None:
+    """Whoever waits is not inside yet: what it reads from elsewhere at its beginning, the one before has written."""
+    first, second = [open_database(database_url(tmp_path)) for _ in range(2)]
+    for gateway in (first, second):
+        await gateway.start()
+    file = tmp_path / "beside"
+    file.write_text("old")
+
+    async def read() -> str:
+        async with second.writing("a"):
+            return file.read_text()
+
+    async with first.writing("a") as session:
+        await session.exec(select(Organization.id))
+        waiting = asyncio.create_task(read())
+        done, _ = await asyncio.wait({waiting}, timeout=0.3)
+        assert done == set()
+        file.write_text("new")
+    assert await waiting == "new"
+    for gateway in (first, second):
+        await gateway.close()
+
+
 async def test_what_a_turn_found_stays_true_until_its_end(tmp_path: Path) -> None:
     """Two gateways that each add a row unless there is one leave one: the turn reaches across processes."""
     gateways = [open_database(database_url(tmp_path)) for _ in range(2)]
