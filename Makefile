@@ -13,6 +13,8 @@ export UV_PYTHON := $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2>/
 endif
 # The environment is this folder's own, whatever else is active.
 unexport UV_PROJECT_ENVIRONMENT VIRTUAL_ENV
+# Told to keep no compiled modules, every process of the tests would compile them all again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What PostgreSQL has a part in: the rest is the same whichever database is behind it, and was just tested. All of it
 # runs there too in `make test-full`.

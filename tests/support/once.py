@@ -2,6 +2,7 @@
 
 import os
 import ssl
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let processes share compiled modules, also where Python is told to write none: a start takes half as long."""
+    if not sys.dont_write_bytecode:
+        yield
+        return
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
