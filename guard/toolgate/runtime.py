@@ -12,6 +12,7 @@ from toolgate.settings import Settings
 from toolgate.waiters import waiters_at
 
 if TYPE_CHECKING:
+    from toolgate.wire.breaker import Breaker
     from toolgate.wire.client import AsyncGatewayClient, GatewayClient
 
 __all__ = ["Runtime"]
@@ -32,6 +33,7 @@ class Runtime:
         self.recorder = Recorder(self.client, self.async_client, timeout=settings.timeout)
         self._transport = transport
         self._closed = False
+        self._breaker: Breaker | None = None
         self._client: GatewayClient | None = None
         self._async_client: AsyncGatewayClient | None = None
 
@@ -43,7 +45,7 @@ class Runtime:
 
             with _making:
                 client = self._client = self._client or GatewayClient(
-                    self.settings, transport=self._transport
+                    self.settings, transport=self._transport, breaker=self._shared_breaker()
                 )
         return client
 
@@ -55,9 +57,15 @@ class Runtime:
 
             with _making:
                 client = self._async_client = self._async_client or AsyncGatewayClient(
-                    self.settings, transport=self._transport
+                    self.settings, transport=self._transport, breaker=self._shared_breaker()
                 )
         return client
+
+    def _shared_breaker(self) -> Breaker:
+        from toolgate.wire.breaker import Breaker
+
+        breaker = self._breaker = self._breaker or Breaker(self.settings.url)
+        return breaker
 
     def ensure_open(self) -> Runtime:
         """This runtime, for a call that begins.

@@ -179,11 +179,19 @@ async def test_last_seen_refused(tool: Tool, gateway: Any, answer: Any) -> None:
     down(gateway)
     with pytest.raises(GatewayUnavailable):
         await tool()
-    assert await tool("another.action") == "ran"
     gateway.check = [ALLOWED]
     assert await tool() == "ran"
     down(gateway)
     assert await tool() == "ran"
+
+
+async def test_another_action(tool: Tool, gateway: Any) -> None:
+    """What was refused is one action of one agent."""
+    gateway.check = [BLOCKED]
+    with pytest.raises(ActionDenied):
+        await tool()
+    down(gateway)
+    assert await tool("another.action") == "ran"
 
 
 async def test_a_plain_check_is_seen_too(guard: Guard, make_guard: Any, tool: Tool, gateway: Any) -> None:

@@ -64,7 +64,7 @@ class Wire:
         ends = self._clock() + seconds
         lane = self._lane(patient=request.patient)
         if not lane.turns.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-            raise TransportFault(_no_turn(seconds))
+            raise TransportFault(_no_turn(seconds), unsent=True)
         try:
             with spending(lambda: ends - self._clock()):
                 return self._exchange(lane.client, request, ends)
@@ -137,7 +137,7 @@ class AsyncWire:
                     return await self._exchange(lane.client, request, seconds, heard)
         except TimeoutError as error:
             if queued:
-                raise TransportFault(_no_turn(seconds)) from error
+                raise TransportFault(_no_turn(seconds), unsent=True) from error
             raise TransportFault(_no_answer(seconds), answered=heard.answered) from error
         except self._library.fault as error:
             raise heard.fault(error, self._library.faults) from error

@@ -15,16 +15,17 @@ from tenacity import AsyncRetrying, Retrying
 
 from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
-from toolgate.errors import GatewayUnavailable
 from toolgate.failing import refusals_at
 from toolgate.recording.entries import Entry
 from toolgate.settings import Settings, proxies_allowed
 from toolgate.steps import Approval, Check
 from toolgate.wire._http import AsyncWire, Wire
 from toolgate.wire.answers import ApprovalAnswer, CheckAnswer, LogAnswer
-from toolgate.wire.exchange import Answer, Request, TransportFault
+from toolgate.wire.breaker import Breaker
+from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
 from toolgate.wire.reading import Reader
 from toolgate.wire.retries import Deadline, Transient, policy
+from toolgate.wire.trying import Trying
 
 __all__ = ["AsyncGatewayClient", "GatewayClient"]
 
@@ -35,8 +36,9 @@ _KEY_BYTES: Final = 16
 class _Gateway:
     """Builds requests, reads answers and says what is sent again; sends nothing itself."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+    def __init__(self, settings: Settings, clock: Clock, breaker: Breaker | None) -> None:
         self._settings = settings
+        self._breaker = Breaker(settings.url, clock) if breaker is None else breaker
         self._reader = Reader(settings)
         self._refusals = refusals_at(settings.url)
         self._clock = clock
@@ -77,14 +79,11 @@ class _Gateway:
     def _deadline(self, seconds: float | None = None) -> Deadline:
         return Deadline(self._settings.timeout if seconds is None else seconds, self._clock)
 
-    def _no_answer(self, error: TransportFault) -> Transient:
-        message = f"no gateway answers at {self._settings.url!r}: {error}"
-        return Transient(GatewayUnavailable(message, answered=error.answered))
-
-    def _failed(self, error: Transient, tried: list[GatewayUnavailable]) -> GatewayUnavailable:
-        """What to raise when nothing is tried any more: one answer among the attempts is an answer."""
-        error.fault.answered = any(each.answered for each in tried)
-        return error.fault
+    def _trying(self, deadline: Deadline, *, gated: bool) -> Trying:
+        seconds = deadline.left()
+        # Silence for a moment says nothing about the gateway.
+        full = seconds >= self._settings.timeout / 2
+        return Trying(self._settings.url, self._breaker, self._clock, seconds, gated=gated, full=full)
 
     def _became(self, read: tuple[ApprovalAnswer, Answer]) -> Approval:
         said, _ = read
@@ -119,6 +118,7 @@ class GatewayClient(_Gateway):
         transport: A transport of the HTTP library in place of the network.
         clock: Monotonic seconds.
         sleep: Pauses between attempts, in seconds.
+        breaker: Knows whether the gateway answers; default one of its own.
     """
 
     def __init__(
@@ -126,10 +126,11 @@ class GatewayClient(_Gateway):
         settings: Settings,
         *,
         transport: object | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        breaker: Breaker | None = None,
     ) -> None:
-        super().__init__(settings, clock)
+        super().__init__(settings, clock, breaker)
         self._wire = Wire(settings.http, transport, clock, proxies=proxies_allowed(settings.url))
         self._sleep = sleep
 
@@ -141,21 +142,24 @@ class GatewayClient(_Gateway):
             GatewayProtocolError: Something answered that decides nothing.
             ConfigurationError: The gateway refuses the API key.
         """
-        return self._decision(check, self._ask(self._check(check), CheckAnswer, self._deadline()))
+        request, gated = self._check(check), check.approval_id is None
+        return self._decision(check, self._ask(request, CheckAnswer, self._deadline(), gated=gated))
 
-    def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
+    def log(self, entry: Entry, seconds: float | None = None, *, eager: bool = False) -> dict[str, Any]:
         """Record what happened (`POST /sdk/log`) and return the log entry.
 
         Args:
             entry: What happened; sending it twice makes one log entry.
             seconds: Deadline in place of the settings'.
+            eager: Try also while the circuit breaker knows of no gateway that answers.
 
         Raises:
             GatewayUnavailable: No gateway answered within the deadline.
             GatewayProtocolError: The gateway refuses the entry; `status` says how.
             ConfigurationError: The gateway refuses the API key.
         """
-        return self._ask(self._log(entry), LogAnswer, self._deadline(seconds))[0].as_dict()
+        read = self._ask(self._log(entry), LogAnswer, self._deadline(seconds), gated=not eager)
+        return read[0].as_dict()
 
     def approval(self, approval_id: str, wait: int) -> Approval:
         """What became of an approval request, asked for up to `wait` seconds (`GET /sdk/approvals/{id}`).
@@ -183,25 +187,22 @@ class GatewayClient(_Gateway):
         """Close the connections."""
         self._wire.close()
 
-    def _ask(self, request: Request, model: type[_Model], deadline: Deadline) -> tuple[_Model, Answer]:
-        tried = list[GatewayUnavailable]()
-
+    def _ask(
+        self, request: Request, model: type[_Model], deadline: Deadline, *, gated: bool = False
+    ) -> tuple[_Model, Answer]:
         def attempt() -> tuple[_Model, Answer]:
+            trying.begins()
             try:
-                answer = self._wire.send(request, deadline.left())
-                return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
+                answer = trying.heard(self._wire.send(request, deadline.left()))
             except TransportFault as error:
-                failed = self._no_answer(error)
-                tried.append(failed.fault)
-                raise failed from error
-            except Transient as failed:
-                tried.append(failed.fault)
-                raise
+                raise trying.failed(error) from error
+            return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
 
-        try:
-            return Retrying(sleep=self._sleep, **policy(deadline))(attempt)
-        except Transient as error:
-            raise self._failed(error, tried) from error.__cause__
+        with self._trying(deadline, gated=gated) as trying:
+            try:
+                return Retrying(sleep=self._sleep, **policy(deadline, trying.is_last))(attempt)
+            except Transient as error:
+                raise trying.given_up(error) from error.__cause__
 
 
 class AsyncGatewayClient(_Gateway):
@@ -212,6 +213,7 @@ class AsyncGatewayClient(_Gateway):
         transport: A transport of the HTTP library in place of the network.
         clock: Monotonic seconds.
         sleep: Pauses between attempts, in seconds.
+        breaker: Knows whether the gateway answers; default one of its own.
     """
 
     def __init__(
@@ -219,20 +221,22 @@ class AsyncGatewayClient(_Gateway):
         settings: Settings,
         *,
         transport: object | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        breaker: Breaker | None = None,
     ) -> None:
-        super().__init__(settings, clock)
+        super().__init__(settings, clock, breaker)
         self._wire = AsyncWire(settings.http, transport, proxies=proxies_allowed(settings.url))
         self._sleep = sleep
 
     async def check(self, check: Check) -> Decision:
         """As `GatewayClient.check`."""
-        return self._decision(check, await self._ask(self._check(check), CheckAnswer, self._deadline()))
+        request, gated = self._check(check), check.approval_id is None
+        return self._decision(check, await self._ask(request, CheckAnswer, self._deadline(), gated=gated))
 
-    async def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
+    async def log(self, entry: Entry, seconds: float | None = None, *, eager: bool = False) -> dict[str, Any]:
         """As `GatewayClient.log`."""
-        read = await self._ask(self._log(entry), LogAnswer, self._deadline(seconds))
+        read = await self._ask(self._log(entry), LogAnswer, self._deadline(seconds), gated=not eager)
         return read[0].as_dict()
 
     async def approval(self, approval_id: str, wait: int) -> Approval:
@@ -249,25 +253,22 @@ class AsyncGatewayClient(_Gateway):
         """Close the running loop's connections; those of other loops close with their loop."""
         await self._wire.aclose()
 
-    async def _ask(self, request: Request, model: type[_Model], deadline: Deadline) -> tuple[_Model, Answer]:
-        tried = list[GatewayUnavailable]()
-
+    async def _ask(
+        self, request: Request, model: type[_Model], deadline: Deadline, *, gated: bool = False
+    ) -> tuple[_Model, Answer]:
         async def attempt() -> tuple[_Model, Answer]:
+            trying.begins()
             try:
-                answer = await self._wire.send(request, deadline.left())
-                return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
+                answer = trying.heard(await self._wire.send(request, deadline.left()))
             except TransportFault as error:
-                failed = self._no_answer(error)
-                tried.append(failed.fault)
-                raise failed from error
-            except Transient as failed:
-                tried.append(failed.fault)
-                raise
+                raise trying.failed(error) from error
+            return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
 
-        try:
-            return await AsyncRetrying(sleep=self._sleep, **policy(deadline))(attempt)
-        except Transient as error:
-            raise self._failed(error, tried) from error.__cause__
+        with self._trying(deadline, gated=gated) as trying:
+            try:
+                return await AsyncRetrying(sleep=self._sleep, **policy(deadline, trying.is_last))(attempt)
+            except Transient as error:
+                raise trying.given_up(error) from error.__cause__
 
 
 def _version() -> str:

@@ -16,11 +16,13 @@ class TransportFault(Exception):
 
     Attributes:
         answered: Whether somebody answered all the same: with half an answer, or no certificate to be trusted.
+        unsent: Whether it had no turn among this process's own requests.
     """
 
-    def __init__(self, message: str, *, answered: bool = True) -> None:
+    def __init__(self, message: str, *, answered: bool = True, unsent: bool = False) -> None:
         super().__init__(message)
         self.answered = answered
+        self.unsent = unsent
 
 
 @dataclass(frozen=True, slots=True)

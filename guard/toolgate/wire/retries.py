@@ -71,12 +71,12 @@ def retry_after(text: str | None, now: datetime) -> float | None:
     return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - now).total_seconds())
 
 
-def policy(deadline: Deadline) -> dict[str, Any]:
-    """Arguments for tenacity's `Retrying` and `AsyncRetrying`, beside `sleep`."""
+def policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, Any]:
+    """Arguments for tenacity's `Retrying` and `AsyncRetrying`, beside `sleep`; `is_last` ends them early."""
 
     def stop(state: RetryCallState) -> bool:
         # A pause that ends after the deadline is not begun: the caller learns at once.
-        return deadline.passes_within(state.upcoming_sleep)
+        return is_last() or deadline.passes_within(state.upcoming_sleep)
 
     return {"retry": retry_if_exception_type(Transient), "wait": _pause, "stop": stop, "reraise": True}
 

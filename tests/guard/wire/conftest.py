@@ -46,8 +46,12 @@ class Peer:
     def _serve(self, connection: socket.socket) -> None:
         try:
             if self._tls is not None:
-                connection = self._tls.wrap_socket(connection, server_side=True)
+                # By hand, so that a handshake that fails does not cut off its own alert.
+                connection = self._tls.wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
                 self._open.append(connection)
+                connection.do_handshake()
             if self._at_once:
                 self._misbehaviour(connection)
                 return

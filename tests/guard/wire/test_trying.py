@@ -1,0 +1,258 @@
+"""A dead gateway costs one time-out, seen from the client: which requests are refused, and which find it again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from toolgate import GatewayProtocolError, GatewayUnavailable
+from toolgate.identity import Identity
+from toolgate.recording.entries import new_entry
+from toolgate.settings import Settings
+from toolgate.steps import Check
+from toolgate.wire.breaker import Breaker
+from toolgate.wire.client import AsyncGatewayClient, GatewayClient
+
+KEY = "ak_" + "k3y" * 12 + "z"
+CHECK = Check("a.b", Identity("agent-1"), {})
+ENTRY = new_entry(action="a.b", agent_id="agent-1", status="success", context={})
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+LOGGED = {"id": "log-1", "agent_id": "agent-1", "action": "a.b", "status": "success"}
+APPROVAL = {"id": "appr-1", "status": "pending"}
+OURS = {"X-API-Version": "2026-11-20"}
+
+
+class Net:
+    """A gateway that may be silent, on a clock of its own: silence takes each request's whole time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.silent = True
+        self.refuses = False
+        self.sent: list[str] = []
+        self.answer: httpx.Response | None = None
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def asleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.sent.append(request.url.path)
+        if self.refuses:
+            raise httpx.ConnectError("connection refused")
+        if self.silent:
+            self.now += request.extensions["timeout"]["read"]
+            raise httpx.ReadTimeout("nothing came")
+        if self.answer is not None:
+            return httpx.Response(
+                self.answer.status_code, headers=self.answer.headers, content=self.answer.content
+            )
+        body = {"/sdk/check": ALLOWED, "/sdk/log": LOGGED}.get(request.url.path, APPROVAL)
+        return httpx.Response(200, json=body)
+
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def net() -> Net:
+    return Net()
+
+
+@pytest.fixture(params=["sync", "async"])
+async def ask(request: pytest.FixtureRequest, net: Net) -> Any:
+    """Calls an operation of a client that tries for five seconds."""
+    settings = Settings("https://gateway.example", KEY, None, 5.0, "httpx")
+    breaker = Breaker(settings.url, net.clock, lambda _, most: most)
+    transport = httpx.MockTransport(net)
+    client = GatewayClient(settings, transport=transport, clock=net.clock, sleep=net.sleep, breaker=breaker)
+    other = AsyncGatewayClient(
+        settings, transport=transport, clock=net.clock, sleep=net.asleep, breaker=breaker
+    )
+
+    async def call(operation: str, *given: Any, **named: Any) -> Any:
+        if request.param == "sync":
+            return getattr(client, operation)(*given, **named)
+        return await getattr(other, operation)(*given, **named)
+
+    yield call
+    client.close()
+    await other.aclose()
+
+
+async def unavailable(ask: Ask, operation: str, *given: Any, **named: Any) -> GatewayUnavailable:
+    with pytest.raises(GatewayUnavailable) as raised:
+        await ask(operation, *given, **named)
+    return raised.value
+
+
+async def test_one_time_out_for_all(net: Net, ask: Ask) -> None:
+    """A hundred calls of a gateway that is silent for a minute take no more than a probe now and then."""
+    began = net.now
+    await unavailable(ask, "check", CHECK)
+    assert net.now - began == 5
+    for _ in range(100):
+        error = await unavailable(ask, "check", CHECK)
+        assert not error.answered
+        assert "tried again in" in str(error)
+        error = await unavailable(ask, "log", ENTRY)
+    assert net.now - began == 5
+    assert len(net.sent) == 1
+
+
+async def test_found_again(net: Net, ask: Ask) -> None:
+    """When the pause is over one call looks, and its answer lets all through."""
+    await unavailable(ask, "check", CHECK)
+    net.silent = False
+    await unavailable(ask, "check", CHECK)
+    net.now += 1
+    assert (await ask("check", CHECK)).allowed
+    assert (await ask("check", CHECK)).allowed
+
+
+async def test_a_refused_connection_is_tried_by_the_next_call(net: Net, ask: Ask) -> None:
+    """A gateway that was restarted is found at once; while it is away a call costs one attempt or none."""
+    net.refuses = True
+    began = net.now
+    await unavailable(ask, "check", CHECK)
+    assert len(net.sent) > 3
+    spent, sent = net.now - began, len(net.sent)
+    await unavailable(ask, "check", CHECK)
+    assert (net.now - began, len(net.sent)) == (spent, sent + 1)
+    net.now += 1
+    net.refuses = net.silent = False
+    assert (await ask("check", CHECK)).allowed
+
+
+def test_a_restart_within_the_deadline_refuses_nobody(net: Net) -> None:
+    """One attempt without an answer opens nothing: the call tries on, and so do the others."""
+    net.refuses, net.silent = True, False
+
+    def sleep(seconds: float) -> None:
+        net.sleep(seconds)
+        net.refuses = len(net.sent) < 2
+
+    settings = Settings("https://gateway.example", KEY, None, 5.0, "httpx")
+    client = GatewayClient(settings, transport=httpx.MockTransport(net), clock=net.clock, sleep=sleep)
+    assert client.check(CHECK).allowed
+    assert len(net.sent) == 3
+    client.close()
+
+
+@pytest.mark.parametrize("operation", ["poll", "look", "cancel", "deciding check", "eager log"])
+async def test_who_is_not_refused(net: Net, ask: Ask, operation: str) -> None:
+    """A call that waits for a person goes on asking, and the first answer it gets is an answer for all."""
+    asked = {
+        "poll": ("approval", "appr-1", 30),
+        "look": ("approval", "appr-1", 0),
+        "cancel": ("cancel", "appr-1", 2),
+        "deciding check": ("check", Check("a.b", Identity("agent-1"), {}, "appr-1")),
+        "eager log": ("log", ENTRY),
+    }[operation]
+    named = {"eager": True} if operation == "eager log" else {}
+    await unavailable(ask, "check", CHECK)
+    sent = len(net.sent)
+    await unavailable(ask, *asked, **named)
+    assert len(net.sent) > sent
+    net.silent = False
+    await ask(*asked, **named)
+    assert (await ask("check", CHECK)).allowed
+
+
+async def test_a_poll_in_vain_refuses_nobody(net: Net, ask: Ask) -> None:
+    """A proxy that cuts a long poll off says nothing about the gateway."""
+    await unavailable(ask, "approval", "appr-1", 30)
+    net.silent = False
+    assert (await ask("check", CHECK)).allowed
+
+
+async def test_silence_for_a_moment(net: Net, ask: Ask) -> None:
+    """A log entry that was given next to no time opens nothing."""
+    await unavailable(ask, "log", ENTRY, 0.01)
+    net.silent = False
+    assert (await ask("check", CHECK)).allowed
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 401, 404, 302])
+async def test_any_answer_closes(net: Net, ask: Ask, status: int) -> None:
+    """Also one that refuses: the next calls are told what is the matter and not that nobody answers."""
+    await unavailable(ask, "check", CHECK)
+    net.silent, net.answer = False, httpx.Response(status, headers=OURS, json={"detail": "no"})
+    net.now += 1
+    for _ in range(2):
+        with pytest.raises(Exception, match=str(status) if status != 401 else "refuses the API key"):
+            await ask("check", CHECK)
+
+
+async def test_answers_open_nothing(net: Net, ask: Ask) -> None:
+    """A gateway in trouble is asked by every call; a proxy that finds none is an outage."""
+    net.silent = False
+    for status in (503, 429):
+        net.answer = httpx.Response(status, headers=OURS)
+        await unavailable(ask, "check", CHECK)
+        sent = len(net.sent)
+        await unavailable(ask, "check", CHECK)
+        assert len(net.sent) - sent > 1
+    net.answer = httpx.Response(503)
+    await unavailable(ask, "check", CHECK)
+    sent = len(net.sent)
+    error = await unavailable(ask, "check", CHECK)
+    assert (len(net.sent) - sent, error.answered, error.status) == (1, False, 503)
+
+
+async def test_a_stranger_is_no_outage(net: Net, ask: Ask) -> None:
+    """A page of somebody else is told as such every time."""
+    net.silent, net.answer = False, httpx.Response(200, html="hello")
+    for _ in range(3):
+        with pytest.raises(GatewayProtocolError):
+            await ask("check", CHECK)
+
+
+def test_many_threads_and_a_gateway_that_is_silent(peer: Any) -> None:
+    """Everybody who comes after the first time-out is refused at once, on a real connection."""
+    server = peer(lambda _: None)
+    client = GatewayClient(Settings(server.url, KEY, None, 0.5, "httpx"), sleep=lambda _: None)
+    with pytest.raises(GatewayUnavailable):
+        client.check(CHECK)
+    sent = len(server.requests)
+
+    def call(_: int) -> str:
+        with pytest.raises(GatewayUnavailable) as raised:
+            client.check(CHECK)
+        return str(raised.value)
+
+    with ThreadPoolExecutor(32) as pool:
+        told = list(pool.map(call, range(200)))
+    assert sum("silent since" in each for each in told) >= 195
+    assert len(server.requests) - sent <= 5
+    client.close()
+
+
+async def test_a_cancelled_probe(peer: Any) -> None:
+    """A task that is cancelled while it probes leaves its turn to the next one."""
+    asked = threading.Event()
+    server = peer(lambda _: asked.set())
+    settings = Settings(server.url, KEY, None, 0.3, "httpx")
+    breaker = Breaker(server.url, spread=lambda *_: 0.0)
+    client = AsyncGatewayClient(settings, breaker=breaker)
+    with pytest.raises(GatewayUnavailable):
+        await client.check(CHECK)
+    asked.clear()
+    probe = asyncio.create_task(client.check(CHECK))
+    await asyncio.to_thread(asked.wait)
+    probe.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await probe
+    assert breaker.admit(1)
+    await client.aclose()
