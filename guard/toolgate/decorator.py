@@ -12,18 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import wrapt
 
-from toolgate.calls import OnHold
-from toolgate.capture.arguments import CallArguments
 from toolgate.capture.binding import Binder
-from toolgate.capture.context import Rules
-from toolgate.capture.deriving import AmountFrom, ContextFrom
-from toolgate.drivers import acall, call
+from toolgate.capture.rules import Rules
 from toolgate.errors import ConfigurationError
 from toolgate.holding import refuse_async
 from toolgate.options import Options, make_options
-from toolgate.performers import AsyncPerformer, Performer
-from toolgate.resuming import resumed_by
-from toolgate.runtime import Runtime
 from toolgate.tools import inner_function, is_async, is_class_method_of, is_in_class, refuse_unguardable
 
 __all__ = ["Guardable", "decorate"]
@@ -33,7 +26,13 @@ Guardable = TypeVar(
     "Guardable", bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any]"
 )
 
+# What only a call needs is loaded by the first one.
 if TYPE_CHECKING:
+    from toolgate.calls import OnHold
+    from toolgate.capture.arguments import CallArguments
+    from toolgate.capture.deriving import AmountFrom, ContextFrom
+    from toolgate.runtime import Runtime
+
     _Wrapper = wrapt.FunctionWrapper[..., Any]
     _BoundWrapper = wrapt.BoundFunctionWrapper[..., Any]
 else:
@@ -78,7 +77,8 @@ def decorate(
         _refuse_guarded(function, options.action)
         inner = inner_function(function)
         binder = Binder(inner, in_class=is_in_class(function))
-        fitted = replace(options, rules=rules.fits(binder, inner))
+        name = getattr(inner, "__name__", None)
+        fitted = replace(options, rules=rules.fits(binder, inner), tool=name)
         if not is_async(inner):
             refuse_async(options.on_hold, f"{getattr(inner, '__qualname__', inner)!r}")
         tool = _Tool(runtime, fitted, binder)
@@ -134,6 +134,10 @@ class _Tool:
     def run(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
+        from toolgate.drivers import call
+        from toolgate.performers import Performer
+        from toolgate.resuming import resumed_by
+
         runtime, arguments, owner = self._prepare(instance, args, kwargs)
         performer = Performer(
             runtime.client(),
@@ -154,6 +158,10 @@ class _Tool:
     def run_async(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Coroutine[Any, Any, Any]:
+        from toolgate.drivers import acall
+        from toolgate.performers import AsyncPerformer
+        from toolgate.resuming import resumed_by
+
         # Bound here, so that a wrong call fails where it is written and not where it is awaited.
         runtime, arguments, owner = self._prepare(instance, args, kwargs)
         # The caller acts, not whoever awaits; the arguments count as they are when the tool runs.
@@ -182,6 +190,8 @@ class _Tool:
     def _prepare(
         self, instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Runtime, CallArguments, tuple[Any, ...]]:
+        from toolgate.capture.arguments import CallArguments
+
         owner: tuple[Any, ...] = ()
         drop_first = instance is not None
         if not drop_first and args and is_class_method_of(self.itself, args[0]):

@@ -8,18 +8,17 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from toolgate.block import Action
-from toolgate.calls import OnHold
-from toolgate.capture.context import Rules
-from toolgate.capture.deriving import AmountFrom, ContextFrom
 from toolgate.decorator import Guardable, decorate
-from toolgate.guard import Guard
-from toolgate.options import make_options
-from toolgate.resuming import Resume
-from toolgate.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from toolgate.block import Action
+    from toolgate.calls import OnHold
+    from toolgate.capture.deriving import AmountFrom, ContextFrom
+    from toolgate.guard import Guard
+    from toolgate.resuming import Resume
+    from toolgate.runtime import Runtime
 
 __all__ = ["action", "configure", "guarded", "resume"]
 
@@ -44,6 +43,8 @@ def configure(
         ConfigurationError: If a setting is missing or wrong; the guard in place stays.
     """
     global _default
+    from toolgate.guard import Guard
+
     guard = Guard(url, api_key, agent_id, timeout=timeout, allow_insecure=allow_insecure, transport=transport)
     with _lock:
         replaced, _default = _default, guard
@@ -106,6 +107,10 @@ def action(
     Raises:
         ConfigurationError: If an option is wrong.
     """
+    from toolgate.block import Action
+    from toolgate.capture.rules import Rules
+    from toolgate.options import make_options
+
     rules = Rules(include=include, exclude=exclude, redact=redact, amount=amount)
     options = make_options(
         action,
@@ -125,6 +130,8 @@ def resume(approval_id: str) -> Resume:
     Raises:
         ConfigurationError: If the id can be none.
     """
+    from toolgate.resuming import Resume
+
     return Resume(approval_id, _is_default)
 
 
@@ -137,6 +144,8 @@ def _runtime() -> Runtime:
     global _default  # noqa: PLW0603 - the one default guard of the process
     with _lock:
         if _default is None:
+            from toolgate.guard import Guard
+
             _default = Guard()
         return _default._runtime  # noqa: SLF001 - the same object, one floor down
 

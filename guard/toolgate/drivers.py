@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from toolgate.calls import Flow
+from toolgate.observing import abandoned
 from toolgate.performers import AsyncPerformer, Performer
 from toolgate.steps import (
     AskCaller,
@@ -59,6 +60,14 @@ async def acall(flow: Flow, performer: AsyncPerformer, tool: Callable[[], Awaita
 
 def drive(flow: Flow, performer: Performer, answer: Outcome | None = None) -> None:
     """Perform steps until the tool's turn or the end; `answer` is the tool's outcome after its turn."""
+    try:
+        _drive(flow, performer, answer)
+    except BaseException as error:
+        abandoned(flow, error)
+        raise
+
+
+def _drive(flow: Flow, performer: Performer, answer: Outcome | None) -> None:
     reply: Any = answer
     while True:
         try:
@@ -83,6 +92,14 @@ def drive(flow: Flow, performer: Performer, answer: Outcome | None = None) -> No
 
 async def adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None = None) -> None:
     """As `drive`; of a coroutine that is being closed the record waits for the next one to be sent."""
+    try:
+        await _adrive(flow, performer, answer)
+    except BaseException as error:
+        abandoned(flow, error)
+        raise
+
+
+async def _adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None) -> None:
     reply: Any = answer
     # Closing a coroutine throws GeneratorExit into it, and after that it may await nothing.
     closing = isinstance(answer, Raised) and isinstance(answer.error, GeneratorExit)

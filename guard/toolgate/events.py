@@ -44,6 +44,11 @@ def tell(
     """Write one log record; never any argument of a call."""
     if not logger.isEnabledFor(level):
         return
+    if reason:
+        from toolgate.capture.redaction import scrub
+
+        # In the words of a person or of whatever answered: neither knows what must not be logged.
+        reason = scrub(str(reason), ())
     logger.log(
         level,
         # %r, so that no reason can begin a line of its own.

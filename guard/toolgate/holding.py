@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from toolgate.calls import OnHold
-from toolgate.capture.facts import clip
 from toolgate.errors import ApprovalPending, ConfigurationError
 from toolgate.tools import is_async
+
+if TYPE_CHECKING:
+    from toolgate.calls import OnHold
 
 __all__ = ["aask", "ask", "refuse_async", "valid_on_hold"]
 
@@ -87,6 +88,8 @@ def _is_holder(on_hold: object) -> bool:
 
 def _shown(answer: object) -> str:
     try:
+        from toolgate.capture.facts import clip
+
         return clip(repr(answer)[:200])
     except Exception:  # noqa: BLE001 - other people's __repr__ may do anything
         return f"an object of {type(answer).__name__!r}"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from toolgate.action_name import valid_action
-from toolgate.calls import Call, Flow, OnHold
-from toolgate.capture.context import Captured, Rules
 from toolgate.errors import ConfigurationError
-from toolgate.failing import refusals_at, valid_fail_open
-from toolgate.flow import guarded_call
 from toolgate.holding import valid_on_hold
 from toolgate.identity import identify, valid_id
-from toolgate.runtime import Runtime
+
+if TYPE_CHECKING:
+    from toolgate.calls import Flow, OnHold
+    from toolgate.capture.context import Captured
+    from toolgate.capture.rules import Rules
+    from toolgate.runtime import Runtime
 
 __all__ = ["Options", "make_options"]
 
@@ -30,6 +32,7 @@ class Options:
         agent_id: The agent named here.
         fail_open: Whether a call may run where no gateway answers.
         at_call: Whether it is named at the very call, where it wins over `acting_as`.
+        tool: The name of the function; None for a block.
     """
 
     action: str
@@ -39,6 +42,7 @@ class Options:
     agent_id: str | None
     fail_open: bool = False
     at_call: bool = False
+    tool: str | None = None
 
     def flow(self, runtime: Runtime, captured: Captured, resumes: str | None = None) -> Flow:
         """The road of one call with the captured arguments, beginning with the approval it `resumes`.
@@ -46,13 +50,18 @@ class Options:
         Raises:
             ConfigurationError: If nothing names an agent.
         """
+        from toolgate.calls import Call
+        from toolgate.failing import refusals_at
+        from toolgate.flow import guarded_call
+        from toolgate.observing import observed
+
         explicit, named = (self.agent_id, None) if self.at_call else (None, self.agent_id)
         who = identify(explicit, named, runtime.settings.agent_id)
         refusals = refusals_at(runtime.settings.url) if self.fail_open else None
         call = Call(
             self.action, who, captured, self.on_hold, resumes, fail_open=self.fail_open, refusals=refusals
         )
-        return guarded_call(call)
+        return observed(guarded_call(call), call, self.tool)
 
 
 def make_options(
@@ -76,9 +85,17 @@ def make_options(
         on_hold=valid_on_hold(on_hold),
         hold_timeout=_hold_timeout(hold_timeout, on_hold),
         agent_id=None if agent_id is None else valid_id(agent_id, "agent_id"),
-        fail_open=valid_fail_open(fail_open),
+        fail_open=_fail_open(fail_open),
         at_call=at_call,
     )
+
+
+def _fail_open(fail_open: object) -> bool:
+    if fail_open is False:
+        return False
+    from toolgate.failing import valid_fail_open
+
+    return valid_fail_open(fail_open)
 
 
 def _hold_timeout(seconds: object, on_hold: OnHold) -> float | None:

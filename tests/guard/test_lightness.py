@@ -6,12 +6,22 @@ import sys
 
 import pytest
 
-HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "toolgate.wire.client"]
+HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "sqlite3", "opentelemetry", "toolgate.wire.client"]
+# What only a call needs: without it an import and a decoration cost little more than wrapt alone.
+OF_CALLS = [
+    "toolgate.flow",
+    "toolgate.performers",
+    "toolgate.capture.redaction",
+    "hashlib",
+    "decimal",
+    "json",
+    "uuid",
+]
 
 
-def loaded_after(code: str) -> set[str]:
-    """Names of the heavy modules a fresh interpreter has loaded after `code`."""
-    ask = f"{code}\nimport sys\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+def loaded_after(code: str, modules: list[str] = HEAVY) -> set[str]:
+    """Names of the heavy modules that a fresh interpreter has loaded after `code`."""
+    ask = f"{code}\nimport sys\nprint(*[name for name in {modules} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", ask],
         capture_output=True,
@@ -37,6 +47,19 @@ def test_light(code: str) -> None:
     assert loaded_after(code) == set()
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import toolgate",
+        "from toolgate import guarded\n@guarded('a.b')\ndef tool(n: int) -> int: return n",
+        "from toolgate import guarded\n@guarded('a.b', on_hold='wait', include={'n'}, amount='n')\nasync def tool(n): ...",
+    ],
+)
+def test_a_decoration_loads_nothing_of_a_call(code: str) -> None:
+    """What captures, asks and records is loaded by the first call and not by the import."""
+    assert loaded_after(code, OF_CALLS) == set()
+
+
 def test_the_first_call_loads_what_it_needs() -> None:
     """The measure works: a call does load them."""
     code = (
@@ -44,7 +67,11 @@ def test_the_first_call_loads_what_it_needs() -> None:
         f"guard = Guard('http://127.0.0.1:9', 'ak_{'a' * 37}', 'agent', timeout=0.01)\n"
         "try: guard.check('a.b')\nexcept GuardError: pass"
     )
-    assert loaded_after(code) == {"httpx", "pydantic", "tenacity", "toolgate.wire.client"}
+    called = loaded_after(code, HEAVY + OF_CALLS)
+    assert called >= {"httpx", "pydantic", "tenacity", "toolgate.wire.client", *OF_CALLS} - {
+        "toolgate.flow",
+        "toolgate.performers",
+    }
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from inspect import Parameter, Signature
 from types import GenericAlias, SimpleNamespace
 from typing import Any, Final, get_type_hints
 
-from toolgate.capture.converting import UNKNOWN
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Binder", "free_name"]
+__all__ = ["UNKNOWN", "Binder", "free_name"]
 
+# Stands for a type nobody told.
+UNKNOWN: Final = Parameter.empty
 _OWNERS: Final = frozenset(("self", "cls", "mcs", "metacls"))
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolgate.capture.binding import free_name
-from toolgate.capture.deriving import AMOUNT
 from toolgate.capture.fitting import fit
 from toolgate.capture.forms import forms
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsonsafe import JsonSafe
 from toolgate.capture.jsontext import Json, dumps
-from toolgate.capture.rules import Rules
+from toolgate.capture.rules import AMOUNT, Rules
 from toolgate.capture.state import extra
 from toolgate.errors import ConfigurationError
 

@@ -8,9 +8,9 @@ import typing
 from collections import abc
 from decimal import Decimal
 from enum import Enum
-from inspect import Parameter
 from typing import Any, Final
 
+from toolgate.capture.binding import UNKNOWN
 from toolgate.capture.jsontext import Json, exact
 
 __all__ = ["UNKNOWN", "UneditableError", "converted", "is_marked"]
@@ -20,8 +20,6 @@ class UneditableError(Exception):
     """The edit cannot be carried out; the message says why, without any value."""
 
 
-# Stands for a type nobody told.
-UNKNOWN: Final = Parameter.empty
 _LISTS: Final = frozenset((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable))
 _DICTS: Final = frozenset((dict, abc.Mapping, abc.MutableMapping))
 _MOMENTS: Final = (dt.datetime, dt.date, dt.time)

@@ -7,15 +7,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from inspect import Parameter
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from toolgate.capture.plain import is_model
 from toolgate.capture.state import state
 from toolgate.errors import ConfigurationError
 
-__all__ = ["AMOUNT", "AmountFrom", "Computed", "ContextFrom", "checked_amount", "members_of"]
-
-AMOUNT: Final = "amount"
+__all__ = ["AmountFrom", "Computed", "ContextFrom", "checked_amount", "members_of"]
 
 AmountFrom: TypeAlias = str | Callable[..., int | float | Decimal]
 ContextFrom: TypeAlias = str | Callable[..., Mapping[str, object]]

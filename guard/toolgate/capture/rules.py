@@ -5,21 +5,19 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-from toolgate.capture.binding import Binder
-from toolgate.capture.deriving import (
-    AMOUNT,
-    AmountFrom,
-    Computed,
-    ContextFrom,
-    checked_amount,
-    members_of,
-)
-from toolgate.capture.redaction import SecretRule
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Rules"]
+if TYPE_CHECKING:
+    from toolgate.capture.binding import Binder
+    from toolgate.capture.deriving import AmountFrom, Computed, ContextFrom
+    from toolgate.capture.redaction import SecretRule
+
+__all__ = ["AMOUNT", "Rules"]
+
+AMOUNT: Final = "amount"
 
 
 class Rules:
@@ -50,14 +48,13 @@ class Rules:
     ) -> None:
         self.include = None if include is None else _names("include", include)
         self.exclude = _names("exclude", exclude)
-        self.redact, patterns = _names_and_patterns(redact)
+        self.redact, self._patterns = _names_and_patterns(redact)
         self.unbound = _names("unbound", unbound)
         self.amount, self._computed_amount = _source(AMOUNT, amount)
         self.context, self._computed_context = _source("context", context)
         if self.amount == AMOUNT:
             self.amount = None
         self.reserved = None if self.amount is None and self._computed_amount is None else AMOUNT
-        self.names = SecretRule(self.redact, patterns)
         self.visible = {AMOUNT, self.amount or AMOUNT}
         self.extra: frozenset[str] = frozenset()
         self.known: frozenset[str] | None = None
@@ -68,6 +65,13 @@ class Rules:
                 )
         for name in sorted((self.include or frozenset()) & (self.exclude | self.unbound)):
             raise ConfigurationError(f"include names {name!r}, which is also excluded or unbound; choose one")
+
+    @cached_property
+    def names(self) -> SecretRule:
+        """What is hidden by name or form; made at the first call, since its patterns are many."""
+        from toolgate.capture.redaction import SecretRule
+
+        return SecretRule(self.redact, self._patterns)
 
     def fits(self, binder: Binder, function: Callable[..., Any]) -> Rules:
         """These rules for one function, refused if they name arguments it does not have.
@@ -127,11 +131,17 @@ class Rules:
             if name in arguments or name == self.reserved:
                 raise ConfigurationError(f"context= gives {name!r}, which the call has already; rename it")
         if self._computed_amount is not None:
+            from toolgate.capture.deriving import checked_amount
+
             derived[AMOUNT] = checked_amount(self._computed_amount, arguments)
         return derived
 
     def _members(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
         computed = self._computed_context
+        if computed is None and self.context is None:
+            return {}
+        from toolgate.capture.deriving import members_of
+
         if computed is not None:
             given = computed.of(arguments)
             found = members_of(given)
@@ -160,6 +170,8 @@ def _source(option: str, source: Any) -> tuple[str | None, Computed | None]:
         return source, None
     if not callable(source):
         raise ConfigurationError(f"{option} is {source!r}; use an argument's name or a function")
+    from toolgate.capture.deriving import Computed
+
     return None, Computed(option, source)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from toolgate.errors import GatewayProtocolError
 from toolgate.events import logger, tell
+from toolgate.observing import watch
 from toolgate.recording.entries import Entry
 
 __all__ = ["Backlog"]
@@ -26,6 +27,9 @@ class Backlog:
 
     Args:
         bound: How many entries are kept; the oldest gives way to the newest.
+
+    Attributes:
+        lost: How many entries gave way, or could never be sent.
     """
 
     def __init__(self, bound: int = _BOUND) -> None:
@@ -34,7 +38,8 @@ class Backlog:
         self._entries: dict[str, tuple[int, Entry]] = {}
         self._numbers = itertools.count()
         self._sending: set[str] = set()
-        self._dropped = 0
+        self.lost = 0
+        watch(self)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -44,10 +49,8 @@ class Backlog:
         while len(self._entries) >= self._bound:
             _, oldest = min(list(self._entries.values()), key=lambda held: held[0])
             self.settle(oldest)
-            self._dropped += 1
-            logger.warning(
-                "%d log entries lost: the gateway takes none and %d wait", self._dropped, self._bound
-            )
+            self.lost += 1
+            logger.warning("%d log entries lost: the gateway takes none and %d wait", self.lost, self._bound)
         self._entries[entry.key] = (next(self._numbers), entry)
 
     def waiting(self, *, last: Entry | None = None, catch_up: int | None = None) -> list[Entry]:
@@ -84,6 +87,7 @@ class Backlog:
         """
         hopeless = isinstance(error, GatewayProtocolError) and error.status in _HOPELESS
         held = self._entries.pop(entry.key, None)
+        self.lost += hopeless
         if held is not None and not hopeless:
             # To the end of the line: one entry the gateway stumbles over must not stop all others.
             self._entries[entry.key] = held

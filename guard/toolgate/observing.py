@@ -1,0 +1,78 @@
+"""OpenTelemetry, where the application has set it up; nothing of it is loaded otherwise."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import TYPE_CHECKING, Final, Protocol
+
+from toolgate.calls import Call, Flow
+
+if TYPE_CHECKING:
+    from toolgate.spans import ObservedFlow
+
+__all__ = ["Backlogged", "abandoned", "backlogs", "observed", "tool_goes_on", "watch"]
+
+
+class Backlogged(Protocol):
+    """Where log entries wait.
+
+    Attributes:
+        lost: How many were given up.
+    """
+
+    lost: int
+
+    def __len__(self) -> int:
+        """How many wait."""
+        ...
+
+
+_backlogs: Final = weakref.WeakSet[Backlogged]()
+
+
+def watch(backlog: Backlogged) -> None:
+    """Have `backlog` counted in the metrics for as long as it lives."""
+    _backlogs.add(backlog)
+
+
+def backlogs() -> list[Backlogged]:
+    """Everything that is watched."""
+    return list(_backlogs)
+
+
+def observed(flow: Flow, call: Call, tool: str | None) -> Flow:
+    """`flow`, told to OpenTelemetry if the application has a provider, and else the very same.
+
+    Args:
+        flow: The road of one call.
+        call: The call.
+        tool: The name of the function, or None for a block.
+    """
+    # Whoever has set a provider has loaded the API: it is not looked for otherwise.
+    if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
+        return flow
+    try:
+        from toolgate.spans import ObservedFlow, current_telemetry
+
+        telemetry = current_telemetry()
+    except Exception:  # noqa: BLE001 - a half-installed or foreign provider never stops a call
+        return flow
+    return flow if telemetry is None else ObservedFlow(flow, call, tool, telemetry)
+
+
+def abandoned(flow: Flow, error: BaseException) -> None:
+    """`error` ended the call of `flow`, or came out of it."""
+    if (told := _told(flow)) is not None:
+        told.abandoned(error)
+
+
+def tool_goes_on(flow: Flow) -> None:
+    """The tool has returned and is still to do its work, elsewhere: its span is no longer the current one."""
+    if (told := _told(flow)) is not None:
+        told.detach()
+
+
+def _told(flow: Flow) -> ObservedFlow | None:
+    spans = sys.modules.get("toolgate.spans")
+    return flow if spans is not None and isinstance(flow, spans.ObservedFlow) else None

@@ -1,0 +1,274 @@
+"""What OpenTelemetry is told of guarded calls: what happened, and never an argument."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from toolgate import GuardError, acting_as, spans
+from toolgate.recording.backlog import Backlog
+from toolgate.recording.entries import Entry
+
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
+HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
+SECRET = "sesame-open-sesame"
+
+
+class Seen:
+    """Spans and figures of one test."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.reader = InMemoryMetricReader()
+        self.traces = TracerProvider()
+        self.traces.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.meters = MeterProvider([self.reader])
+
+    @property
+    def spans(self) -> dict[str, ReadableSpan]:
+        return {each.name: each for each in self.exporter.get_finished_spans()}
+
+    @property
+    def tool(self) -> dict[str, Any]:
+        return dict(
+            next(each for name, each in self.spans.items() if "execute_tool" in name).attributes or {}
+        )
+
+    def figures(self, name: str) -> dict[tuple[Any, ...], Any]:
+        data = self.reader.get_metrics_data()
+        assert data is not None
+        return {
+            tuple(sorted((point.attributes or {}).items())): getattr(
+                point, "value", getattr(point, "count", 0)
+            )
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        }
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
+    found = Seen()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: found.traces)
+    monkeypatch.setattr(spans.metrics, "get_meter_provider", lambda: found.meters)
+    yield found
+    found.traces.shutdown()
+    found.meters.shutdown()
+
+
+@pytest.fixture(params=["sync", "async", "block", "async block"])
+def call(request: pytest.FixtureRequest, make_guard: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a guarded body once, in each of the ways there are."""
+
+    async def run(body: Callable[[], Any], **options: Any) -> Any:
+        guard = make_guard(timeout=0.2)
+        if request.param == "sync":
+            return guard.guarded("mail.send", **options)(_named(lambda password, note: body()))(
+                SECRET, SECRET
+            )
+        if request.param == "block":
+            with guard.action("mail.send", {"password": SECRET, "note": SECRET}, **options):
+                return body()
+        if request.param == "async block":
+            async with guard.action("mail.send", {"password": SECRET, "note": SECRET}, **options):
+                return body()
+
+        async def send(password: str, note: str) -> Any:
+            await asyncio.sleep(0)
+            return body()
+
+        return await guard.guarded("mail.send", **options)(send)(SECRET, SECRET)
+
+    return run
+
+
+def _named(function: Any) -> Any:
+    function.__name__ = "send"
+    return function
+
+
+def current() -> str:
+    return getattr(trace.get_current_span(), "name", "")
+
+
+def boom() -> None:
+    raise ValueError(SECRET)
+
+
+async def test_a_call_that_runs(call: Any, gateway: Any, seen: Seen) -> None:
+    """One span holds the check and what the tool does itself, after the conventions for tools."""
+    gateway.check = [httpx.Response(200, headers={"X-Decision-ID": "d-1"}, json=ALLOWED)]
+    with acting_as("agent-7", run_id="run-7"):
+        inside = await call(current)
+    assert inside.startswith("execute_tool ")
+    assert current() == ""
+    tool, check = seen.spans[inside], seen.spans["toolgate.check"]
+    name = "mail.send" if inside.endswith("mail.send") else "send"
+    found = seen.tool
+    assert found.pop("gen_ai.tool.type", "function") == "function"
+    assert found == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "toolgate.action": "mail.send",
+        "toolgate.agent_id": "agent-7",
+        "toolgate.run_id": "run-7",
+        "toolgate.outcome": "success",
+        "toolgate.decision_id": "d-1",
+    }
+    assert check.parent is not None
+    assert tool.context is not None
+    assert check.parent.span_id == tool.context.span_id
+    assert check.kind is trace.SpanKind.CLIENT
+    assert tool.kind is trace.SpanKind.INTERNAL
+    assert tool.status.is_unset
+    key = (("toolgate.action", "mail.send"), ("toolgate.outcome", "success"))
+    allowed = (("toolgate.action", "mail.send"), ("toolgate.outcome", "allowed"))
+    assert seen.figures("toolgate.calls") == {key: 1}
+    assert seen.figures("toolgate.checks") == {allowed: 1}
+    assert seen.figures("toolgate.check.duration") == {allowed: 1}
+
+
+OUTCOMES = [
+    ([BLOCKED], [], {}, "blocked", "ActionDenied"),
+    ([HELD], [], {}, "pending", "ApprovalPending"),
+    ([HELD], ["denied"], {"on_hold": "wait"}, "denied", "ApprovalDenied"),
+    ([HELD], ["expired"], {"on_hold": "wait"}, "expired", "ApprovalExpired"),
+    ([httpx.ConnectError("refused")] * 9, [], {}, "unavailable", "GatewayUnavailable"),
+    ([httpx.Response(200, content=b"no")] * 9, [], {}, "protocol_error", "GatewayProtocolError"),
+]
+
+
+@pytest.mark.parametrize(
+    ("checks", "approvals", "options", "outcome", "kind"), OUTCOMES, ids=lambda x: str(x)[:20]
+)
+async def test_a_call_that_does_not_run(
+    call: Any,
+    gateway: Any,
+    seen: Seen,
+    checks: Any,
+    approvals: list[str],
+    options: dict[str, Any],
+    outcome: str,
+    kind: str,
+) -> None:
+    """The span says why, its status is an error of that class, and nothing stays current."""
+    gateway.check = list(checks)
+    gateway.approval = [{"id": "appr-1", "status": status, "note": SECRET} for status in approvals]
+    with pytest.raises(GuardError):
+        await call(lambda: pytest.fail("ran"), **options)
+    assert seen.tool["toolgate.outcome"] == outcome
+    assert seen.tool["error.type"] == kind
+    assert current() == ""
+    assert ("toolgate.wait" in seen.spans) == bool(approvals)
+    if approvals:
+        assert seen.tool["toolgate.approval_id"] == "appr-1"
+        assert sum(seen.figures("toolgate.hold.duration").values()) == 1
+    assert sum(seen.figures("toolgate.calls").values()) == 1
+    gateway.log = [httpx.Response(200, content=b"no")]
+
+
+async def test_a_tool_that_fails(call: Any, gateway: Any, seen: Seen) -> None:
+    """A failed tool is told by its error's class, and no span tells an argument or a message."""
+    with pytest.raises(ValueError, match=SECRET):
+        await call(boom)
+    assert seen.tool["toolgate.outcome"] == "failed"
+    assert seen.tool["error.type"] == "ValueError"
+    for span in seen.spans.values():
+        assert SECRET not in span.to_json()
+        assert not span.events
+    assert SECRET not in str(seen.reader.get_metrics_data())
+
+
+async def test_a_cancelled_call(make_guard: Any, gateway: Any, seen: Seen) -> None:
+    """A task that is cancelled while it asks ends its spans as interrupted."""
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        started.set()
+        await ended.wait()
+        raise AssertionError(request)
+
+    guard = make_guard(transport=httpx.MockTransport(answer))
+
+    @guard.guarded("mail.send")
+    async def send() -> None:
+        pytest.fail("ran")
+
+    task = asyncio.create_task(send())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen.tool["toolgate.outcome"] == "interrupted"
+    assert (seen.spans["toolgate.check"].attributes or {})["error.type"] == "CancelledError"
+    ended.set()
+
+
+async def test_a_provider_that_fails_stops_no_call(
+    call: Any, gateway: Any, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever telemetry does, the tool's value goes through."""
+
+    class Broken(SpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            raise RuntimeError(SECRET)
+
+    seen.traces.add_span_processor(Broken())
+    with caplog.at_level(logging.DEBUG, "toolgate"):
+        assert await call(lambda: 5) == 5
+    assert "telemetry failed: RuntimeError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_the_outbox_is_counted(seen: Seen, make_guard: Any, gateway: Any) -> None:
+    """What waits and what is lost is read when the figures are."""
+    gc.collect()
+    guard = make_guard()
+    guard.guarded("a.b")(lambda: 1)()
+    before = sum(seen.figures("toolgate.outbox.entries").values())
+    lost = sum(seen.figures("toolgate.entries.lost").values())
+    backlog = Backlog(bound=2)
+    for _ in range(5):
+        backlog.add(Entry({"action": "a.b"}))
+    assert sum(seen.figures("toolgate.outbox.entries").values()) == before + 2
+    assert sum(seen.figures("toolgate.entries.lost").values()) == lost + 3
+
+
+def test_without_a_provider_nothing_is_told() -> None:
+    """With the API loaded and no provider, and without the API, calls are told to nobody and load nothing."""
+    code = (
+        "import sys, httpx, toolgate\n"
+        "{more}\n"
+        "allowed = {{'allowed': True, 'requires_approval': False, 'reason': None, 'approval_id': None}}\n"
+        "guard = toolgate.Guard('http://127.0.0.1:9', 'ak_' + 'a' * 37, 'agent', transport=httpx.MockTransport(\n"
+        "    lambda request: httpx.Response(200, json=allowed)))\n"
+        "guard.guarded('a.b')(lambda: 1)()\n"
+        "print('toolgate.meters' in sys.modules and sys.modules['toolgate.spans']._telemetry, \n"
+        "      any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+    for more, expected in (("", "False False"), ("import opentelemetry.trace", "None True")):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code.format(more=more)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected, done.stderr
