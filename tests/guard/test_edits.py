@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import inspect
 from collections.abc import Callable
@@ -355,3 +356,31 @@ def test_edits_must_be_asked_for_by_a_bool(guard: Guard) -> None:
     wrong: Any = "no"
     with pytest.raises(ConfigurationError, match="edits"):
         guard.action("a.b", edits=wrong)
+
+
+@dataclasses.dataclass(frozen=True)
+class Refund:
+    charge: str
+    amount: Decimal
+    api_key: str = "sesame-open"
+
+
+async def test_objects_and_sets(twin: Callable[..., Any], gateway: Any) -> None:
+    """A dataclass and a set are given to the tool as the person edited them, secrets as they were."""
+    ran: list[Any] = []
+
+    def tool(refund: Refund, tags: set[str]) -> None:
+        ran.append((refund, tags))
+
+    given = Refund("ch_1", Decimal(40)), {"a", "c"}
+    asked = {"charge": "ch_1", "amount": 25, "api_key": {**HIDDEN, "bytes": 11}}
+    guarded = twin(tool)
+    gateway.edit(tags=["b", "c"])
+    await run(guarded, *given)
+    asked["api_key"] = gateway.context["refund"]["api_key"]
+    gateway.edit(refund=asked)
+    await run(guarded, *given)
+    assert ran == [(given[0], {"b", "c"}), (Refund("ch_1", Decimal(25)), {"a", "c"})]
+    gateway.edit(tags=["c", "b"])
+    with pytest.raises(ActionDenied, match="'tags' is a set, written in order"):
+        await run(guarded, *given)

@@ -8,10 +8,14 @@ import typing
 from collections import abc
 from decimal import Decimal
 from enum import Enum
+from pathlib import PurePath
 from typing import Any, Final
+from uuid import UUID
 
 from toolgate.capture.binding import UNKNOWN
 from toolgate.capture.jsontext import Json, exact
+from toolgate.capture.plain import moment
+from toolgate.capture.rebuilding import SETS, BadEditError, members_of_set, rebuilds, rebuilt
 
 __all__ = ["UNKNOWN", "UneditableError", "converted", "is_marked"]
 
@@ -22,6 +26,7 @@ class UneditableError(Exception):
 
 _LISTS: Final = frozenset((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable))
 _DICTS: Final = frozenset((dict, abc.Mapping, abc.MutableMapping))
+_SET_HINTS: Final = frozenset((set, frozenset, abc.Set, abc.MutableSet))
 _MOMENTS: Final = (dt.datetime, dt.date, dt.time)
 _NONE: Final = type(None)
 _ANYTHING: Final[tuple[object, ...]] = (Any, object)
@@ -42,10 +47,9 @@ def converted(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) 
     """
     if exact(asked) == exact(approved):
         return old
-    if type(old) in {list, tuple} and isinstance(asked, list) and isinstance(approved, list):
-        return _items(old, asked, approved, hint)
-    if type(old) is dict and _is_mapping(asked) and _is_mapping(approved):
-        return _members(old, asked, approved, hint)
+    build = _builder(old, asked, approved)
+    if build is not None:
+        return build(old, asked, approved, hint)
     if is_marked(asked) or is_marked(approved):
         raise UneditableError("is hidden, or no plain data: it cannot be edited")
     if isinstance(old, _MOMENTS) and type(old) in _MOMENTS and isinstance(approved, str):
@@ -61,6 +65,20 @@ def converted(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) 
         except _NotThisError:
             continue
     raise UneditableError(f"is of type {type(old).__name__!r}, which cannot take the approver's value")
+
+
+def _builder(old: object, asked: Json, approved: Json) -> abc.Callable[[Any, Any, Any, object], Any] | None:
+    """What makes a whole of parts, for a value that has any."""
+    lists = isinstance(asked, list) and isinstance(approved, list)
+    if type(old) in {list, tuple} and lists:
+        return _items
+    if type(old) is dict and _is_mapping(asked) and _is_mapping(approved):
+        return _members
+    if rebuilds(old):
+        return _fields
+    if type(old) in SETS and lists and not is_marked(asked) and not is_marked(approved):
+        return _set
+    return None
 
 
 def is_marked(value: Json) -> bool:
@@ -90,6 +108,21 @@ def _items(old: Any, asked: list[Json], approved: list[Json], hint: object) -> A
         for index, item in enumerate(approved)
     ]
     return tuple(found) if type(old) is tuple else found
+
+
+def _fields(old: Any, asked: Json, approved: Json, _: object) -> Any:
+    try:
+        return rebuilt(old, asked, approved, converted)
+    except BadEditError as error:
+        raise UneditableError(str(error)) from None
+
+
+def _set(old: Any, asked: list[Json], approved: list[Json], hint: object) -> Any:
+    of_items, like = _hint_of_members(hint), _common(old)
+    try:
+        return members_of_set(old, asked, approved, _made, lambda item: _new(item, of_items, like))
+    except BadEditError as error:
+        raise UneditableError(str(error)) from None
 
 
 def _members(
@@ -143,6 +176,14 @@ def _hints_of_items(hint: object, count: int) -> list[object]:
     return [Any] * count
 
 
+def _hint_of_members(hint: object) -> object:
+    for kind in _choices(hint):
+        inner = typing.get_args(kind)
+        if typing.get_origin(kind) in _SET_HINTS and len(inner) == 1:
+            return inner[0]
+    return Any
+
+
 def _hint_of_values(hint: object) -> object:
     for kind in _choices(hint):
         inner = typing.get_args(kind)
@@ -191,7 +232,20 @@ def _made_as(kind: Any, value: Json) -> Any:
         return {name: _made(inner[1] if inner else Any, item) for name, item in value.items()}
     if kind in _MOMENTS and isinstance(value, str):
         return _parsed(kind, value)
+    if isinstance(kind, type) and issubclass(kind, (UUID, PurePath)) and isinstance(value, str):
+        return _spelt(kind, value)
     return _scalar(kind, value)
+
+
+def _spelt(kind: Any, text: str) -> Any:
+    """An identifier or a path, if it is written just so."""
+    try:
+        made = kind(text)
+    except Exception:  # noqa: BLE001 - a subclass may refuse as it likes
+        raise _NotThisError from None
+    if moment(made) != text:
+        raise _NotThisError
+    return made
 
 
 def _scalar(kind: object, value: Json) -> Any:

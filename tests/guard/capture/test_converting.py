@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NewType, Optional, Union
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +61,51 @@ class Order:
     n: int
 
 
+@dataclass(frozen=True, slots=True)
+class Refund:
+    charge: str
+    amount: Decimal
+    tags: frozenset[str] = frozenset()
+    password: str = "hunter22"
+
+    def __post_init__(self) -> None:
+        if self.amount > 100:
+            raise ValueError(self.amount)
+
+
+@dataclass
+class Loose:
+    n: int
+    twice: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.twice = 2 * self.n
+
+
+class Model(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True)
+    to: str = pydantic.Field(alias="recipient")
+    amount: Decimal = pydantic.Field(default=Decimal(1), le=100)
+    when: dt.date | None = None
+    password: pydantic.SecretStr = pydantic.SecretStr("hunter22")
+    inner: Order | None = None
+    _private: int = pydantic.PrivateAttr(7)
+
+
+class Extra(pydantic.BaseModel, extra="allow"):
+    n: int = 1
+
+
+class Names(pydantic.RootModel[list[str]]): ...
+
+
+def model(**more: Any) -> Model:
+    made = Model(recipient="a", **more)
+    made._private = 8
+    return made
+
+
+HIDDEN = {"$digest": HIDER.text("hunter22")["$digest"], "bytes": 8}
 UserId = NewType("UserId", str)
 BOTH = [
     # what it was, what a person made of it, what it becomes
@@ -84,6 +132,18 @@ BOTH = [
     (Level.LOW, 2, Level.HIGH),
     (Kind.A, "b", Kind.B),
     ([Kind.A], ["b", "a"], [Kind.B, Kind.A]),
+    ({1, 2, 3}, [1, 4], {1, 4}),
+    (frozenset({"a"}), ["a", "b"], frozenset({"a", "b"})),
+    ({Decimal("1.50"), Decimal(2)}, [Decimal("1.50")], {Decimal("1.50")}),
+    ({Kind.A}, ["b"], {Kind.B}),
+    ({(1, "a")}, [], set()),
+    (UUID(int=7), str(UUID(int=8)), UUID(int=8)),
+    ([UUID(int=7)], [str(UUID(int=7)), str(UUID(int=8))], [UUID(int=7), UUID(int=8)]),
+    (PurePosixPath("/a"), "/a/b", PurePosixPath("/a/b")),
+    (Order(1), {"n": 2}, Order(2)),
+    ({"o": [Order(1), Order(2)]}, {"o": [{"n": 1}, {"n": 3}]}, {"o": [Order(1), Order(3)]}),
+    (Extra(n=1, more=[1]), {"n": 1, "more": [2]}, Extra(n=1, more=[2])),
+    (Names(["a"]), ["a", "b"], Names(["a", "b"])),
     (dt.date(2026, 1, 2), "2026-03-04", dt.date(2026, 3, 4)),
     (dt.time(1, 2), "03:04:05", dt.time(3, 4, 5)),
     (NAIVE, "2026-03-04T05:06:07", dt.datetime.fromisoformat("2026-03-04T05:06:07")),
@@ -139,6 +199,9 @@ HINTED = [
     (None, "u2", UserId | None, "u2"),
     (None, 5, Annotated[int, "cents"] | None, 5),
     (None, "2026-03-04", dt.date | None, dt.date(2026, 3, 4)),
+    (None, str(UUID(int=8)), UUID | None, UUID(int=8)),
+    (None, "/a/b", Path | None, Path("/a/b")),
+    (set(), [Decimal("1.5")], set[Decimal], {Decimal("1.5")}),
 ]
 
 
@@ -169,8 +232,21 @@ REFUSED = [
     ([1], [1, Decimal("1.5")], list[int]),
     ((1, "a"), [2], tuple[int, str]),
     (Text("a"), "b", UNKNOWN),
-    (Order(1), {"n": 2}, UNKNOWN),
-    ({1, 2}, [1], UNKNOWN),
+    (Order(1), {"n": "2"}, UNKNOWN),
+    (Order(1), {}, UNKNOWN),
+    (Order(1), {"n": 1, "m": 2}, UNKNOWN),
+    (Refund("a", Decimal(1)), {"charge": "a", "amount": 500, "tags": [], "password": HIDDEN}, UNKNOWN),
+    (Loose(1), {"n": 1, "twice": 4}, UNKNOWN),
+    (Extra(n=1), {"n": 1, "more": 2}, UNKNOWN),
+    (Names(["a"]), [1], UNKNOWN),
+    ({1, 2}, [2, 1], UNKNOWN),
+    ({1, 2}, [1, 1], UNKNOWN),
+    ({1, 2}, [1, "2"], UNKNOWN),
+    ({"Bearer abcdefgh12345", "a"}, ["a"], UNKNOWN),
+    ({UUID(int=7), str(UUID(int=7))}, [str(UUID(int=7))], UNKNOWN),
+    (UUID(int=7), "7", UNKNOWN),
+    (UUID(int=7), "{00000000-0000-0000-0000-000000000008}", UNKNOWN),
+    (PurePosixPath("/a"), "/a//b", UNKNOWN),
     ({1: "a"}, {"1": "b"}, UNKNOWN),
     (Colour.RED, "green", UNKNOWN),
     (Level.LOW, True, UNKNOWN),
@@ -214,6 +290,41 @@ def test_hidden_neighbours_stay() -> None:
     assert old["to"] == "a"
 
 
+def test_a_dataclass_is_made_anew() -> None:
+    """The class makes a new one of the edited fields: what is hidden stays, its own rules hold, the old one stays."""
+    old = Refund("ch_1", Decimal(40), frozenset({"a"}))
+    asked = shown(old)
+    made = converted(old, asked, {**asked, "amount": 25, "tags": ["a", "b"]}, UNKNOWN)
+    assert made == Refund("ch_1", Decimal(25), frozenset({"a", "b"}))
+    assert made.password is old.password
+    assert old.amount == 40
+    assert converted(Loose(1), {"n": 1, "twice": 2}, {"n": 2, "twice": 2}, UNKNOWN) == Loose(2)
+
+
+def test_a_model_is_validated_anew() -> None:
+    """Aliases, frozen models, secrets and private attributes survive; what was never set stays unset."""
+    old = model(inner=Order(1))
+    asked = shown(old)
+    made = converted(
+        old, asked, {**asked, "to": "b", "amount": 25, "when": "2026-03-04", "inner": {"n": 2}}, UNKNOWN
+    )
+    expected = Model(recipient="b", amount=Decimal(25), when=dt.date(2026, 3, 4), inner=Order(2))
+    expected._private = 8
+    assert made == expected
+    assert made.model_fields_set == {"to", "amount", "when", "inner"}
+    assert made._private == old._private == 8
+    assert made.password.get_secret_value() == "hunter22"
+    assert old.to == "a"
+    assert exact(shown(made)) == exact(
+        {**asked, "to": "b", "amount": 25, "when": "2026-03-04", "inner": {"n": 2}}
+    )
+    untouched = converted(model(), shown(model()), {**shown(model()), "to": "b"}, UNKNOWN)
+    assert untouched.model_fields_set == {"to"}
+    for wrong in ({"amount": 101}, {"to": 5}, {"password": "x"}, {"_private": 9}):
+        with pytest.raises(UneditableError):
+            converted(old, asked, {**asked, **wrong}, UNKNOWN)
+
+
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
@@ -221,9 +332,14 @@ PLAIN = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.decimals(allow_nan=False, allow_infinity=False, places=2)
     | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
-    | st.sampled_from([*Colour, *Level, dt.date(2026, 1, 2)]),
+    | st.sampled_from([*Colour, *Level, dt.date(2026, 1, 2), UUID(int=7), PurePosixPath("a")])
+    | st.frozensets(st.integers(0, 12) | st.text("abc", max_size=2), max_size=3)
+    | st.builds(
+        Refund, st.sampled_from("ab"), st.decimals(0, 99, places=1), st.frozensets(st.sampled_from("ab"))
+    ),
     lambda inner: (
-        st.lists(inner, max_size=3)
+        st.builds(Extra, n=st.integers(0, 3), more=inner)
+        | st.lists(inner, max_size=3)
         | st.lists(inner, max_size=3).map(tuple)
         | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3)
     ),
@@ -242,7 +358,7 @@ def test_exactly_or_not_at_all(old: Any, other: Any) -> None:
         pass
     else:
         assert exact(shown(made)) == exact(approved)
-    assert repr(old) == repr(before)
+    assert (old, exact(shown(old))) == (before, exact(shown(before)))
 
 
 @given(PLAIN)
