@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from toolgate.decorator import Guardable, decorate
@@ -133,6 +134,19 @@ def resume(approval_id: str) -> Resume:
     from toolgate.resuming import Resume
 
     return Resume(approval_id, _is_default)
+
+
+@contextmanager
+def default_is(guard: Guard) -> Iterator[None]:
+    """Have `guarded`, `action` and `resume` use `guard` inside the block, in the whole process; for tests."""
+    global _default  # noqa: PLW0603 - as below
+    with _lock:
+        before, _default = _default, guard
+    try:
+        yield
+    finally:
+        with _lock:
+            _default = before
 
 
 def _is_default(runtime: Runtime) -> bool:

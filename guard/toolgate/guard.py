@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from toolgate.decision import Decision
     from toolgate.decorator import Guardable
+    from toolgate.embedded.gateway import EmbeddedGateway
+    from toolgate.permitted import Actions
 
 __all__ = ["Guard"]
 
@@ -45,7 +48,7 @@ class Guard:
         timeout: Total deadline of one request with its retries, in seconds; default
             `TOOLGATE_TIMEOUT`, else 5.
         allow_insecure: Permit plain http to hosts other than this machine.
-        transport: A transport of the HTTP library in place of the network, for tests and special networks.
+        transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
 
     Raises:
         ConfigurationError: If a setting is missing or wrong; the message names it and the cure.
@@ -63,6 +66,52 @@ class Guard:
     ) -> None:
         settings = load_settings(url, api_key, agent_id, timeout, allow_insecure=allow_insecure)
         self._runtime = Runtime(settings, transport)
+
+    @classmethod
+    def embedded(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        agent: str,
+        allow: Actions = (),
+        hold: Actions = (),
+        timeout: float | None = None,
+    ) -> Self:
+        """A guard with the real gateway in this process, on a thread of its own and without a port.
+
+        For notebooks, tests and agents of one machine. It is a guardrail and no boundary: whoever runs in
+        this process can approve as well. Needs the extra `service`.
+
+        Args:
+            path: The database's file, made if it is missing; `":memory:"` is one that is gone at `close`.
+            agent: The agent's name; another start on the same file finds the same agent.
+            allow: Actions the agent may do: names, or names with limits, like
+                `{"stripe.refund": {"max_amount": 100}}`.
+            hold: Actions that wait for a person, in the same form. What neither names is taken away.
+            timeout: As for `Guard`.
+
+        Raises:
+            ConfigurationError: If an argument is wrong, the extra is missing, or the file cannot be used.
+        """
+        from toolgate.embedded.guards import embedded_guard
+
+        return embedded_guard(cls, path, agent, allow, hold, timeout)
+
+    @property
+    def gateway(self) -> EmbeddedGateway:
+        """The gateway in this process, with the person who decides: `pending`, `approve`, `deny`.
+
+        Raises:
+            ConfigurationError: If the guard was not made by `Guard.embedded`.
+        """
+        from toolgate.embedded.gateway import EmbeddedGateway
+
+        if not isinstance(self._runtime.transport, EmbeddedGateway):
+            raise ConfigurationError(
+                "this guard's gateway is not in this process; decide with `toolgate approvals`, or make the guard "
+                "with Guard.embedded(…)"
+            )
+        return self._runtime.transport
 
     def __repr__(self) -> str:
         settings = self._runtime.settings

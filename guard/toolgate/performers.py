@@ -86,8 +86,8 @@ class Performer(_Hands):
         on_hold: What to do when the call is held.
         waiters: Who else of this process waits.
         hold_timeout: Seconds to wait for a person; None waits as long as it takes.
-        clock: Monotonic seconds.
-        sleep: Pauses, in seconds.
+        clock: Monotonic seconds; default the client's.
+        sleep: Pauses, in seconds; default the client's.
     """
 
     def __init__(
@@ -99,12 +99,14 @@ class Performer(_Hands):
         on_hold: OnHold = "raise",
         waiters: Waiters | None = None,
         hold_timeout: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
-        super().__init__(recorder, arguments, on_hold, waiters, hold_timeout, clock)
+        super().__init__(recorder, arguments, on_hold, waiters, hold_timeout, clock or _clock_of(client))
         self._client = client
-        self._sleep = sleep
+        self._sleep: Callable[[float], None] = (
+            getattr(client, "sleep", time.sleep) if sleep is None else sleep
+        )
 
     def check(self, step: Check) -> Decision | Unanswered:
         """Ask the gateway; nobody's answer is one only where the call fails open."""
@@ -198,8 +200,8 @@ class AsyncPerformer(_Hands):
         on_hold: What to do when the call is held.
         waiters: Who else of this process waits.
         hold_timeout: Seconds to wait for a person; None waits as long as it takes.
-        clock: Monotonic seconds.
-        sleep: Pauses, in seconds.
+        clock: Monotonic seconds; default the client's.
+        sleep: Pauses, in seconds; default the client's.
     """
 
     def __init__(
@@ -211,12 +213,14 @@ class AsyncPerformer(_Hands):
         on_hold: OnHold = "raise",
         waiters: Waiters | None = None,
         hold_timeout: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(recorder, arguments, on_hold, waiters, hold_timeout, clock)
+        super().__init__(recorder, arguments, on_hold, waiters, hold_timeout, clock or _clock_of(client))
         self._client = client
-        self._sleep = sleep
+        self._sleep: Callable[[float], Awaitable[None]] = (
+            getattr(client, "sleep", asyncio.sleep) if sleep is None else sleep
+        )
 
     async def check(self, step: Check) -> Decision | Unanswered:
         """Ask the gateway; nobody's answer is one only where the call fails open."""
@@ -316,6 +320,12 @@ class AsyncPerformer(_Hands):
             tell_withdrawn(step, error)
         else:
             tell_withdrawn(step, None)
+
+
+def _clock_of(client: Client | AsyncClient) -> Callable[[], float]:
+    # A gateway in this process may have a clock of its own.
+    clock: Callable[[], float] = getattr(client, "clock", time.monotonic)
+    return clock
 
 
 # A loop holds its tasks weakly.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from toolgate.capture.hiding import Hider
@@ -31,7 +32,7 @@ class Runtime:
         self.hider = Hider(settings.api_key)
         self.waiters = waiters_at(settings.url)
         self.recorder = Recorder(self.client, self.async_client, timeout=settings.timeout)
-        self._transport = transport
+        self.transport = transport
         self._closed = False
         self._breaker: Breaker | None = None
         self._client: GatewayClient | None = None
@@ -45,7 +46,7 @@ class Runtime:
 
             with _making:
                 client = self._client = self._client or GatewayClient(
-                    self.settings, transport=self._transport, breaker=self._shared_breaker()
+                    self.settings, transport=self.transport, breaker=self._shared_breaker()
                 )
         return client
 
@@ -57,14 +58,16 @@ class Runtime:
 
             with _making:
                 client = self._async_client = self._async_client or AsyncGatewayClient(
-                    self.settings, transport=self._transport, breaker=self._shared_breaker()
+                    self.settings, transport=self.transport, breaker=self._shared_breaker()
                 )
         return client
 
     def _shared_breaker(self) -> Breaker:
         from toolgate.wire.breaker import Breaker
 
-        breaker = self._breaker = self._breaker or Breaker(self.settings.url)
+        # A gateway in this process may have a clock of its own.
+        clock = getattr(self.transport, "clock", time.monotonic)
+        breaker = self._breaker = self._breaker or Breaker(self.settings.url, clock)
         return breaker
 
     def ensure_open(self) -> Runtime:
@@ -86,6 +89,7 @@ class Runtime:
         self.recorder.give_up()
         if self._client is not None:
             self._client.close()
+        self._end_local()
 
     async def aclose(self) -> None:
         """As `close`, and close the running loop's connections too."""
@@ -97,6 +101,13 @@ class Runtime:
             self._client.close()
         if self._async_client is not None:
             await self._async_client.aclose()
+        self._end_local()
+
+    def _end_local(self) -> None:
+        # Without the name of its class: nothing heavy is loaded to find out that there is none.
+        end = getattr(self.transport, "guard_closed", None)
+        if end is not None:
+            end()
 
 
 # Held for the making of an object only, never while a request is under way.

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from toolgate.errors import ConfigurationError
+from toolgate.wire.barrier import before_request
 from toolgate.wire.budget import keep_budget, spending
 from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
 from toolgate.wire.faults import Faults, from_a_proxy
@@ -253,6 +254,8 @@ class _Library:
 
     def build(self, request: Request, seconds: float) -> Any:
         """`request` as the library's own, each of its steps limited to `seconds`."""
+        if self._reaches_out():
+            before_request(request.url)
         try:
             return self._httpx.Request(
                 request.method,
@@ -265,6 +268,10 @@ class _Library:
             raise ConfigurationError(
                 f"no request can be made to this url ({_describe(error)}); set TOOLGATE_URL again"
             ) from error
+
+    def _reaches_out(self) -> bool:
+        networks = (self._httpx.HTTPTransport, self._httpx.AsyncHTTPTransport)
+        return self._transport is None or isinstance(self._transport, networks)
 
     def _made(self, kind: str) -> Any:
         try:

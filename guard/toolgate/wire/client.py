@@ -23,6 +23,7 @@ from toolgate.wire._http import AsyncWire, Wire
 from toolgate.wire.answers import ApprovalAnswer, CheckAnswer, LogAnswer
 from toolgate.wire.breaker import Breaker
 from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
+from toolgate.wire.local import AsyncLocalWire, LocalGateway, LocalWire
 from toolgate.wire.reading import Reader
 from toolgate.wire.retries import Deadline, Transient, policy
 from toolgate.wire.trying import Trying
@@ -115,9 +116,13 @@ class GatewayClient(_Gateway):
 
     Args:
         settings: Where it is and how long to try.
-        transport: A transport of the HTTP library in place of the network.
+        transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
+        clock: Monotonic seconds; default the transport's, if it has one.
+        sleep: Pauses between attempts, in seconds; default likewise.
+
+    Attributes:
         clock: Monotonic seconds.
-        sleep: Pauses between attempts, in seconds.
+        sleep: Pauses, in seconds.
         breaker: Knows whether the gateway answers; default one of its own.
     """
 
@@ -126,13 +131,19 @@ class GatewayClient(_Gateway):
         settings: Settings,
         *,
         transport: object | None = None,
-        clock: Clock = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] | None = None,
         breaker: Breaker | None = None,
     ) -> None:
-        super().__init__(settings, clock, breaker)
-        self._wire = Wire(settings.http, transport, clock, proxies=proxies_allowed(settings.url))
-        self._sleep = sleep
+        local = transport if isinstance(transport, LocalGateway) else None
+        self.clock = clock or (local.clock if local else time.monotonic)
+        self.sleep = sleep or (local.sleep if local else time.sleep)
+        super().__init__(settings, self.clock, breaker)
+        self._wire: LocalWire | Wire = (
+            LocalWire(local)
+            if local
+            else Wire(settings.http, transport, self.clock, proxies=proxies_allowed(settings.url))
+        )
 
     def check(self, check: Check) -> Decision:
         """Ask whether an action is allowed (`POST /sdk/check`).
@@ -200,7 +211,7 @@ class GatewayClient(_Gateway):
 
         with self._trying(deadline, gated=gated) as trying:
             try:
-                return Retrying(sleep=self._sleep, **policy(deadline, trying.is_last))(attempt)
+                return Retrying(sleep=self.sleep, **policy(deadline, trying.is_last))(attempt)
             except Transient as error:
                 raise trying.given_up(error) from error.__cause__
 
@@ -210,9 +221,13 @@ class AsyncGatewayClient(_Gateway):
 
     Args:
         settings: Where it is and how long to try.
-        transport: A transport of the HTTP library in place of the network.
+        transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
+        clock: Monotonic seconds; default the transport's, if it has one.
+        sleep: Pauses between attempts, in seconds; default likewise.
+
+    Attributes:
         clock: Monotonic seconds.
-        sleep: Pauses between attempts, in seconds.
+        sleep: Pauses, in seconds.
         breaker: Knows whether the gateway answers; default one of its own.
     """
 
@@ -221,13 +236,19 @@ class AsyncGatewayClient(_Gateway):
         settings: Settings,
         *,
         transport: object | None = None,
-        clock: Clock = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock | None = None,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
         breaker: Breaker | None = None,
     ) -> None:
-        super().__init__(settings, clock, breaker)
-        self._wire = AsyncWire(settings.http, transport, proxies=proxies_allowed(settings.url))
-        self._sleep = sleep
+        local = transport if isinstance(transport, LocalGateway) else None
+        self.clock = clock or (local.clock if local else time.monotonic)
+        self.sleep = sleep or (local.asleep if local else asyncio.sleep)
+        super().__init__(settings, self.clock, breaker)
+        self._wire: AsyncLocalWire | AsyncWire = (
+            AsyncLocalWire(local)
+            if local
+            else AsyncWire(settings.http, transport, proxies=proxies_allowed(settings.url))
+        )
 
     async def check(self, check: Check) -> Decision:
         """As `GatewayClient.check`."""
@@ -266,7 +287,7 @@ class AsyncGatewayClient(_Gateway):
 
         with self._trying(deadline, gated=gated) as trying:
             try:
-                return await AsyncRetrying(sleep=self._sleep, **policy(deadline, trying.is_last))(attempt)
+                return await AsyncRetrying(sleep=self.sleep, **policy(deadline, trying.is_last))(attempt)
             except Transient as error:
                 raise trying.given_up(error) from error.__cause__
 

@@ -1,0 +1,1 @@
+"""The gateway in the agent's own process: `Guard.embedded`."""
