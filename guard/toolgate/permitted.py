@@ -56,7 +56,7 @@ def read_permissions(allow: Actions, hold: Actions) -> list[Permitted]:
     found: dict[str, Permitted] = {}
     for name, actions, held in (("allow", allow, False), ("hold", hold, True)):
         for action, limits in _pairs(name, actions):
-            if valid_action(action) in found:
+            if action in found:
                 raise ConfigurationError(
                     f"action {action!r} is named twice; name it in allow or in hold, once"
                 )
@@ -70,6 +70,7 @@ def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) ->
     Raises:
         ConfigurationError: Naming what is wrong with them, and the cure.
     """
+    valid_action(action)
     if limits is not None and not isinstance(limits, Mapping):
         raise ConfigurationError(
             f"the limits of action {action!r} are {limits!r}; write {{'max_amount': 100}} or None"

@@ -98,7 +98,7 @@ class EmbeddedGateway(LocalGateway):
         except asyncio.CancelledError:
             if not answered.cancelled() or _cancelling():
                 raise
-            raise TransportFault("the embedded gateway ended") from None
+            raise TransportFault("the embedded gateway ended", answered=False) from None
 
     def guard_closed(self) -> None:
         """The guard is closed: end, in order."""
@@ -142,7 +142,7 @@ class EmbeddedGateway(LocalGateway):
         try:
             future: Future[Answered] = ask()
         except RuntimeError as error:
-            raise TransportFault("the embedded gateway ended") from error
+            raise TransportFault("the embedded gateway ended", answered=False) from error
         return future
 
 
@@ -155,13 +155,13 @@ def _waited(future: Future[Answered], seconds: float) -> Answered:
     except BaseException:
         # Interrupted, or the gateway ended.
         if future.cancelled():
-            raise TransportFault("the embedded gateway ended") from None
+            raise TransportFault("the embedded gateway ended", answered=False) from None
         future.cancel()
         raise
 
 
 def _too_late(seconds: float) -> TransportFault:
-    return TransportFault(f"no answer within {seconds:.1f} s")
+    return TransportFault(f"no answer within {seconds:.1f} s", answered=False)
 
 
 def _cancelling() -> bool:

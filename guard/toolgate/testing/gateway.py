@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
+from uuid import uuid4
 
 from toolgate.capture.jsontext import dumps, loads
 from toolgate.errors import ConfigurationError
@@ -29,7 +30,6 @@ __all__ = ["FakeGateway"]
 
 _AGENT: Final = "test-agent"
 _KEY: Final = "ak_" + "0fake" * 7 + "00"
-_URL: Final = "http://fake-gateway.invalid"
 _TO_FLUSH: Final = 5.0
 
 
@@ -57,6 +57,8 @@ class FakeGateway(LocalGateway, Assertions):
         known = None if agents is None else tuple(valid_id(agent, "agents") for agent in agents)
         self.api_key: str = _KEY
         self.agent_id: str = _AGENT if known is None or not known else known[0]
+        # Its own: what this process remembers of a gateway is no other's.
+        self._url = f"http://{uuid4().hex}.fake.invalid"
         self._roads = Roads(_KEY, known)
         self._guards: list[Guard] = []
         self._latency = 0.0
@@ -70,7 +72,7 @@ class FakeGateway(LocalGateway, Assertions):
     def guard(self, agent_id: str | None = None, *, timeout: float | None = None) -> Guard:
         """A guard that asks this gateway, for `agent_id` or the usual agent."""
         guard = Guard(
-            _URL,
+            self._url,
             self.api_key,
             agent_id or self.agent_id,
             timeout=timeout,
@@ -299,13 +301,13 @@ class FakeGateway(LocalGateway, Assertions):
         if self._away is not None:
             (status,) = self._away
             if status is None:
-                raise TransportFault("the fake gateway is away")
+                raise TransportFault("the fake gateway is away", answered=False)
             return Answer(status, {"content-type": "text/html"}, b"<html>the gateway is away</html>")
         answer = self._roads.answer(request)
         if self._latency:
             self._roads.clock.leap(min(self._latency, seconds))
             if self._latency >= seconds:
-                raise TransportFault(f"no answer within {seconds:.1f} s")
+                raise TransportFault(f"no answer within {seconds:.1f} s", answered=False)
         return answer
 
     def _set(self, action: str, rule: Rule) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
+    from toolgate.testing.blocking import Block
     from toolgate.testing.gateway import FakeGateway
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
 
 _SWITCH: Final = "toolgate_block_network"
 _HELP: Final = "an error for any call to a real Toolgate gateway; toolgate_block_network(False) lifts it"
-_block: Final = pytest.StashKey["Block"]()
+_block: Final[pytest.StashKey[Block]] = pytest.StashKey()
 
 
 @pytest.fixture

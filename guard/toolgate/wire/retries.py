@@ -16,6 +16,7 @@ __all__ = ["Deadline", "Transient", "policy", "retry_after"]
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
+_DOUBLINGS: Final = 10
 
 
 class Transient(Exception):
@@ -84,7 +85,8 @@ def policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, Any]:
 def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after or 0.0 if isinstance(error, Transient) else 0.0
-    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (state.attempt_number - 1))
+    # No further than the bound: after a thousand attempts the power would be beyond every float.
+    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, _DOUBLINGS))
     # Spread, so that callers who failed together do not come back together.
     pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
     # Never less than that: a gateway that asks for no pause at all is not to be hammered.

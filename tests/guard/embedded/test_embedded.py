@@ -1,0 +1,238 @@
+"""A guard with the real gateway in its own process: what it keeps, from start to start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.wire import Wire
+
+from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable, Guard
+from toolgate.embedded import loading
+
+pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
+
+Open = Callable[..., Guard]
+
+
+@pytest.fixture
+def open_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Opens guards on one file, with the user's folders elsewhere, and closes them."""
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.delenv("TOOLGATE_SECRET", raising=False)
+    opened: list[Guard] = []
+
+    def open_guard(path: Any = tmp_path / "data" / "toolgate.db", **options: Any) -> Guard:
+        opened.append(Guard.embedded(path, **{"agent": "bot", **options}))
+        return opened[-1]
+
+    yield open_guard
+    for guard in opened:
+        guard.close()
+
+
+def acting(guard: Guard) -> tuple[str | None, str]:
+    settings = guard._runtime.settings
+    return settings.agent_id, settings.api_key
+
+
+def test_the_same_agent_and_key_are_found_again(open_guard: Open) -> None:
+    """A second start of the file is the same agent with the same key and log; another name is another agent."""
+    with open_guard(allow=["math.add"]) as first:
+        who = acting(first)
+        entry = first.log("math.add", "success", idempotency_key="k")
+    with open_guard(allow=["math.add"]) as again:
+        assert acting(again) == who
+        assert again.log("math.add", "success", idempotency_key="k") == entry
+        other = open_guard(agent="other", allow=["math.sub"])
+        assert acting(other)[0] != who[0]
+        assert (other.check("math.sub").allowed, other.check("math.add").allowed) == (True, False)
+        assert again.check("math.add").allowed
+
+
+def test_permissions_are_brought_to_what_is_named(open_guard: Open) -> None:
+    """What is named anew is changed, what is no longer named is taken away; what stays keeps what waits for it."""
+    with open_guard(allow={"pay": {"max_amount": 10}, "old": None}, hold=["mail.send"]) as guard:
+        assert guard.check("old").allowed
+        approval_id = guard.check("mail.send", {"n": 1}).approval_id
+    with open_guard(
+        allow={"pay": {"max_amount": 99.5, "amount_required": False}}, hold=["mail.send"]
+    ) as guard:
+        assert guard.check("pay", {"amount": 99.5}).allowed
+        assert guard.check("pay").allowed
+        assert guard.check("old").blocked
+        assert [one.approval_id for one in guard.gateway.pending()] == [approval_id]
+    with open_guard(allow=["mail.send"]) as guard:
+        assert guard.check("mail.send", {"n": 1}).allowed
+        assert guard.check("pay").blocked
+    with open_guard(hold=["pay"]) as guard:
+        assert guard.gateway.pending() == []
+
+
+def test_an_approval_outlives_the_process_that_asked(open_guard: Open) -> None:
+    """Asked in one start, decided in another, used in a third."""
+
+    def send(guard: Guard) -> str:
+        return guard.guarded("mail.send", exclude={"text"})(lambda to, text: f"sent to {to}")("ann", "secret")
+
+    with open_guard(hold=["mail.send"]) as guard, pytest.raises(ApprovalPending) as pending:
+        send(guard)
+    with open_guard(hold=["mail.send"]) as guard:
+        guard.gateway.approve(pending.value.approval_id)
+    with open_guard(hold=["mail.send"]) as guard:
+        assert send(guard) == "sent to ann"
+
+
+def test_the_files_are_the_owners_alone(open_guard: Open, tmp_path: Path) -> None:
+    """Database and secret are 0600, their new folders 0700, and the secret is not beside the data."""
+    open_guard()
+    (secret,) = (tmp_path / "home").rglob("secret")
+    database = tmp_path / "data" / "toolgate.db"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (secret, database)} == {0o600}
+    assert {stat.S_IMODE(path.parent.stat().st_mode) for path in (secret, database)} == {0o700}
+
+
+def test_memory_leaves_nothing(open_guard: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`:memory:` writes neither into the home nor into the working folder, and what it used is gone at the end."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with open_guard(":memory:", allow=["math.add"]) as guard:
+        assert guard.check("math.add").allowed
+        first = acting(guard)
+        with open_guard(":memory:") as other:
+            assert acting(other) != first
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_switched_off_stays_so(open_guard: Open) -> None:
+    """Starting again does not undo what a person did to the agent."""
+    guard = open_guard(allow=["math.add"])
+    guard.gateway._decided("PUT", f"/api/agents/{acting(guard)[0]}", {"status": "inactive"})
+    guard.close()
+    assert open_guard(allow=["math.add"]).check("math.add").reason == "Agent is inactive"
+
+
+def test_a_served_gateway_shows_the_same(open_guard: Open, tmp_path: Path) -> None:
+    """`toolgate serve` on the file, beside the open guard, takes the same key and knows the same permissions."""
+    from support.gateway import SECRET, LiveGateway
+
+    path = tmp_path / "shared.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOOLGATE_SECRET", SECRET)
+        guard = open_guard(path, allow=["math.add"])
+    agent_id, key = acting(guard)
+    env = {"TOOLGATE_DATABASE_URL": f"sqlite:///{path}"}
+    with LiveGateway(tmp_path, env=env) as served, Wire(served.url, key) as wire:
+        assert wire.allowed(str(agent_id), "math.add")
+        assert guard.check("math.add").allowed
+
+
+async def test_inside_a_running_loop(open_guard: Open) -> None:
+    """As in a notebook: opened, used both ways and closed while a loop runs, which it does not hold up."""
+    guard = open_guard(":memory:", allow=["math.add"], hold=["mail.send"])
+    assert guard.check("math.add").allowed
+    decisions = await asyncio.gather(*(guard.acheck("math.add", {"n": n}) for n in range(20)))
+    assert all(one.allowed for one in decisions)
+
+    @guard.guarded("mail.send", on_hold="wait")
+    async def send(to: str) -> str:
+        return to
+
+    waiting = asyncio.create_task(send("ann"))
+    while not await asyncio.to_thread(guard.gateway.pending):
+        pass
+    await asyncio.to_thread(guard.gateway.approve, guard.gateway.pending()[0].approval_id)
+    assert await waiting == "ann"
+    async with guard:
+        pass
+    with pytest.raises(ConfigurationError, match="closed"):
+        await guard.acheck("math.add")
+
+
+def test_a_timeout_is_a_timeout(open_guard: Open) -> None:
+    """A gateway that does not answer in time is one that is away; the late answer harms nothing."""
+    guard = open_guard(":memory:", allow=["math.add"], timeout=0.5)
+    embedded = guard.gateway._embedded
+    embedded._loop.call_soon_threadsafe(__import__("time").sleep, 1.5)  # type: ignore[attr-defined]  # the gateway's own thread
+    with pytest.raises(GatewayUnavailable, match="no answer within"):
+        guard.check("math.add")
+    assert guard.gateway.pending() == []
+    assert guard.check("math.add").allowed
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"agent": 3}, "agent is 3"),
+        ({"agent": "  "}, "agent must be 1-100 printable characters: '  '"),
+        ({"path": ""}, "path is ''"),
+        ({"path": 3}, "path is 3"),
+        ({"path": "/proc/nowhere/toolgate.db"}, "'/proc/nowhere/toolgate.db'"),
+        ({"allow": "math.add"}, "allow is 'math.add'"),
+        ({"allow": ["a"], "hold": ["a"]}, "'a' is named twice"),
+        ({"hold": {"a": {"max_amount": "9"}}}, "max_amount of action 'a' is '9'"),
+        ({"timeout": 0}, "timeout is 0"),
+    ],
+)
+def test_mistakes_are_named(open_guard: Open, options: dict[str, Any], named: str) -> None:
+    """What cannot be is refused by name, and no thread is left."""
+    with pytest.raises(ConfigurationError) as error:
+        open_guard(**{"path": ":memory:", **options})
+    assert named in str(error.value)
+
+
+def test_a_file_that_is_no_database(open_guard: Open, tmp_path: Path) -> None:
+    """It is refused by name, and left as it is."""
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear reader," * 100)
+    with pytest.raises(ConfigurationError, match=r"letter\.txt"):
+        open_guard(path)
+    assert path.read_text() == "Dear reader," * 100
+
+
+def test_a_bad_setting_of_the_gateway_is_named(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway's own settings hold here too."""
+    monkeypatch.setenv("TOOLGATE_UPKEEP_SECONDS", "never")
+    with pytest.raises(ConfigurationError, match="TOOLGATE_UPKEEP_SECONDS"):
+        open_guard()
+
+
+def test_without_the_extra(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing dependencies and a missing gateway are told with the line that installs them."""
+    absent = EntryPoint("embedded", "module_that_is_absent:open", "toolgate.gateway")
+    for found, told in (([absent], "'module_that_is_absent' is missing"), ([], "not installed")):
+        monkeypatch.setattr(loading, "entry_points", lambda found=found, **_: found)
+        with pytest.raises(ConfigurationError, match=r"pip install 'toolgate\[service\]'") as error:
+            open_guard()
+        assert told in str(error.value)
+
+
+def test_another_guard_has_no_gateway_to_decide_at() -> None:
+    """`gateway` belongs to embedded guards; others are told where to decide."""
+    with (
+        Guard("http://127.0.0.1:9", "ak_" + "k" * 37) as guard,
+        pytest.raises(ConfigurationError, match="approvals"),
+    ):
+        _ = guard.gateway
+
+
+def test_the_environments_guard_is_left_alone(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Address, key and agent come from the file, whatever the environment says."""
+    for name, value in (
+        ("URL", "https://elsewhere.example"),
+        ("API_KEY", "ak_" + "k" * 37),
+        ("AGENT_ID", "x"),
+    ):
+        monkeypatch.setenv(f"TOOLGATE_{name}", value)
+    guard = open_guard(allow=["math.add"])
+    with pytest.raises(ActionDenied):
+        guard.guarded("math.sub")(lambda: None)()
+    assert guard.check("math.add").allowed
+    assert os.environ["TOOLGATE_API_KEY"] not in repr(guard)

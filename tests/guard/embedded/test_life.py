@@ -1,0 +1,167 @@
+"""How embedded gateways end: closed, forgotten, forked, killed by the interpreter's end; and how many live together."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.waiting import until
+
+from toolgate import ConfigurationError, Guard, GuardError
+from toolgate.permitted import Actions
+
+pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
+
+
+def left() -> set[str]:
+    """Names of the threads beside those that were there before."""
+    return {thread.name for thread in threading.enumerate() if thread not in BEFORE}
+
+
+BEFORE = set(threading.enumerate())
+
+
+def python(code: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run code in an interpreter that takes warnings as errors."""
+    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, **home, **env},
+        timeout=300,
+    )
+
+
+OPEN = """
+import asyncio, os, sys, threading
+from toolgate import Guard, GuardError
+guard = Guard.embedded("toolgate.db", agent="bot", allow=["math.add"], hold=["mail.send"])
+add = guard.guarded("math.add")(lambda a: a)
+"""
+
+
+def test_closing_ends_every_thread() -> None:
+    """Also with a call that waits for a person: it is told at once that the gateway ended."""
+    guard = Guard.embedded(":memory:", agent="bot", hold=["mail.send"], timeout=1)
+    ended: list[object] = []
+
+    def call() -> None:
+        try:
+            guard.guarded("mail.send", on_hold="wait")(lambda: None)()
+        except GuardError as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    until(guard.gateway.pending)
+    guard.close()
+    guard.close()
+    thread.join(60)
+    assert ended == [ConfigurationError]
+    assert left() == set()
+
+
+def test_a_guard_that_nobody_holds_ends() -> None:
+    """A notebook's cell that is run again leaves no gateway behind."""
+    guard = Guard.embedded(":memory:", agent="bot")
+    assert "toolgate-embedded" in left()
+    del guard
+    gc.collect()
+    until(lambda: not left())
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["", "sys.exit(0)", "del guard, add"],
+    ids=["nothing", "exit", "dropped"],
+)
+def test_the_interpreter_ends_in_order(tmp_path: Path, ending: str) -> None:
+    """Without a word and at once, whether the guard was closed or not; what was done is on record."""
+    done = python(f"{OPEN}assert add(1) == 1\n{ending}", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    with Guard.embedded(tmp_path / "toolgate.db", agent="reader") as guard:
+        entries = guard.gateway._decided("GET", "/api/logs?action=math.add", None)
+    assert [entry["status"] for entry in entries] == ["success"]
+
+
+def test_the_interpreter_ends_while_somebody_waits(tmp_path: Path) -> None:
+    """A daemon thread in a long poll and a task that was never awaited to its end hold nothing up."""
+    code = f"""{OPEN}
+wait = guard.guarded("mail.send", on_hold="wait")(lambda: None)
+def call():
+    try:
+        wait()
+    except GuardError:
+        pass
+threading.Thread(target=call, daemon=True).start()
+while not guard.gateway.pending():
+    pass
+"""
+    done = python(code, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_repeated_loops(tmp_path: Path) -> None:
+    """Each `asyncio.run` asks the same gateway; a loop's end disturbs nothing."""
+    code = f"""{OPEN}
+async def ask(n):
+    return (await guard.acheck("math.add", {{"n": n}})).allowed
+print([asyncio.run(ask(n)) for n in range(3)])
+"""
+    done = python(code, tmp_path)
+    assert (done.stdout, done.stderr) == ("[True, True, True]\n", "")
+
+
+FORK = """
+pid = os.fork()
+if pid == 0:
+    try:
+        add(2)
+    except GuardError as error:
+        print(type(error).__name__, "fork" in str(error), "spawn" in str(error), flush=True)
+    with Guard.embedded("toolgate.db", agent="child", allow=["math.add"]) as own:
+        print(own.check("math.add").allowed, flush=True)
+    guard.close()
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+print(status, add(3))
+"""
+
+
+def test_a_forked_child_is_told_so(tmp_path: Path) -> None:
+    """The parent's gateway refuses the child in words and goes on; the child may open one of its own on the file."""
+    done = python(OPEN + FORK, tmp_path)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["ConfigurationError True True", "True", "0 3"]
+
+
+def test_two_processes_on_one_file(tmp_path: Path) -> None:
+    """Both start at once on a new file, find the same agent, and lose no entry."""
+    code = f"{OPEN}\nfor n in range(25): add(n)\nprint(guard._runtime.settings.agent_id)"
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: python(code, tmp_path, TOOLGATE_TIMEOUT="60"), range(2)))
+    assert [one.stderr for one in done] == ["", ""]
+    assert done[0].stdout == done[1].stdout
+    with Guard.embedded(tmp_path / "toolgate.db", agent="reader") as guard:
+        entries = guard.gateway._decided("GET", "/api/logs?action=math.add&limit=100", None)
+    assert len(entries) == 50
+
+
+def test_many_threads_at_once() -> None:
+    """Each gets its own answer."""
+    allow: Actions = {"pay": {"max_amount": 50}}
+    with (
+        Guard.embedded(":memory:", agent="bot", allow=allow, timeout=60) as guard,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        allowed = list(pool.map(lambda n: guard.check("pay", {"amount": n}).allowed, range(100)))
+    assert allowed == [n <= 50 for n in range(100)]

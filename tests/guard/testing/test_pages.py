@@ -1,0 +1,50 @@
+"""What docs/testing.md and docs/embedded.md show is run as it stands there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.readme import blocks
+
+pytest_plugins = "pytester"
+
+TOOL = """
+from toolgate import guarded
+
+@guarded("stripe.refund")
+def refund(charge_id: str, amount: float) -> str:
+    return f"refunded {amount:.2f} of {charge_id}"
+"""
+
+
+def test_the_users_test_of_three_lines(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's first test passes with the page's own setting, and fails when the tool does something else."""
+    for name in ("URL", "API_KEY", "AGENT_ID"):
+        monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
+    [test, by_hand], [setting] = blocks("docs/testing.md", "python"), blocks("docs/testing.md", "ini")
+    assert len(test.splitlines()) == 1 + 3
+    pytester.makeini(setting)
+    pytester.makepyfile(test_right=TOOL + test, test_wrong=TOOL.replace("refunded", "kept") + test)
+    pytester.makepyfile(test_by_hand=by_hand + "\ndef test(): assert guard.check('mail.send').held\n")
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2, failed=1)
+
+
+@pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
+def test_the_embedded_page_runs(tmp_path: Path) -> None:
+    """Its block prints that the mail was sent, in a folder where it leaves its file."""
+    [code] = blocks("docs/embedded.md", "python")
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, **home},
+    )
+    assert (done.stdout, done.stderr) == ("sent to ann@example.com\n", "")
+    assert (tmp_path / "toolgate.db").exists()
