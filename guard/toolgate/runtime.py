@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -101,7 +102,8 @@ class Runtime:
             self._client.close()
         if self._async_client is not None:
             await self._async_client.aclose()
-        self._end_local()
+        # Not on the loop: a gateway in this process ends in order, which takes a moment.
+        await asyncio.to_thread(self._end_local)
 
     def _end_local(self) -> None:
         # Without the name of its class: nothing heavy is loaded to find out that there is none.

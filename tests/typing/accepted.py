@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from decimal import Decimal
 from typing import Any, Literal, NoReturn, TypeVar, assert_type, overload
 
+import pytest
+
 import toolgate
 from toolgate import (
     ActionDenied,
@@ -22,6 +24,8 @@ from toolgate import (
     guarded,
     resume,
 )
+from toolgate.permitted import Limits
+from toolgate.testing import Checked, FakeGateway, Logged, Requested
 
 T = TypeVar("T")
 guard = Guard(url="https://gateway.example", api_key="ak_", agent_id="agent", timeout=2)
@@ -194,3 +198,28 @@ async def main() -> None:
         assert_type(error.status, int | None)
     except toolgate.GuardError:
         pass
+
+
+def test_users(fake_gateway: FakeGateway, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_gateway.allow("stripe.refund", max_amount=Decimal(100), amount_required=False)
+    fake_gateway.hold("mail.send", then="ignored")
+    fake_gateway.block("file.delete", "not here")
+    assert_type(refund("ch_1", 5), str)
+    assert_type(fake_gateway.assert_checked("stripe.refund", amount=5), Checked)
+    assert_type(fake_gateway.assert_logged("stripe.refund", "success", amount=5), Logged)
+    assert_type(fake_gateway.checks[-1].outcome, Literal["allowed", "blocked", "held"])
+    assert_type(fake_gateway.entries, list[Logged])
+    assert_type(fake_gateway.pending(), list[Requested])
+    fake_gateway.approve(note="fine", context={"to": "ann"})
+    with fake_gateway.outage(status=503), fake_gateway.latency(2), fake_gateway.replacing(guard) as same:
+        assert_type(same, Guard)
+
+
+def embed() -> None:
+    limits: dict[str, Limits | None] = {"pay": {"max_amount": 5, "amount_required": True}, "math.add": None}
+    with Guard.embedded("toolgate.db", agent="bot", allow=limits, hold=["mail.send"]) as embedded:
+        assert_type(embedded, Guard)
+        assert_type(embedded.gateway.pending(), list[Requested])
+        embedded.gateway.deny("appr", note="no")
+    by_hand = FakeGateway(allow={"pay": {"max_amount": 0.5}, "math.add": None}, agents=("bot",))
+    assert_type(by_hand.guard("bot"), Guard)

@@ -6,6 +6,7 @@ import re
 from typing import Literal
 
 from toolgate import ApprovalPending, Guard, acting_as, configure, guarded, resume
+from toolgate.testing import FakeGateway
 
 guard = Guard("https://gateway.example", "ak_", "agent")
 
@@ -108,3 +109,13 @@ async def main() -> None:
     configure(port=5)  # rejected
     await guard.acheck("a.b").maybe  # rejected
     guard.check("a.b").allowed = True  # rejected
+
+
+def fake(gateway: FakeGateway) -> None:
+    gateway.allow("a.b", max_amount="9")  # rejected
+    gateway.hold("a.b", then="maybe")  # rejected
+    gateway.approve(5)  # rejected
+    gateway.assert_logged("a.b")  # rejected
+    gateway.checks[0].outcome = "allowed"  # rejected
+    Guard.embedded("toolgate.db", allow=["a.b"])  # rejected
+    Guard.embedded("toolgate.db", agent="bot", hold=5)  # rejected

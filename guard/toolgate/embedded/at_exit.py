@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,5 +27,6 @@ def close_at_exit(runtime: Runtime) -> None:
 
 
 def _close_all() -> None:
-    for runtime in list(_open):
-        runtime.close()
+    with ExitStack() as each:
+        for runtime in list(_open):
+            each.callback(runtime.close)

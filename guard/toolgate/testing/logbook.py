@@ -12,10 +12,10 @@ from toolgate.testing.clock import LeapingClock
 from toolgate.testing.fields import Fields
 from toolgate.testing.seen import Logged
 
-__all__ = ["Logbook"]
+__all__ = ["ORGANIZATION", "Logbook"]
 
 _STATUSES: Final = ("success", "failed", "pending", "denied")
-_ORGANIZATION: Final = "00000000-0000-7000-8000-000000000000"
+ORGANIZATION: Final = "00000000-0000-7000-8000-000000000000"
 _REMEMBERED: Final = 24 * 3600.0
 _MOST: Final = 100
 
@@ -54,7 +54,7 @@ class Logbook:
         told = {
             "id": str(uuid4()),
             "agent_id": entry.agent_id,
-            "organization_id": _ORGANIZATION,
+            "organization_id": ORGANIZATION,
             "action": entry.action,
             "status": entry.status,
             "created_at": self._clock.wire(self._clock.now()),

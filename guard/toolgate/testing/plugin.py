@@ -39,7 +39,7 @@ def fake_gateway() -> Iterator[FakeGateway]:
     from toolgate.testing.gateway import FakeGateway
 
     gateway = FakeGateway()
-    with default_is(gateway.guard()):
+    with gateway.guard() as guard, default_is(guard):
         yield gateway
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -13,13 +14,15 @@ from toolgate.testing.approvals import Ledger
 from toolgate.testing.checks import Checks, Question
 from toolgate.testing.clock import LeapingClock
 from toolgate.testing.fields import REFERENCE_RULE, is_reference, read_object
-from toolgate.testing.logbook import Logbook
+from toolgate.testing.logbook import ORGANIZATION, Logbook
 from toolgate.testing.seen import Checked
 from toolgate.wire.exchange import Answer, Request
 
 __all__ = ["Roads"]
 
 _LONGEST_WAIT: Final = 60
+# Whose the key is: what was written down for it goes to nobody else.
+_WHOSE: Final = {"x-toolgate-organization": ORGANIZATION, "x-toolgate-environment": "production"}
 
 
 class Roads:
@@ -43,9 +46,12 @@ class Roads:
         """The answer as things stand."""
         with self.lock:
             try:
-                return self._answer(request)
+                answer = self._answer(request)
             except Refusal as refusal:
-                return json_answer({"detail": refusal.detail}, refusal.status)
+                answer = json_answer({"detail": refusal.detail}, refusal.status)
+            return (
+                replace(answer, headers={**answer.headers, **_WHOSE}) if self._admitted(request) else answer
+            )
 
     def waits_for(self, request: Request) -> tuple[str, int] | None:
         """The pending request for approval that a long poll waits for, and how many seconds; None for all others."""

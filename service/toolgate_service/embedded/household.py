@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -39,7 +39,7 @@ class Household:
 
     user_id: str
     agent_id: str
-    api_key: str
+    api_key: str = field(repr=False)
 
 
 async def settle_in(gateway: Gateway, agent_name: str, permissions: Sequence[Mapping[str, Any]]) -> Household:

@@ -143,6 +143,19 @@ async def test_deadline_is_total(client: Both, scripted: Scripted, time: Time) -
     assert len(scripted.requests) == len(time.pauses) + 1
 
 
+async def test_a_thousand_attempts(scripted: Scripted, time: Time) -> None:
+    """An outage of hours is retried to the deadline, however many attempts that takes."""
+    settings = Settings("https://gateway.example", KEY, "agent-1", 7200.0, "httpx")
+    scripted.answers = [httpx.ConnectError("refused")]
+    patient = GatewayClient(
+        settings, transport=httpx.MockTransport(scripted), clock=time.clock, sleep=time.sleep
+    )
+    with pytest.raises(GatewayUnavailable):
+        patient.check(CHECK)
+    assert len(time.pauses) > 1100
+    assert time.now - 100 > 7190
+
+
 async def test_attempts_get_what_is_left(client: Both, scripted: Scripted, time: Time) -> None:
     """Each attempt's time-out is what remains of the deadline."""
     scripted.answers = [httpx.Response(429, headers={"Retry-After": "3"}), httpx.Response(200, json=ALLOWED)]
