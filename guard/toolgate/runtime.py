@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from toolgate.capture.hiding import Hider
@@ -90,7 +91,8 @@ class Runtime:
         self.recorder.give_up()
         if self._client is not None:
             self._client.close()
-        self._end_local()
+        if (end := self._local_end()) is not None:
+            end()
 
     async def aclose(self) -> None:
         """As `close`, and close the running loop's connections too."""
@@ -102,14 +104,14 @@ class Runtime:
             self._client.close()
         if self._async_client is not None:
             await self._async_client.aclose()
-        # Not on the loop: a gateway in this process ends in order, which takes a moment.
-        await asyncio.to_thread(self._end_local)
+        if (end := self._local_end()) is not None:
+            # Not on the loop: a gateway in this process ends in order, which takes a moment.
+            await asyncio.to_thread(end)
 
-    def _end_local(self) -> None:
+    def _local_end(self) -> Callable[[], None] | None:
         # Without the name of its class: nothing heavy is loaded to find out that there is none.
-        end = getattr(self.transport, "guard_closed", None)
-        if end is not None:
-            end()
+        end: Callable[[], None] | None = getattr(self.transport, "guard_closed", None)
+        return end
 
 
 # Held for the making of an object only, never while a request is under way.

@@ -31,6 +31,8 @@ __all__ = ["FakeGateway"]
 _AGENT: Final = "test-agent"
 _KEY: Final = "ak_" + "0fake" * 7 + "00"
 _TO_FLUSH: Final = 5.0
+# The circuit breaker's longest pause.
+_RECOVERY: Final = 30.0
 
 
 class FakeGateway(LocalGateway, Assertions):
@@ -202,7 +204,7 @@ class FakeGateway(LocalGateway, Assertions):
 
     @contextmanager
     def outage(self, status: int | None = None) -> Iterator[None]:
-        """Answer nothing inside the block.
+        """Answer nothing inside the block; when it ends enough time has passed for every guard to ask again.
 
         Args:
             status: What a proxy answers in the gateway's place, such as 503; default nobody answers.
@@ -212,18 +214,21 @@ class FakeGateway(LocalGateway, Assertions):
             yield
         finally:
             self._away = before
+            self.advance(_RECOVERY)
 
     @contextmanager
     def latency(self, seconds: float) -> Iterator[None]:
         """Take `seconds` for each answer inside the block, by the gateway's clock.
 
-        Where that is longer than a guard waits, the gateway has done its work and the answer is lost.
+        Where that is longer than a guard waits, the gateway has done its work and the answer is lost. When it
+        ends enough time has passed for every guard to ask again.
         """
         before, self._latency = self._latency, seconds
         try:
             yield
         finally:
             self._latency = before
+            self.advance(_RECOVERY)
 
     def advance(self, seconds: float) -> None:
         """Let time pass by the gateway's clock: requests run out, denials are forgotten."""

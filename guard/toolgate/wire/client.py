@@ -119,11 +119,11 @@ class GatewayClient(_Gateway):
         transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
         clock: Monotonic seconds; default the transport's, if it has one.
         sleep: Pauses between attempts, in seconds; default likewise.
+        breaker: Knows whether the gateway answers; default one of its own.
 
     Attributes:
         clock: Monotonic seconds.
         sleep: Pauses, in seconds.
-        breaker: Knows whether the gateway answers; default one of its own.
     """
 
     def __init__(
@@ -224,11 +224,11 @@ class AsyncGatewayClient(_Gateway):
         transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
         clock: Monotonic seconds; default the transport's, if it has one.
         sleep: Pauses between attempts, in seconds; default likewise.
+        breaker: Knows whether the gateway answers; default one of its own.
 
     Attributes:
         clock: Monotonic seconds.
         sleep: Pauses, in seconds.
-        breaker: Knows whether the gateway answers; default one of its own.
     """
 
     def __init__(

@@ -57,11 +57,16 @@ def test_an_outage_takes_no_time(gateway: FakeGateway) -> None:
     """Every retry is made, the deadline passes on the gateway's clock alone, and afterwards it answers again."""
     guard = gateway.guard(timeout=3600)
     before = gateway.clock()
-    with gateway.outage(), pytest.raises(GatewayUnavailable) as away:
-        guard.check("math.add")
-    assert away.value.status is None
-    # The last pause, of two seconds at most, is not begun.
-    assert 3590 < gateway.clock() - before < 3610
+    with gateway.outage():
+        with pytest.raises(GatewayUnavailable) as away:
+            guard.check("math.add")
+        assert away.value.status is None
+        # The last pause, of two seconds at most, is not begun.
+        assert 3590 < gateway.clock() - before < 3610
+        for _ in range(5):
+            with pytest.raises(GatewayUnavailable):
+                guard.check("math.add")
+    assert guard.check("math.add").allowed
     with gateway.outage(status=503), pytest.raises(GatewayUnavailable) as proxy:
         guard.check("math.add")
     assert proxy.value.status == 503
@@ -87,6 +92,11 @@ def test_latency_beyond_the_deadline_loses_the_answer(gateway: FakeGateway) -> N
     with gateway.latency(6), pytest.raises(GatewayUnavailable, match="no answer within"):
         guard.log("math.add", "success", idempotency_key="k")
     guard.log("math.add", "success", idempotency_key="k")
+    with gateway.latency(6):
+        for _ in range(5):
+            with pytest.raises(GatewayUnavailable):
+                guard.check("math.add")
+    assert guard.check("math.add").allowed
     assert [one.action for one in gateway.entries] == ["math.add"]
 
 
