@@ -200,6 +200,44 @@ def test_values(value: Any, expected: Any) -> None:
     assert context(value=value)["value"] == expected
 
 
+class Line(pydantic.BaseModel):
+    product: str
+    price: Decimal
+    colours: tuple[Colour, ...] = ()
+
+
+class Basket(pydantic.BaseModel):
+    lines: list[Line]
+    by_name: dict[str, Line] = {}
+    placed: dt.date = dt.date(2026, 1, 2)
+    number: uuid.UUID = uuid.UUID(int=7)
+    folder: PurePosixPath = PurePosixPath("/a")
+    order: Order | None = None
+    note: str | None = None
+
+
+class Lines(pydantic.RootModel[list[Line]]): ...
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Basket(lines=[Line(product="lamp", price=Decimal("1.50"), colours=(Colour.RED,))]),
+        Basket(lines=[], by_name={"a": Line(product="b", price=Decimal(2))}, note="n"),
+        Lines([Line(product="lamp", price=Decimal("0.10"))]),
+    ],
+)
+def test_models_are_shown_as_pydantic_would(made: pydantic.BaseModel) -> None:
+    """A model is what pydantic makes of it as JSON, but for its decimals, which are numbers with their digits."""
+
+    def texts(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: texts(item) for name, item in value.items()}
+        return [texts(item) for item in value] if isinstance(value, list) else value and str(value)
+
+    assert texts(context(value=made)["value"]) == texts(made.model_dump(mode="json"))
+
+
 @pytest.mark.parametrize("number", [10**400, Decimal(10) ** 401, Decimal("1e-401"), Decimal("0e9999")])
 def test_numbers_the_gateway_refuses(number: Any) -> None:
     """A number too long for the gateway becomes a digest: as an amount it is blocked, not guessed."""
