@@ -13,11 +13,14 @@ from toolgate.decorator import Guardable, decorate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
+    from ssl import SSLContext
 
     from toolgate.block import Action
     from toolgate.calls import OnHold
     from toolgate.capture.deriving import AmountFrom, ContextFrom
     from toolgate.guard import Guard
+    from toolgate.network import ClientCert
     from toolgate.resuming import Resume
     from toolgate.runtime import Runtime
 
@@ -34,6 +37,9 @@ def configure(
     *,
     timeout: float | None = None,
     allow_insecure: bool = False,
+    ca: str | PathLike[str] | SSLContext | None = None,
+    client_cert: ClientCert | None = None,
+    proxy: str | None = None,
     transport: object | None = None,
 ) -> None:
     """Set or replace the guard behind `guarded` and `action`, before or after functions are decorated.
@@ -46,7 +52,17 @@ def configure(
     global _default
     from toolgate.guard import Guard
 
-    guard = Guard(url, api_key, agent_id, timeout=timeout, allow_insecure=allow_insecure, transport=transport)
+    guard = Guard(
+        url,
+        api_key,
+        agent_id,
+        timeout=timeout,
+        allow_insecure=allow_insecure,
+        ca=ca,
+        client_cert=client_cert,
+        proxy=proxy,
+        transport=transport,
+    )
     with _lock:
         replaced, _default = _default, guard
     if replaced is not None:

@@ -25,10 +25,13 @@ from toolgate.telling import tell_decision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
+    from ssl import SSLContext
 
     from toolgate.decision import Decision
     from toolgate.decorator import Guardable
     from toolgate.embedded.gateway import EmbeddedGateway
+    from toolgate.network import ClientCert
     from toolgate.permitted import Actions
 
 __all__ = ["Guard"]
@@ -48,6 +51,11 @@ class Guard:
         timeout: Total deadline of one request with its retries, in seconds; default
             `TOOLGATE_TIMEOUT`, else 5.
         allow_insecure: Permit plain http to hosts other than this machine.
+        ca: A PEM file of the certificates to trust in place of the usual ones, or an `ssl.SSLContext`; default
+            `TOOLGATE_CA_FILE`.
+        client_cert: PEM files of the certificate and the key to show to the gateway, and the key's password;
+            default `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY` and `TOOLGATE_CLIENT_KEY_PASSWORD`.
+        proxy: Address of an `http` proxy that tunnels TLS to the gateway; default `TOOLGATE_PROXY`.
         transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
 
     Raises:
@@ -62,9 +70,22 @@ class Guard:
         *,
         timeout: float | None = None,
         allow_insecure: bool = False,
+        ca: str | PathLike[str] | SSLContext | None = None,
+        client_cert: ClientCert | None = None,
+        proxy: str | None = None,
         transport: object | None = None,
     ) -> None:
-        settings = load_settings(url, api_key, agent_id, timeout, allow_insecure=allow_insecure)
+        settings = load_settings(
+            url,
+            api_key,
+            agent_id,
+            timeout,
+            allow_insecure=allow_insecure,
+            ca=ca,
+            client_cert=client_cert,
+            proxy=proxy,
+            transport=transport,
+        )
         self._runtime = Runtime(settings, transport)
 
     @classmethod

@@ -9,11 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from toolgate.errors import ConfigurationError
 from toolgate.identity import valid_id
+from toolgate.network import USUAL, ClientCert, Network, load_network
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = [
     "DEFAULT_TIMEOUT",
@@ -47,6 +51,7 @@ class Settings:
         agent_id: The agent that acts unless something nearer says otherwise.
         timeout: Total deadline of one request with all its retries, in seconds.
         http: The HTTP library, `httpx` or `httpx2`.
+        network: How it is reached.
     """
 
     url: str
@@ -54,6 +59,7 @@ class Settings:
     agent_id: str | None
     timeout: float
     http: str
+    network: Network = USUAL
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, api_key={masked(self.api_key)!r}, agent_id={self.agent_id!r})"
@@ -66,18 +72,24 @@ def load_settings(
     timeout: float | None = None,
     *,
     allow_insecure: bool = False,
+    ca: str | os.PathLike[str] | ssl.SSLContext | None = None,
+    client_cert: ClientCert | None = None,
+    proxy: str | None = None,
+    transport: object | None = None,
 ) -> Settings:
     """Read and validate the settings; what is not given comes from `TOOLGATE_*` or the default.
 
     Raises:
         ConfigurationError: Naming the argument or variable that is missing or wrong, and the cure.
     """
+    address = _url(_required(url, "url", "TOOLGATE_URL"), allow_insecure=allow_insecure)
     return Settings(
-        url=_url(_required(url, "url", "TOOLGATE_URL"), allow_insecure=allow_insecure),
+        url=address,
         api_key=_api_key(_required(api_key, "api_key", "TOOLGATE_API_KEY")),
         agent_id=_optional(agent_id, "agent_id", "TOOLGATE_AGENT_ID", valid_id),
         timeout=_timeout(timeout),
         http=_http_library(),
+        network=load_network(address, ca, client_cert, proxy, transport=transport),
     )
 
 

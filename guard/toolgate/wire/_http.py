@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from toolgate.errors import ConfigurationError
+from toolgate.network import USUAL, Network
 from toolgate.wire.barrier import before_request
 from toolgate.wire.budget import keep_budget, spending
+from toolgate.wire.closing import close_given_up
 from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
 from toolgate.wire.faults import Faults, from_a_proxy
 
@@ -44,12 +46,19 @@ class Wire:
         transport: A transport of that library to use in place of the network.
         clock: Monotonic seconds.
         proxies: Whether the proxies named by the environment are used.
+        network: Whom TLS trusts, what it is shown, and a proxy that wins over those.
     """
 
     def __init__(
-        self, library: str, transport: object | None, clock: Clock, *, proxies: bool = False
+        self,
+        library: str,
+        transport: object | None,
+        clock: Clock,
+        *,
+        proxies: bool = False,
+        network: Network = USUAL,
     ) -> None:
-        self._library = _Library(library, transport, proxies=proxies)
+        self._library = _Library(library, transport, proxies=proxies, network=network)
         self._clock = clock
         # Keyed by process: after a fork the parent's connections must not be used by both.
         self._lanes: dict[tuple[int, bool], _Lane] = {}
@@ -116,10 +125,18 @@ class AsyncWire:
         library: Import name of the HTTP library.
         transport: A transport of that library to use in place of the network.
         proxies: Whether the proxies named by the environment are used.
+        network: Whom TLS trusts, what it is shown, and a proxy that wins over those.
     """
 
-    def __init__(self, library: str, transport: object | None, *, proxies: bool = False) -> None:
-        self._library = _Library(library, transport, proxies=proxies)
+    def __init__(
+        self,
+        library: str,
+        transport: object | None,
+        *,
+        proxies: bool = False,
+        network: Network = USUAL,
+    ) -> None:
+        self._library = _Library(library, transport, proxies=proxies, network=network)
         self._pools: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
 
     async def send(self, request: Request, seconds: float) -> Answer:
@@ -227,13 +244,15 @@ class _Library:
         name: Its import name.
         transport: A transport of it to use in place of the network.
         proxies: Whether the proxies named by the environment are used.
+        network: Whom TLS trusts, what it is shown, and a proxy that wins over those.
     """
 
-    def __init__(self, name: str, transport: object | None, *, proxies: bool) -> None:
+    def __init__(self, name: str, transport: object | None, *, proxies: bool, network: Network) -> None:
         self._httpx: Any = importlib.import_module(name)
         self._core: Any = importlib.import_module(name.replace("httpx", "httpcore"))
         self._transport = transport
         self._proxies = proxies
+        self._network = network
         self._tls: Any = None
         self.faults = Faults(self._httpx)
         # TLS may fail after the handshake; the library lets that through as it is.
@@ -250,6 +269,8 @@ class _Library:
     def async_client(self) -> httpx.AsyncClient:
         """An asynchronous client."""
         client: httpx.AsyncClient = self._made("AsyncClient")
+        for transport in (client._transport, *client._mounts.values()):  # noqa: SLF001 - the proxies' pools as well
+            close_given_up(transport, self._core)
         return client
 
     def build(self, request: Request, seconds: float) -> Any:
@@ -274,25 +295,37 @@ class _Library:
         return self._transport is None or isinstance(self._transport, networks)
 
     def _made(self, kind: str) -> Any:
+        self._fits(kind)
         try:
             return getattr(self._httpx, kind)(**self._options())
         except (ImportError, OSError, ValueError, self._httpx.InvalidURL) as error:
+            # What is said of an address may hold a part of a proxy's password.
+            said = _describe(error) if isinstance(error, (ImportError, OSError)) else type(error).__name__
             raise ConfigurationError(
-                f"the HTTP client cannot be made: {_describe(error)}; look at HTTPS_PROXY, ALL_PROXY, "
+                f"the HTTP client cannot be made: {said}; look at HTTPS_PROXY, ALL_PROXY, "
                 "SSL_CERT_FILE and SSL_CERT_DIR in the environment"
-            ) from error
+            ) from None
+
+    def _fits(self, kind: str) -> None:
+        base = "BaseTransport" if kind == "Client" else "AsyncBaseTransport"
+        if self._transport is not None and not isinstance(self._transport, getattr(self._httpx, base)):
+            raise ConfigurationError(
+                f"transport is a {type(self._transport).__name__!r} and no {self._httpx.__name__}.{base}, which "
+                f"{'synchronous' if kind == 'Client' else 'asynchronous'} calls need; use a class that is both"
+            )
 
     def _options(self) -> dict[str, Any]:
         if self._transport is not None:
             return {"follow_redirects": False, "trust_env": False, "transport": self._transport}
         if self._tls is None:
             # Made here, because without trust_env the client would not look at SSL_CERT_FILE either.
-            self._tls = self._httpx.create_ssl_context()
+            self._tls = self._network.context(self._httpx.create_ssl_context)
         # As many connections as turns are taken; the semaphores are the bound.
         limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=20)
         return {
             "follow_redirects": False,
-            "trust_env": self._proxies,
+            "trust_env": self._proxies and self._network.proxy is None,
+            "proxy": self._network.proxy,
             "verify": self._tls,
             "limits": limits,
         }

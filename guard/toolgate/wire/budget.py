@@ -7,13 +7,13 @@ kept.
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from toolgate.wire.exchange import TransportFault
+from toolgate.wire.names import look_up
 
 __all__ = ["keep_budget", "spending"]
 
@@ -58,7 +58,7 @@ class _Backend:
         self._core = core
 
     def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> _Stream:
-        addresses = self._addresses(host, port)
+        addresses = self._addresses(host, port, _cut(timeout))
         while True:
             address = addresses.pop(0)
             seconds = _cut(timeout)
@@ -76,9 +76,11 @@ class _Backend:
     def sleep(self, seconds: float) -> None:
         self._inner.sleep(seconds)
 
-    def _addresses(self, host: str, port: int) -> list[str]:
+    def _addresses(self, host: str, port: int, seconds: float | None) -> list[str]:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = look_up(host, port, seconds)
+        except TimeoutError as error:
+            raise self._core.ConnectTimeout(str(error)) from error
         except (OSError, UnicodeError) as error:
             raise self._core.ConnectError(str(error)) from error
         if len(found) == 1:

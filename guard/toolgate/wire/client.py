@@ -142,7 +142,13 @@ class GatewayClient(_Gateway):
         self._wire: LocalWire | Wire = (
             LocalWire(local)
             if local
-            else Wire(settings.http, transport, self.clock, proxies=proxies_allowed(settings.url))
+            else Wire(
+                settings.http,
+                transport,
+                self.clock,
+                proxies=proxies_allowed(settings.url),
+                network=settings.network,
+            )
         )
 
     def check(self, check: Check) -> Decision:
@@ -247,7 +253,9 @@ class AsyncGatewayClient(_Gateway):
         self._wire: AsyncLocalWire | AsyncWire = (
             AsyncLocalWire(local)
             if local
-            else AsyncWire(settings.http, transport, proxies=proxies_allowed(settings.url))
+            else AsyncWire(
+                settings.http, transport, proxies=proxies_allowed(settings.url), network=settings.network
+            )
         )
 
     async def check(self, check: Check) -> Decision:

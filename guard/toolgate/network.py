@@ -1,0 +1,194 @@
+"""The road to the gateway: whom TLS trusts, what it is shown, and which proxy carries it. Checked when it is set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from toolgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    # Loaded where it is needed: whoever only decorates needs none.
+    import ssl
+
+__all__ = ["USUAL", "ClientCert", "Network", "load_network"]
+
+ClientCert: TypeAlias = "tuple[str | os.PathLike[str], ...]"
+_PARTS: Final = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How the gateway is reached.
+
+    Attributes:
+        ca: A file of certificates to trust in place of the usual ones, or a context of one's own.
+        client_cert: Files of the certificate and key to show to the gateway, and the key's password.
+        proxy: Address of the proxy; it may carry a password and is never shown.
+    """
+
+    ca: str | ssl.SSLContext | None = None
+    client_cert: tuple[str, str, str] | None = field(default=None, repr=False)
+    proxy: str | None = field(default=None, repr=False)
+
+    def context(self, usual: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        """The context for TLS to the gateway.
+
+        Args:
+            usual: Makes one that trusts whom the HTTP library trusts.
+
+        Raises:
+            ConfigurationError: If a file cannot be used.
+        """
+        if self.ca is not None and not isinstance(self.ca, str):
+            return self.ca
+        context = usual() if self.ca is None else _trusting(self.ca)
+        if self.client_cert is not None:
+            _show(context, *self.client_cert)
+        return context
+
+
+USUAL: Final = Network()
+
+
+def load_network(
+    url: str,
+    ca: str | os.PathLike[str] | ssl.SSLContext | None = None,
+    client_cert: ClientCert | None = None,
+    proxy: str | None = None,
+    *,
+    transport: object | None = None,
+) -> Network:
+    """Read and validate; what is not given comes from `TOOLGATE_CA_FILE`, `_CLIENT_CERT`, `_CLIENT_KEY`, `_PROXY`.
+
+    Raises:
+        ConfigurationError: Naming the argument, variable or file, what is wrong with it, and the cure.
+    """
+    if transport is not None:
+        # It stands in place of the network, and the environment's files with it.
+        for name, given in (("ca", ca), ("client_cert", client_cert), ("proxy", proxy)):
+            if given is not None:
+                raise ConfigurationError(f"{name} has no effect beside transport; give it to the transport")
+        return USUAL
+    network = Network(_ca(ca), _client_cert(client_cert), _proxy(proxy, url))
+    if network.ca is not None or network.client_cert is not None:
+        import ssl
+
+        if isinstance(network.ca, ssl.SSLContext) and network.client_cert is not None:
+            raise ConfigurationError(
+                "ca is an SSLContext and client_cert is set; load the certificate into the context instead"
+            )
+        # Now, and not at the first call. Whom the HTTP library trusts is none of the files looked at here.
+        network.context(lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    return network
+
+
+def _ca(given: object) -> str | ssl.SSLContext | None:
+    if given is None:
+        return os.environ.get("TOOLGATE_CA_FILE") or None
+    import ssl
+
+    if isinstance(given, ssl.SSLContext):
+        if given.verify_mode is not ssl.CERT_REQUIRED or not given.check_hostname:
+            raise ConfigurationError(
+                "ca is an SSLContext that does not verify certificate and host name; "
+                "anybody could answer in the gateway's place: set verify_mode and check_hostname"
+            )
+        return given
+    return _path(given, "ca")
+
+
+def _client_cert(given: object) -> tuple[str, str, str] | None:
+    if given is None:
+        names = ("TOOLGATE_CLIENT_CERT", "TOOLGATE_CLIENT_KEY")
+        certificate, key = (os.environ.get(name, "") for name in names)
+        if not certificate and not key:
+            return None
+        if not certificate or not key:
+            missing = names[1] if certificate else names[0]
+            raise ConfigurationError(f"{missing} is not set; set {' and '.join(names)}, or neither")
+        return certificate, key, os.environ.get("TOOLGATE_CLIENT_KEY_PASSWORD", "")
+    if not isinstance(given, tuple) or len(given) not in _PARTS:
+        # Not echoed: it may hold a password.
+        raise ConfigurationError("client_cert is no pair; pass (certificate file, key file[, password])")
+    password = given[2] if len(given) == max(_PARTS) else ""
+    if not isinstance(password, str):
+        raise ConfigurationError("the password in client_cert is no text; pass (certificate, key, password)")
+    return _path(given[0], "client_cert"), _path(given[1], "client_cert"), password
+
+
+def _proxy(given: object, url: str) -> str | None:
+    proxy = given if given is not None else os.environ.get("TOOLGATE_PROXY") or None
+    if proxy is None:
+        return None
+    wrong = ConfigurationError(
+        # Not echoed: it may hold a password.
+        "proxy is no address of one; pass Guard(proxy=…) or set TOOLGATE_PROXY to a form like "
+        "'http://proxy.example.com:3128', with user:password@ before the host if it asks for them"
+    )
+    if not isinstance(proxy, str) or not all("!" <= char <= "~" for char in proxy):
+        raise wrong
+    try:
+        parts = urlsplit(proxy)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme != "http" or not host or parts.path.strip("/") or parts.query or parts.fragment:
+        raise wrong
+    if urlsplit(url).scheme != "https":
+        raise ConfigurationError(
+            f"a proxy is set, but url {url!r} is plain http, so the proxy could read the API key and answer in the "
+            "gateway's place; use https, or leave out proxy and TOOLGATE_PROXY"
+        )
+    return proxy
+
+
+def _path(given: object, name: str) -> str:
+    if not isinstance(given, (str, os.PathLike)):
+        raise ConfigurationError(f"{name} is {type(given).__name__} where a file is named; pass its path")
+    return str(Path(given))
+
+
+def _trusting(path: str) -> ssl.SSLContext:
+    import ssl
+
+    _readable(path, "ca", "TOOLGATE_CA_FILE")
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"ca file {path!r} holds no certificates that can be read ({_reason(error)}); "
+            "it must be a PEM file with one '-----BEGIN CERTIFICATE-----' or more"
+        ) from None
+
+
+def _show(context: ssl.SSLContext, certificate: str, key: str, password: str) -> None:
+    _readable(certificate, "client certificate", "TOOLGATE_CLIENT_CERT")
+    _readable(key, "client key", "TOOLGATE_CLIENT_KEY")
+    try:
+        # Always given: without one OpenSSL would ask for it on the terminal.
+        context.load_cert_chain(certificate, key, password)
+    except OSError as error:
+        raise ConfigurationError(
+            f"client certificate {certificate!r} and key {key!r} cannot be used ({_reason(error)}); both must be PEM "
+            "files, the key must be the certificate's, and its password, if it has one, must be given"
+        ) from None
+
+
+def _readable(path: str, what: str, variable: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            return
+    except OSError as error:
+        raise ConfigurationError(
+            f"{what} file {path!r} cannot be read: {error.strerror}; look at the path and its rights, or at {variable}"
+        ) from None
+
+
+def _reason(error: OSError) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason or error.strerror or type(error).__name__)

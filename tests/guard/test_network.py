@@ -1,0 +1,199 @@
+"""What may be said of the network, and what is said of what cannot be used."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives import serialization
+from support.certificates import certificate_for
+
+from toolgate import ConfigurationError, Guard
+
+KEY = "ak_" + "k3y" * 12 + "z"
+URL = "https://gateway.example"
+PASSWORD = "open sesame 77"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CA_FILE", "CLIENT_CERT", "CLIENT_KEY", "CLIENT_KEY_PASSWORD", "PROXY"):
+        monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[str, str]:
+    certificate, key = certificate_for("agent.example", tmp_path)
+    return str(certificate), str(key)
+
+
+def locked(key: str, folder: Path) -> str:
+    """The same key under a password."""
+    found = serialization.load_pem_private_key(Path(key).read_bytes(), None)
+    path = folder / "locked.pem"
+    path.write_bytes(
+        found.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(PASSWORD.encode()),
+        )
+    )
+    return str(path)
+
+
+def refused(**options: Any) -> str:
+    with pytest.raises(ConfigurationError) as raised:
+        Guard(URL, KEY, "agent", **options)
+    assert raised.value.__cause__ is None
+    assert PASSWORD not in str(raised.value)
+    return str(raised.value)
+
+
+def test_files_that_can_be_used(pair: tuple[str, str], tmp_path: Path) -> None:
+    """Paths as text or Path, and a key with and without a password."""
+    secret = locked(pair[1], tmp_path)
+    for options in (
+        {"ca": pair[0]},
+        {"ca": Path(pair[0])},
+        {"client_cert": pair},
+        {"client_cert": (Path(pair[0]), secret, PASSWORD)},
+        {"ca": ssl.create_default_context()},
+    ):
+        guard = Guard(URL, KEY, "agent", **options)  # type: ignore[arg-type]  # a dict of mixed values
+        assert PASSWORD not in repr(guard) + repr(guard._runtime.settings) + repr(
+            guard._runtime.settings.network
+        )
+
+
+@pytest.mark.parametrize("what", ["ca", "certificate", "key"])
+@pytest.mark.parametrize("fault", ["missing", "empty", "folder"])
+def test_files_that_cannot(pair: tuple[str, str], tmp_path: Path, what: str, fault: str) -> None:
+    """The error is raised where it is set, and names the file and the cure."""
+    path = tmp_path / "wrong.pem"
+    if fault == "empty":
+        path.touch()
+    elif fault == "folder":
+        path.mkdir()
+    options: dict[str, Any] = {
+        "ca": {"ca": path},
+        "certificate": {"client_cert": (path, pair[1])},
+        "key": {"client_cert": (pair[0], path)},
+    }[what]
+    said = refused(**options)
+    assert repr(str(path)) in said
+    assert ("TOOLGATE_" in said) if fault != "empty" else ("PEM" in said)
+
+
+def test_a_key_that_is_not_the_certificates(pair: tuple[str, str], tmp_path: Path) -> None:
+    """Two files that do not belong together."""
+    other = tmp_path / "other"
+    other.mkdir()
+    _, key = certificate_for("other.example", other)
+    assert "the key must be the certificate's" in refused(client_cert=(pair[0], key))
+
+
+@pytest.mark.parametrize("password", [(), ("wrong",)])
+def test_a_locked_key(pair: tuple[str, str], tmp_path: Path, password: tuple[str, ...]) -> None:
+    """Without its password nobody is asked for it on the terminal."""
+    assert "password" in refused(client_cert=(pair[0], locked(pair[1], tmp_path), *password))
+
+
+@pytest.mark.parametrize(
+    "client_cert", ["cert.pem", ("cert.pem",), ("c", "k", "p", "x"), ("c", "k", 7), (1, "k"), ["c", "k"]]
+)
+def test_what_is_no_pair(client_cert: Any) -> None:
+    """The shape of it is said."""
+    assert "client_cert" in refused(client_cert=client_cert)
+
+
+@pytest.mark.parametrize("ca", [7, True, b"pem"])
+def test_what_is_no_path(ca: Any) -> None:
+    """Nothing is opened by number."""
+    assert "ca is " in refused(ca=ca)
+
+
+def test_a_context_that_verifies_nothing() -> None:
+    """Trusting everybody is not configured, neither by half nor whole."""
+    nameless = ssl.create_default_context()
+    nameless.check_hostname = False
+    anybody = ssl.create_default_context()
+    anybody.check_hostname = False
+    anybody.verify_mode = ssl.CERT_NONE
+    for context in (nameless, anybody):
+        assert "verify" in refused(ca=context)
+
+
+def test_a_context_is_not_changed(pair: tuple[str, str]) -> None:
+    """Nothing is loaded into the caller's own."""
+    assert "into the context" in refused(ca=ssl.create_default_context(), client_cert=pair)
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "proxy.example:3128",
+        f"socks5://user:{PASSWORD}@proxy.example",
+        f"https://user:{PASSWORD}@proxy.example",
+        "http://",
+        f"http://user:{PASSWORD.replace(' ', '')}@proxy.example:port",
+        "http://proxy.example/path",
+        "http://proxy.example?x",
+        "http://[::1",
+        "http://proxy.exa mple",
+        7,
+    ],
+)
+def test_what_is_no_proxy(proxy: Any) -> None:
+    """The error shows a form that is right and nothing of what was given."""
+    said = refused(proxy=proxy)
+    assert "TOOLGATE_PROXY" in said
+    assert PASSWORD.replace(" ", "") not in said
+
+
+@pytest.mark.parametrize("named", ["argument", "environment"])
+def test_no_proxy_for_plain_http(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    """It could read the key: nothing is sent, and the error says why."""
+    proxy = "http://user:opensesame77@proxy.example:3128"
+    if named == "environment":
+        monkeypatch.setenv("TOOLGATE_PROXY", proxy)
+    with pytest.raises(ConfigurationError, match="plain http") as raised:
+        Guard("http://127.0.0.1:9", KEY, "agent", proxy=proxy if named == "argument" else None)
+    assert "opensesame77" not in str(raised.value)
+
+
+def test_from_the_environment(pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables are read where no argument is given, and half a pair is an error."""
+    monkeypatch.setenv("TOOLGATE_CA_FILE", str(tmp_path / "missing.pem"))
+    assert "TOOLGATE_CA_FILE" in refused()
+    Guard(URL, KEY, "agent", ca=pair[0])
+    monkeypatch.setenv("TOOLGATE_CA_FILE", "")
+    monkeypatch.setenv("TOOLGATE_CLIENT_CERT", pair[0])
+    assert "TOOLGATE_CLIENT_KEY is not set" in refused()
+    monkeypatch.setenv("TOOLGATE_CLIENT_KEY", locked(pair[1], tmp_path))
+    assert "password" in refused()
+    monkeypatch.setenv("TOOLGATE_CLIENT_KEY_PASSWORD", PASSWORD)
+    monkeypatch.setenv("TOOLGATE_PROXY", "http://user:opensesame77@proxy.example:3128")
+    guard = Guard(URL, KEY, "agent")
+    assert "opensesame77" not in repr(guard) + repr(guard._runtime.settings) + repr(
+        guard._runtime.settings.network
+    )
+
+
+@pytest.mark.parametrize("name", ["ca", "client_cert", "proxy"])
+def test_beside_a_transport(name: str) -> None:
+    """A transport stands in place of the network: what it would not look at is refused."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(500))
+    assert "beside transport" in refused(transport=transport, **{name: "x"})
+
+
+async def test_a_transport_for_the_other_kind_of_call() -> None:
+    """One that serves synchronous calls alone says so when an asynchronous one is made, and the reverse."""
+    guard = Guard(URL, KEY, "agent", transport=httpx.HTTPTransport())
+    with pytest.raises(ConfigurationError, match="AsyncBaseTransport"):
+        await guard.acheck("a.b")
+    guard = Guard(URL, KEY, "agent", transport=httpx.AsyncHTTPTransport())
+    with pytest.raises(ConfigurationError, match=r"httpx\.BaseTransport"):
+        guard.check("a.b")

@@ -1,0 +1,225 @@
+"""No road on which a call may take longer than its deadline, whoever stalls where."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from support.tunnel import Tunnel
+
+from toolgate import GatewayUnavailable, Guard
+from toolgate.wire import names
+
+KEY = "ak_" + "k3y" * 12 + "z"
+# A call that nobody answers; a deadline that is not kept ends long after this, or never.
+LONG = 25
+never = threading.Event()
+Ends = Callable[..., Awaitable[GatewayUnavailable]]
+
+
+@pytest.fixture(params=["httpx", "httpx2"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLGATE_HTTP", request.param)
+
+
+@pytest.fixture(params=["sync", "async"])
+def ends(request: pytest.FixtureRequest, library: None) -> Ends:
+    """Asks the gateway at an address, and holds that it soon gives up."""
+
+    async def ask(url: str, **options: Any) -> GatewayUnavailable:
+        async with Guard(url, KEY, "agent", timeout=0.5, **options) as guard:
+            began = time.monotonic()
+            with pytest.raises(GatewayUnavailable) as raised:
+                guard.check("a.b") if request.param == "sync" else await guard.acheck("a.b")
+            assert time.monotonic() - began < LONG
+        return raised.value
+
+    return ask
+
+
+def silent(_: socket.socket) -> None:
+    pass
+
+
+def dripping(first: bytes, each: bytes) -> Callable[[socket.socket], None]:
+    """Something that goes on for a minute, each bit well before any time-out for one read."""
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(first)
+        for _ in range(1200):
+            connection.sendall(each)
+            never.wait(0.05)
+
+    return drip
+
+
+@pytest.fixture
+def full() -> Iterator[int]:
+    """The port of a listener that takes no connection any more: what is sent to it is swallowed."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(0)
+    waiting = list[socket.socket]()
+    for _ in range(4):
+        each = socket.socket()
+        each.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            each.connect(listener.getsockname())
+        waiting.append(each)
+    yield listener.getsockname()[1]
+    for each in (*waiting, listener):
+        each.close()
+
+
+async def test_a_network_that_swallows_everything(ends: Ends, full: int) -> None:
+    """Connecting is part of the deadline."""
+    assert not (await ends(f"http://127.0.0.1:{full}")).answered
+
+
+class Resolver:
+    """Never answers, until it is over."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.over = threading.Event()
+        self._real = socket.getaddrinfo
+
+    def __call__(self, host: Any, *given: Any, **named: Any) -> Any:
+        if host not in ("gateway.example", b"gateway.example"):
+            return self._real(host, *given, **named)
+        self.asked += 1
+        self.over.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
+    resolver = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    yield resolver
+    resolver.over.set()
+
+
+async def test_a_resolver_that_stalls(ends: Ends, resolver: Resolver) -> None:
+    """So is looking up the address."""
+    assert not (await ends("https://gateway.example")).answered
+    # The loop's end waits for the thread that still asks.
+    resolver.over.set()
+    assert resolver.asked
+
+
+def test_one_look_up_for_many_threads(resolver: Resolver) -> None:
+    """A resolver that stalls costs one thread, however many wait for it."""
+    with ThreadPoolExecutor(20) as pool:
+        waiting = [pool.submit(names.look_up, "gateway.example", 443, 0.2) for _ in range(20)]
+        for each in waiting:
+            with pytest.raises(TimeoutError, match="not found out in time"):
+                each.result()
+    assert resolver.asked == 1
+
+
+def test_a_look_up_that_fails() -> None:
+    """What the system says goes on, and the next one asks anew."""
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"not known|resolution|No address"):
+            names.look_up("gateway.invalid", 443, 20)
+    assert names._under_way == {}
+
+
+@pytest.mark.parametrize(
+    "misbehaviour",
+    [
+        pytest.param(silent, id="stalls"),
+        pytest.param(dripping(b"\x16\x03\x03\x40\x00", b"\x02"), id="drips"),
+    ],
+)
+async def test_a_handshake(peer: Any, ends: Ends, misbehaviour: Any) -> None:
+    """So is TLS, also where its first record comes in single bytes."""
+    server = peer(misbehaviour, at_once=True)
+    assert not (await ends(f"https://localhost:{server.port}")).answered
+
+
+@pytest.mark.parametrize(
+    "misbehaviour",
+    [
+        pytest.param(silent, id="stalls"),
+        pytest.param(dripping(b"HTTP/1.1 200 OK\r\nX: ", b"x"), id="drips"),
+    ],
+)
+async def test_a_proxy(peer: Any, ends: Ends, misbehaviour: Any) -> None:
+    """So is the proxy's tunnel."""
+    server = peer(misbehaviour)
+    assert not (await ends("https://gateway.example", proxy=server.url)).answered
+    assert server.requests
+
+
+async def test_a_handshake_inside_a_tunnel(peer: Any, ends: Ends) -> None:
+    """And TLS through it."""
+    server = peer(silent, at_once=True)
+    with Tunnel() as tunnel:
+        url = f"https://localhost:{server.port}"
+        assert not (await ends(url, proxy=f"http://{tunnel.address}")).answered
+        assert tunnel.carried
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", id="of a length"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", id="without end"),
+    ],
+)
+async def test_an_answer_that_drips(peer: Any, ends: Ends, head: bytes) -> None:
+    """An answer that goes on and on was one all the same."""
+    piece = b"1\r\nx\r\n" if b"chunked" in head else b"x"
+    assert (await ends(peer(dripping(head, piece)).url)).answered
+
+
+async def test_an_answer_too_large(peer: Any, ends: Ends) -> None:
+    """Nor is more read than a gateway ever says."""
+
+    def pour(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            connection.sendall(b"100000\r\n" + b"x" * 0x100000 + b"\r\n")
+
+    assert (await ends(peer(pour).url)).answered
+
+
+def test_five_hundred_threads(peer: Any) -> None:
+    """Those without a turn give up as well, and all of them know that nobody answered."""
+    server = peer(silent)
+    with Guard(server.url, KEY, "agent", timeout=1) as guard, ThreadPoolExecutor(500) as pool:
+
+        def call(_: int) -> bool:
+            with pytest.raises(GatewayUnavailable) as raised:
+                guard.check("a.b")
+            return raised.value.answered
+
+        began = time.monotonic()
+        assert set(pool.map(call, range(500))) == {False}
+        assert time.monotonic() - began < LONG
+    assert len(server.requests) <= 120
+
+
+async def test_five_hundred_tasks(peer: Any) -> None:
+    """As the synchronous test."""
+    server = peer(silent)
+    async with Guard(server.url, KEY, "agent", timeout=1) as guard:
+
+        async def call() -> bool:
+            with pytest.raises(GatewayUnavailable) as raised:
+                await guard.acheck("a.b")
+            return raised.value.answered
+
+        began = time.monotonic()
+        assert set(await asyncio.gather(*(call() for _ in range(500)))) == {False}
+        assert time.monotonic() - began < LONG
+    assert len(server.requests) <= 120
