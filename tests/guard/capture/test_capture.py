@@ -298,6 +298,14 @@ def test_a_visible_copy_of_a_digest_does_not_pass_for_it() -> None:
     assert context(value=hidden["value"]) != hidden
 
 
+def test_a_name_does_not_pass_for_a_hidden_one() -> None:
+    """A mapping whose name is written like a hidden name's digest is another call."""
+    hidden = context(value={"4111 1111 1111 1111": 1})
+    (label,) = hidden["value"]
+    for copied in (label, label.removeprefix("$")):
+        assert context(value={copied: 1}) != hidden
+
+
 def test_stable_across_processes() -> None:
     """Another process with the same key makes the same context, another key another."""
     code = (
