@@ -51,7 +51,7 @@ add = guard.guarded("math.add")(lambda a: a)
 
 def test_closing_ends_every_thread() -> None:
     """Also with a call that waits for a person: it is told at once that the gateway ended."""
-    guard = Guard.embedded(":memory:", agent="bot", hold=["mail.send"], timeout=1)
+    guard = Guard.embedded(":memory:", agent="bot", hold=["mail.send"], timeout=10)
     ended: list[object] = []
 
     def call() -> None:
@@ -67,7 +67,8 @@ def test_closing_ends_every_thread() -> None:
     guard.close()
     thread.join(60)
     assert ended == [ConfigurationError]
-    assert left() == set()
+    # A thread that has said its last word may still be on its way out.
+    until(lambda: not left())
 
 
 def test_a_guard_that_nobody_holds_ends() -> None:
