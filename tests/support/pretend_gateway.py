@@ -44,6 +44,7 @@ class PretendGateway:
         approvals: what it has, newest first; change it as the test goes on.
         answers: (method, path) → what is answered instead of what it would say itself, or what makes the answer.
         raw: (method, path) → the very text of a good answer.
+        headers: (method, path) → headers beside the usual.
         sent: (method, path, query, token, body) of every request.
     """
 
@@ -51,6 +52,7 @@ class PretendGateway:
         self.approvals: list[dict[str, Any]] = []
         self.answers: dict[tuple[str, str], Answer | Callable[[], Answer]] = {}
         self.raw: dict[tuple[str, str], str] = {}
+        self.headers: dict[tuple[str, str], dict[str, str]] = {}
         self.sent: list[tuple[str, str, dict[str, str], str, str]] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
@@ -70,6 +72,8 @@ class PretendGateway:
             return said() if callable(said) else said
         if path == "/auth/login":
             return 200, {"access_token": f"token-{len(self.sent)}"}
+        if path == "/api/logs/export":
+            return 200, None
         if path == "/auth/logout":
             return 204, None
         if path == "/api/team":
@@ -93,12 +97,14 @@ class PretendGateway:
                 status, content = gateway._answer(self.command, parts.path, query)
                 raw = gateway.raw.get((self.command, parts.path))
                 data = (raw or ("" if content is None else json.dumps(content))).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
+                self.send_response_only(status)
+                usual = {"Date": self.date_time_string(), "Content-Length": str(len(data))}
+                for name, value in (usual | gateway.headers.get((self.command, parts.path), {})).items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST = _serve  # noqa: N815 - http.server's names
+            do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - http.server's names
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.ask import ask_password
-from toolgate.cli.management import Management, ManagementError, issue_token
+from toolgate.cli.management import Management, issue_token
 from toolgate.cli.output import fail
 from toolgate.cli.private_file import PrivateFileError
 from toolgate.cli.stored_login import StoredLogin, explain, login_path

@@ -6,9 +6,15 @@ import typer
 
 from toolgate.cli.account import login, logout, whoami
 from toolgate.cli.admin import admin
+from toolgate.cli.agents import agents
 from toolgate.cli.approvals import approvals
+from toolgate.cli.check import check
 from toolgate.cli.demo import demo
+from toolgate.cli.doctor import doctor
 from toolgate.cli.grants import grants
+from toolgate.cli.keys import keys
+from toolgate.cli.logs import logs
+from toolgate.cli.permissions import permissions
 from toolgate.cli.serve import serve
 from toolgate.cli.slack import slack
 from toolgate.cli.webhooks import webhooks
@@ -25,6 +31,12 @@ app.command()(demo)
 app.command()(login)
 app.command()(logout)
 app.command()(whoami)
+app.command()(check)
+app.command()(doctor)
+app.add_typer(agents)
+app.add_typer(permissions)
+app.add_typer(keys)
+app.add_typer(logs)
 app.add_typer(approvals)
 app.add_typer(grants)
 app.add_typer(webhooks)

@@ -36,6 +36,29 @@ def ask_password(question: str, *, from_stdin: bool) -> str:
     return secret
 
 
+def confirm(what: str, *, yes: bool) -> None:
+    """Have the person say that something may be done that cannot be taken back.
+
+    Args:
+        what: what would be done, as a question.
+        yes: it was said already, by `--yes`.
+
+    Raises:
+        typer.Exit: it may not, or nobody can be asked; nothing was done.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail(f"{what} There is no terminal to ask on; add --yes to say so")
+    try:
+        agreed = typer.confirm(what, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        raise typer.Exit(130) from None
+    if not agreed:
+        fail("nothing was changed")
+
+
 def _typed(question: str) -> str:
     if not has_terminal():
         fail("there is no terminal to ask for the password on; use --password-stdin")

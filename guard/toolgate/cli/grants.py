@@ -6,12 +6,13 @@ import typer
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from toolgate.cli.account import PasswordStdin
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.approvals.layout import Layout
 from toolgate.cli.approvals.options import AsJson, Environment, InEnvironment
 from toolgate.cli.approvals.pages import ascii_json, terminal_width
 from toolgate.cli.approvals.spans import until
 from toolgate.cli.ask import ask_password
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.output import fail
 from toolgate.cli.stored_login import StoredLogin, explain
 from toolgate.cli.visible import visible

@@ -1,63 +1,35 @@
 """The management surface, as commands use it: JSON over the SDK's own HTTP module."""
 
-import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 from urllib.parse import unquote, urlencode
 
-from toolgate.capture.jsontext import dumps, read_decimal
+from toolgate.capture.jsontext import dumps
+from toolgate.cli.answers import ManagementError, read_answer
+from toolgate.cli.patience import Patience
 from toolgate.cli.visible import visible
 from toolgate.errors import ConfigurationError
 from toolgate.settings import proxies_allowed
 from toolgate.wire._http import Answer, Request, TransportFault, Wire
 
-#: seconds a management request may take
+#: seconds a management request may take, and each piece of an answer that comes in pieces
 DEADLINE = 15.0
 
 #: the most that a page of a list holds (decisions §2)
 PAGE = 100
 
-#: of something in front of the gateway, of a gateway that is just starting or stopping, or that is asked too often
-_PASSING = frozenset({
-    HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
-})  # fmt: skip
+Query = Mapping[str, str | int | None]
+
+_LONGEST_REFUSAL = 64 * 1024
 _CURSOR = re.compile(r'[?&]cursor=([^&>]+)[^>]*>; rel="next"')
-_NOBODY: Mapping[str, str] = {}
-
-
-class ManagementError(Exception):
-    """The gateway refused or did not answer; the message is one line, for the user.
-
-    Attributes:
-        status: the answer's, or None when there was none that could be read.
-        unanswered: nobody answered.
-        detail: what the gateway said, without the rest of the message; safe to print.
-    """
-
-    def __init__(
-        self, message: str, *, status: int | None = None, detail: str = "", unanswered: bool = False
-    ) -> None:
-        super().__init__(message)
-        self.unanswered = unanswered
-        self.status = status
-        self.detail = detail
-
-    @property
-    def may_pass(self) -> bool:
-        """Whether the same may be answered in a moment."""
-        return self.unanswered or self.status in _PASSING
-
-    @property
-    def is_login_over(self) -> bool:
-        """Whether the token does not work, or no longer."""
-        return self.status == HTTPStatus.UNAUTHORIZED
+_NOTHING: Query = {}
 
 
 class Management:
-    """One user's conversation with a gateway.
+    """One user's conversation with a gateway. Asked too often, it waits for a while as it is told.
 
     Attributes:
         url: where it is.
@@ -67,6 +39,7 @@ class Management:
         self.url = url.rstrip("/")
         self._token = token
         self._wire = Wire("httpx", None, time.monotonic, proxies=proxies_allowed(self.url))
+        self._patience = Patience()
 
     def __repr__(self) -> str:
         return f"Management({self.url!r})"
@@ -82,7 +55,7 @@ class Management:
         """
         return cls(url, issue_token(url, email, password, scope))
 
-    def get(self, path: str, query: Mapping[str, str | int | None] = _NOBODY) -> Any:
+    def get(self, path: str, query: Query = _NOTHING) -> Any:
         """Read something.
 
         Args:
@@ -92,9 +65,9 @@ class Management:
         Raises:
             ManagementError: the gateway refused or did not answer.
         """
-        return _content(self._send("GET", _with_query(path, query), None), "GET", path)
+        return read_answer(self._send("GET", _with_query(path, query), None), "GET", path)
 
-    def pages(self, path: str, query: Mapping[str, str | int | None] = _NOBODY) -> Iterator[list[Any]]:
+    def pages(self, path: str, query: Query = _NOTHING) -> Iterator[list[Any]]:
         """Read a list page by page.
 
         Raises:
@@ -104,7 +77,7 @@ class Management:
         while True:
             asked = {**query, "limit": PAGE, "cursor": cursor}
             answer = self._send("GET", _with_query(path, asked), None)
-            page = _content(answer, "GET", path)
+            page = read_answer(answer, "GET", path)
             if not isinstance(page, list):
                 raise ManagementError(f"the gateway answered GET {path!r} with something else than a list")
             yield page
@@ -113,14 +86,60 @@ class Management:
                 return
             cursor = unquote(found.group(1))
 
+    def total(self, path: str, query: Query = _NOTHING) -> int | None:
+        """Return how long a list is, or None where the gateway does not count so far.
+
+        Raises:
+            ManagementError: the gateway refused or did not answer.
+        """
+        answer = self._send("GET", _with_query(path, {**query, "limit": 1}), None)
+        read_answer(answer, "GET", path)
+        counted = answer.headers.get("x-total-count", "")
+        return int(counted) if counted.isascii() and counted.isdigit() else None
+
+    def pieces(self, path: str, query: Query = _NOTHING) -> Generator[bytes]:
+        """Read an answer of any length, piece by piece.
+
+        Raises:
+            ManagementError: the gateway refused, did not answer, or broke off.
+        """
+        request = self._request("GET", _with_query(path, query), None)
+        try:
+            while True:
+                with self._wire.stream(request, DEADLINE) as (answer, pieces):
+                    if answer.status == HTTPStatus.OK:
+                        yield from pieces
+                        return
+                    refusal = Answer(answer.status, answer.headers, _beginning(pieces))
+                if not self._patience.waited(refusal):
+                    read_answer(refusal, "GET", path)
+                    raise ManagementError(f"the gateway answered GET {path!r} with {refusal.status}")
+        except (TransportFault, ConfigurationError) as error:
+            raise self._unanswered(error, "GET") from error
+
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Change something; numbers in the body keep their digits.
 
         Raises:
             ManagementError: the gateway refused or did not answer.
         """
-        sent = dumps(dict(body or {})).encode("utf-8", "surrogatepass")
-        return _content(self._send("POST", path, sent), "POST", path)
+        return self._change("POST", path, body)
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Change what a thing says; what is not in the body stays.
+
+        Raises:
+            ManagementError: the gateway refused or did not answer.
+        """
+        return self._change("PUT", path, body)
+
+    def delete(self, path: str) -> None:
+        """Remove something.
+
+        Raises:
+            ManagementError: the gateway refused or did not answer.
+        """
+        read_answer(self._send("DELETE", path, None), "DELETE", path)
 
     def log_out(self) -> None:
         """End the login at the gateway.
@@ -140,19 +159,33 @@ class Management:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _change(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        sent = dumps(dict(body or {})).encode("utf-8", "surrogatepass")
+        return read_answer(self._send(method, path, sent), method, path)
+
     def _send(self, method: str, path: str, body: bytes | None) -> Answer:
+        request = self._request(method, path, body)
+        try:
+            while True:
+                answer = self._wire.send(request, DEADLINE)
+                if not self._patience.waited(answer):
+                    return answer
+        except (TransportFault, ConfigurationError) as error:
+            raise self._unanswered(error, method) from error
+
+    def _request(self, method: str, path: str, body: bytes | None) -> Request:
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        try:
-            return self._wire.send(Request(method, self.url + path, headers, body), DEADLINE)
-        except TransportFault as error:
-            why = visible(error)
-            raise ManagementError(
-                f"the gateway at {self.url!r} does not answer: {why}", unanswered=True
-            ) from error
-        except ConfigurationError as error:
-            raise ManagementError(visible(error)) from error
+        return Request(method, self.url + path, headers, body)
+
+    def _unanswered(self, error: Exception, method: str) -> ManagementError:
+        if isinstance(error, ConfigurationError):
+            return ManagementError(visible(error))
+        why = visible(error)
+        return ManagementError(
+            f"the gateway at {self.url!r} does not answer: {why}", unanswered=True, changing=method != "GET"
+        )
 
 
 def issue_token(url: str, email: str, password: str, scope: Literal["full", "cli"]) -> str:
@@ -170,42 +203,17 @@ def issue_token(url: str, email: str, password: str, scope: Literal["full", "cli
     return token
 
 
-def _with_query(path: str, query: Mapping[str, str | int | None]) -> str:
+def _beginning(pieces: Iterator[bytes]) -> bytes:
+    # A refusal is short; what is not is none of the gateway's.
+    read = b""
+    for piece in pieces:
+        read += piece
+        if len(read) > _LONGEST_REFUSAL:
+            break
+    return read
+
+
+def _with_query(path: str, query: Query) -> str:
     said = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(said)}" if said else path
-
-
-def _content(answer: Answer, method: str, path: str) -> Any:
-    try:
-        # Decimals, so that what is shown has the digits that were sent.
-        content = (
-            json.loads(answer.body, parse_float=read_decimal, parse_constant=_no_number)
-            if answer.body
-            else None
-        )
-    except (ValueError, RecursionError):
-        raise ManagementError(
-            f"the gateway answered {method} {path!r} with {answer.status} and something else than JSON",
-            status=answer.status,
-        ) from None
-    if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
-        detail = _told(content)
-        message = f"the gateway refused {method} {path!r} with {answer.status}: {detail}"
-        raise ManagementError(message, status=answer.status, detail=detail)
-    return content
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _told(content: Any) -> str:
-    detail = content.get("detail", content.get("message")) if isinstance(content, dict) else content
-    if isinstance(detail, dict):
-        fields = (f"{name}: {', '.join(map(str, _listed(told)))}" for name, told in detail.items())
-        return visible("; ".join(fields))
-    return visible(detail)
-
-
-def _listed(told: object) -> list[object]:
-    return told if isinstance(told, list) else [told]
+    # What a shell handed over that is no text matches nothing.
+    return f"{path}?{urlencode(said, errors='replace')}" if said else path

@@ -5,8 +5,9 @@ from contextlib import suppress
 import typer
 
 from toolgate.cli.account import PasswordStdin
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.ask import ask_password
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.output import fail
 from toolgate.cli.stored_login import StoredLogin
 from toolgate.cli.visible import visible

@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.answers import ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.output import fail
 from toolgate.cli.private_file import PrivateFileError, read_private, remove_private, write_private
 

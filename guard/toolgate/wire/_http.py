@@ -11,7 +11,8 @@ import os
 import ssl
 import threading
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,6 +81,28 @@ class Wire:
                 return self._exchange(lane.client, request, ends)
         finally:
             lane.turns.release()
+
+    @contextmanager
+    def stream(self, request: Request, seconds: float) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+        """Send `request` and hand out its answer as it comes, however long: its head, and the pieces of its body.
+
+        Args:
+            request: What is sent.
+            seconds: How long each step and each piece may take.
+
+        Raises:
+            TransportFault: If no complete answer came, also from inside of the block.
+            ConfigurationError: If there is no way to send it.
+        """
+        client = self._lane(patient=True).client
+        try:
+            response = client.send(self._library.build(request, seconds), stream=True)
+            try:
+                yield Answer(response.status_code, _headers(response), b""), response.iter_bytes()
+            finally:
+                response.close()
+        except self._library.fault as error:
+            raise TransportFault(_describe(error)) from error
 
     def close(self) -> None:
         """Close the connections; a later `send` opens new ones."""

@@ -3,7 +3,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.gateway import Owner
 from support.pretend_gateway import APPROVAL, PretendGateway
+from support.shell import Shell
 from typer.testing import CliRunner
 
 from toolgate.cli.app import app
@@ -13,11 +15,20 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendGateway]:
-    """A gateway with one pending approval, where ada@example.test is logged in."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, where nobody is logged in and nothing is set."""
+    for name in ("URL", "API_KEY", "AGENT_ID", "TIMEOUT", "HTTP"):
+        monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
+    for name in ("CONFIG", "DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+@pytest.fixture
+def gateway(home: Path) -> Iterator[PretendGateway]:
+    """A gateway with one pending approval, where ada@example.test is logged in."""
     with PretendGateway() as gateway:
         gateway.approvals = [dict(APPROVAL)]
         StoredLogin(gateway.url, "ada@example.test", "stored-token").save()
@@ -32,3 +43,9 @@ def run(gateway: PretendGateway) -> Run:
         return CliRunner().invoke(app, arguments, input=typed)
 
     return run
+
+
+@pytest.fixture
+def shell(home: Path, owner: Owner) -> Shell:
+    """The owner at a shell in this process, logged in at a live gateway."""
+    return Shell.of(owner)

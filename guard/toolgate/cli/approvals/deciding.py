@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.account import PasswordStdin
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.approvals.layout import Layout
 from toolgate.cli.approvals.options import ApprovalId, Environment, Full, InEnvironment, Note
 from toolgate.cli.approvals.outcomes import outcome_lines
@@ -16,7 +17,7 @@ from toolgate.cli.approvals.pages import print_approval, state_text, terminal_wi
 from toolgate.cli.approvals.reading import PATH, Approval, find_approval, get_approval, read_approval
 from toolgate.cli.approvals.wishes import Edit, Grant, read_edits, read_grant
 from toolgate.cli.ask import ask_password
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.output import fail
 from toolgate.cli.stored_login import StoredLogin, explain
 from toolgate.cli.visible import visible

@@ -5,11 +5,8 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.approvals.fields import first_amount, first_recipient
 from toolgate.cli.approvals.layout import number_text
 from toolgate.cli.approvals.options import ApprovalId, AsJson, Environment, Full, InEnvironment, Status
@@ -23,14 +20,11 @@ from toolgate.cli.approvals.reading import (
     short_ids,
 )
 from toolgate.cli.approvals.spans import since, until
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.output import fail
 from toolgate.cli.stored_login import StoredLogin, explain
+from toolgate.cli.tables import Column, cell, print_table
 from toolgate.cli.visible import visible
-
-#: of what no terminal shows: a row a line
-_UNBROKEN = 240
-_LONGEST_CELL = 40
 
 
 def list_(
@@ -95,36 +89,30 @@ def _found(
 
 
 def _print_table(approvals: Sequence[Approval], *, with_status: bool) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("id", no_wrap=True)
-    for heading in ("agent", "action"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("amount", justify="right", overflow="fold")
-    table.add_column("recipient", overflow="fold")
-    table.add_column("age", no_wrap=True)
-    table.add_column("status" if with_status else "runs out in", no_wrap=True)
+    columns = (
+        Column("id", whole=True),
+        Column("agent"),
+        Column("action"),
+        Column("amount", right=True),
+        Column("recipient"),
+        Column("age", whole=True),
+        Column("status" if with_status else "runs out in", whole=True),
+    )
     short = short_ids([approval.id for approval in approvals])
-    for approval in approvals:
-        cells = (
+    rows = (
+        (
             visible(short[approval.id]),
-            _cell(visible(approval.agent_name)),
+            cell(visible(approval.agent_name)),
             visible(approval.action),
-            _cell(_or_nothing(first_amount(approval.context))),
-            _cell(_or_nothing(first_recipient(approval.context))),
+            cell(_or_nothing(first_amount(approval.context))),
+            cell(_or_nothing(first_recipient(approval.context))),
             since(approval.created_at),
             visible(approval.status) if with_status else until(approval.expires_at),
         )
-        # Text, because in a plain string rich would follow the markup of whoever wrote it.
-        table.add_row(*map(Text, cells))
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _UNBROKEN
-    console.print(table)
+        for approval in approvals
+    )
+    print_table(columns, rows)
 
 
 def _or_nothing(value: object) -> str:
     return "" if value is None else number_text(value)
-
-
-def _cell(text: str) -> str:
-    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"

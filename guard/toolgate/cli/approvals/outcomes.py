@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.approvals.reading import Approval, get_approval
 from toolgate.cli.approvals.spans import until
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.visible import visible
 
 

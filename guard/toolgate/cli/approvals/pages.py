@@ -8,11 +8,12 @@ from typing import Any
 import typer
 
 from toolgate.capture.jsontext import dumps
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.approvals.fields import hidden_names
 from toolgate.cli.approvals.layout import Layout
 from toolgate.cli.approvals.reading import Approval
 from toolgate.cli.approvals.spans import since, until
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.visible import visible
 
 #: of what no terminal shows, and so nothing breaks

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.answers import ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.output import fail
 from toolgate.cli.visible import visible
 

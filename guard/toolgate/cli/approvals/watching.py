@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.approvals.options import AsJson, Environment, Full, InEnvironment
 from toolgate.cli.approvals.pages import ascii_json, people_of, print_approval, state_text
 from toolgate.cli.approvals.reading import PATH, Approval, iter_raw, read_approval
-from toolgate.cli.management import Management, ManagementError
+from toolgate.cli.management import Management
 from toolgate.cli.output import fail
 from toolgate.cli.stored_login import StoredLogin, explain
 from toolgate.cli.visible import visible

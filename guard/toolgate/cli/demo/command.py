@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from toolgate.cli.answers import ManagementError
 from toolgate.cli.demo.facts import check_facts
 from toolgate.cli.demo.models import ModelChoice, choose_model
 from toolgate.cli.demo.owner import Owner
@@ -19,7 +20,6 @@ from toolgate.cli.demo.screen import Screen
 from toolgate.cli.demo.second_terminal import second_terminal
 from toolgate.cli.demo.server import DemoGateway
 from toolgate.cli.demo.shop import Shop, example_folder
-from toolgate.cli.management import ManagementError
 from toolgate.cli.output import fail
 
 
