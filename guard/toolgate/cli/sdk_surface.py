@@ -23,7 +23,13 @@ class SdkSurface:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._wire = Wire(settings.http, None, time.monotonic, proxies=proxies_allowed(settings.url))
+        self._wire = Wire(
+            settings.http,
+            None,
+            time.monotonic,
+            proxies=proxies_allowed(settings.url),
+            network=settings.network,
+        )
         self._patience = Patience()
 
     def check(self, question: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from toolgate.cli.doctor.findings import Finding
-from toolgate.cli.doctor.surroundings import Surroundings
+from toolgate.cli.doctor.findings import Finding, from_error
+from toolgate.cli.doctor.surroundings import Surroundings, network_of
 from toolgate.errors import ConfigurationError
 from toolgate.settings import proxies_allowed
 from toolgate.wire._http import Answer, Request, TransportFault, Wire
@@ -42,7 +42,12 @@ def check_gateway(around: Surroundings) -> Iterator[Finding]:
     if around.url is None:
         yield Finding("gateway", "unknown", "not asked: there is no address")
         return
-    wire = Wire("httpx", None, time.monotonic, proxies=proxies_allowed(around.url))
+    try:
+        network = network_of(around.url)
+    except ConfigurationError as error:
+        yield from_error("gateway", error)
+        return
+    wire = Wire("httpx", None, time.monotonic, proxies=proxies_allowed(around.url), network=network)
     try:
         began = datetime.now(UTC)
         answer = wire.send(Request("GET", f"{around.url}/health", {}), _DEADLINE)

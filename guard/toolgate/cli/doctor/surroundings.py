@@ -8,6 +8,7 @@ from toolgate.cli.private_file import PrivateFileError
 from toolgate.cli.stored_login import StoredLogin
 from toolgate.errors import ConfigurationError
 from toolgate.identity import valid_id
+from toolgate.network import Network
 from toolgate.settings import load_settings, masked
 
 #: in place of what is not looked at just now
@@ -65,6 +66,15 @@ def look_around(url: str | None) -> Surroundings:
         login_error=login_error,
         findings=tuple(findings),
     )
+
+
+def network_of(url: str) -> Network:
+    """Return how an agent would reach a gateway: the environment's authorities, certificates and proxies.
+
+    Raises:
+        ConfigurationError: they cannot be used.
+    """
+    return load_settings(url, _SOME_KEY, _SOME_ID, 1).network
 
 
 def _login() -> tuple[StoredLogin | None, str | None]:
