@@ -97,7 +97,7 @@ def test_a_server_that_has_not_yet_ended_keeps_its_files() -> None:
         assert not Path(folder).exists()
 
 
-@pytest.mark.parametrize("fsync", [False, True])
+@pytest.mark.parametrize("fsync", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_version_at_hand_starts(fsync: bool) -> None:
     """Each is reached by TCP and by its socket, and syncs only when asked to."""
     found = installations()
