@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolgate.carrying import carry
     from toolgate.decision import Decision
     from toolgate.default import action, configure, guarded, resume
     from toolgate.errors import (
@@ -42,6 +43,7 @@ __all__ = [
     "GuardError",
     "acting_as",
     "action",
+    "carry",
     "configure",
     "guarded",
     "resume",
@@ -52,6 +54,7 @@ _HOMES = {
     "Guard": "guard",
     "acting_as": "identity",
     "action": "default",
+    "carry": "carrying",
     "configure": "default",
     "guarded": "default",
     "resume": "default",

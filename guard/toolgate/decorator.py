@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-import contextvars
-import copy
-import inspect
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-import wrapt
 
 from toolgate.capture.binding import Binder
 from toolgate.capture.rules import Rules
-from toolgate.errors import ConfigurationError
 from toolgate.holding import refuse_async
+from toolgate.layers import guarded_below
 from toolgate.options import Options, make_options
-from toolgate.tools import inner_function, is_async, is_class_method_of, is_in_class, refuse_unguardable
+from toolgate.tools import (
+    Kind,
+    inner_function,
+    is_class_method_of,
+    is_in_class,
+    kind_of,
+    refuse_unguardable,
+)
+from toolgate.wrappers import GuardedFunction, refuse_guarded
 
 __all__ = ["Guardable", "decorate"]
 
 # Unbound by Callable alone: pyright sees the class- or static method object below the decorator.
 Guardable = TypeVar(
-    "Guardable", bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any]"
+    "Guardable",
+    bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | partialmethod[Any]",
 )
 
 # What only a call needs is loaded by the first one.
 if TYPE_CHECKING:
+    from functools import partialmethod
+
     from toolgate.calls import OnHold
-    from toolgate.capture.arguments import CallArguments
     from toolgate.capture.deriving import AmountFrom, ContextFrom
     from toolgate.runtime import Runtime
-
-    _Wrapper = wrapt.FunctionWrapper[..., Any]
-    _BoundWrapper = wrapt.BoundFunctionWrapper[..., Any]
-else:
-    _Wrapper = wrapt.FunctionWrapper
-    _BoundWrapper = wrapt.BoundFunctionWrapper
 
 
 def decorate(
@@ -72,126 +72,65 @@ def decorate(
         fail_open=fail_open,
     )
 
-    def guard(function: Guardable) -> Guardable:
+    guard = _Guarding(runtime, options)
+
+    def guarded(function: Guardable) -> Guardable:
+        return cast("Guardable", guard(function))
+
+    return guarded
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarding:
+    """Guards functions with one action; is pickled with what is guarded, where its guard can be found again."""
+
+    runtime: Callable[[], Runtime]
+    options: Options
+
+    def __call__(self, function: Any) -> Any:
+        refuse_guarded(function, self.options.action)
+        below = guarded_below(function, self)
+        if below is not None:
+            return below
         refuse_unguardable(function)
-        _refuse_guarded(function, options.action)
         inner = inner_function(function)
         binder = Binder(inner, in_class=is_in_class(function))
         name = getattr(inner, "__name__", None)
-        fitted = replace(options, rules=rules.fits(binder, inner), tool=name)
-        if not is_async(inner):
-            refuse_async(options.on_hold, f"{getattr(inner, '__qualname__', inner)!r}")
-        tool = _Tool(runtime, fitted, binder)
-        wrapper = tool.run_async if is_async(inner) else tool.run
-        guarded = GuardedFunction(cast("Callable[..., Any]", function), wrapper)
-        tool.itself = guarded
-        return cast("Guardable", guarded)
-
-    return guard
-
-
-class GuardedBoundFunction(_BoundWrapper):
-    """A guarded method taken from its instance or class; survives copy and pickle."""
-
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        return getattr, (self._owner(), self.__name__)
-
-    def __copy__(self) -> GuardedBoundFunction:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return getattr(copy.deepcopy(self._owner(), memo), self.__name__)
-
-    def _owner(self) -> Any:
-        owner = getattr(self.__wrapped__, "__self__", None)
-        return self._self_owner if owner is None else owner
-
-
-class GuardedFunction(_Wrapper):
-    """A guarded function: looks like the function, and is copied and pickled like one, by its name."""
-
-    __bound_function_wrapper__ = GuardedBoundFunction
-
-    def __reduce_ex__(self, protocol: object) -> str:
-        return str(self.__qualname__)
-
-    def __copy__(self) -> GuardedFunction:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> GuardedFunction:
-        return self
+        options = replace(self.options, rules=self.options.rules.fits(binder, inner), tool=name)
+        kind = kind_of(inner)
+        if kind in (Kind.VALUE, Kind.GENERATOR):
+            refuse_async(self.options.on_hold, f"{getattr(inner, '__qualname__', inner)!r}")
+        tool = _Tool(self.runtime, options, binder, kind, inner)
+        tool.itself = guarded = GuardedFunction(function, tool, self)
+        return guarded
 
 
 class _Tool:
-    """What one decoration knows, and the two ways to run the tool."""
+    """One decorated function: what is known of it, and its calls."""
 
-    def __init__(self, runtime: Callable[[], Runtime], options: Options, binder: Binder) -> None:
+    def __init__(
+        self,
+        runtime: Callable[[], Runtime],
+        options: Options,
+        binder: Binder,
+        kind: Kind,
+        inner: Callable[..., Any],
+    ) -> None:
         self._runtime = runtime
         self._options = options
         self._binder = binder
+        self._kind = kind
+        named = inner if hasattr(inner, "__qualname__") else type(inner).__call__
+        self._names = None if kind is Kind.VALUE else (named.__name__, named.__qualname__)
         self.itself: Any = None
 
-    def run(
+    def __call__(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        from toolgate.drivers import call
-        from toolgate.performers import Performer
-        from toolgate.resuming import resumed_by
-
-        runtime, arguments, owner = self._prepare(instance, args, kwargs)
-        performer = Performer(
-            runtime.client(),
-            runtime.recorder,
-            arguments,
-            on_hold=self._options.on_hold,
-            waiters=runtime.waiters,
-            hold_timeout=self._options.hold_timeout,
-        )
-        flow = self._options.flow(runtime, arguments.capture(), resumed_by(runtime))
-
-        def tool() -> Any:
-            passed, named = arguments.passed()
-            return _no_coroutine(function, function(*owner, *passed, **named))
-
-        return call(flow, performer, tool)
-
-    def run_async(
-        self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Coroutine[Any, Any, Any]:
-        from toolgate.drivers import acall
-        from toolgate.performers import AsyncPerformer
-        from toolgate.resuming import resumed_by
-
-        # Bound here, so that a wrong call fails where it is written and not where it is awaited.
-        runtime, arguments, owner = self._prepare(instance, args, kwargs)
-        # The caller acts, not whoever awaits; the arguments count as they are when the tool runs.
-        caller = contextvars.copy_context()
-        resumes = resumed_by(runtime)
-
-        async def guarded_call() -> Any:
-            performer = AsyncPerformer(
-                runtime.async_client(),
-                runtime.recorder,
-                arguments,
-                on_hold=self._options.on_hold,
-                waiters=runtime.waiters,
-                hold_timeout=self._options.hold_timeout,
-            )
-            flow = caller.run(self._options.flow, runtime, arguments.capture(), resumes)
-
-            def tool() -> Any:
-                passed, named = arguments.passed()
-                return function(*owner, *passed, **named)
-
-            return await acall(flow, performer, tool)
-
-        return guarded_call()
-
-    def _prepare(
-        self, instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Runtime, CallArguments, tuple[Any, ...]]:
         from toolgate.capture.arguments import CallArguments
+        from toolgate.running.kinds import RUN, Turn
 
+        # All of this at the call, so that a wrong one fails where it is written and not where it is awaited.
         owner: tuple[Any, ...] = ()
         drop_first = instance is not None
         if not drop_first and args and is_class_method_of(self.itself, args[0]):
@@ -202,25 +141,9 @@ class _Tool:
         arguments = CallArguments(
             self._binder, args, kwargs, bound, drop_first=drop_first, rules=rules, hider=runtime.hider
         )
-        return runtime, arguments, owner
-
-
-def _no_coroutine(function: Callable[..., Any], value: Any) -> Any:
-    # Recording success now would be wrong: nothing of it has run yet.
-    if inspect.iscoroutine(value):
-        value.close()
-        raise ConfigurationError(
-            f"{function!r} returned a coroutine without being a coroutine function; "
-            "guard the coroutine function itself, below the other decorators"
-        )
-    return value
-
-
-def _refuse_guarded(function: Any, action: str) -> None:
-    seen: Any = function
-    while seen is not None:
-        if type(inner_function(seen)) in (GuardedFunction, GuardedBoundFunction):
-            raise ConfigurationError(
-                f"{getattr(seen, '__qualname__', seen)!r} is already guarded; remove @guarded({action!r}) or the other"
-            )
-        seen = getattr(inner_function(seen), "__wrapped__", None)
+        tool = partial(function, *owner) if owner else function
+        made = RUN[self._kind](Turn(self._options, runtime, arguments, tool))
+        if self._names is not None:
+            # What tells of a coroutine that is never awaited, or of a generator, tells of the tool.
+            made.__name__, made.__qualname__ = self._names
+        return made

@@ -1,13 +1,12 @@
 """Run a flow synchronously, run it asynchronously.
 
-`drive` performs steps until the tool's turn or the end; `call` does all of it around a tool.
+`drive` performs steps until the tool's turn or the end; what a tool of each kind does in its turn stands in `running`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from toolgate.calls import Flow
 from toolgate.observing import abandoned
@@ -22,40 +21,10 @@ from toolgate.steps import (
     Raised,
     Recapture,
     Record,
-    Returned,
     Run,
 )
 
-__all__ = ["acall", "adrive", "call", "drive", "since"]
-
-_T = TypeVar("_T")
-
-
-def call(flow: Flow, performer: Performer, tool: Callable[[], _T]) -> _T:
-    """Run `tool` where the flow lets it; its value and its exception go through untouched."""
-    drive(flow, performer)
-    began = time.perf_counter()
-    try:
-        value = tool()
-    except BaseException as error:
-        drive(flow, performer, Raised(error, since(began)))
-        # Bare, and here: raising the object again elsewhere would replace its context.
-        raise
-    drive(flow, performer, Returned(since(began)))
-    return value
-
-
-async def acall(flow: Flow, performer: AsyncPerformer, tool: Callable[[], Awaitable[_T]]) -> _T:
-    """As `call`; a cancelled tool is recorded as well."""
-    await adrive(flow, performer)
-    began = time.perf_counter()
-    try:
-        value = await tool()
-    except BaseException as error:
-        await adrive(flow, performer, Raised(error, since(began)))
-        raise
-    await adrive(flow, performer, Returned(since(began)))
-    return value
+__all__ = ["adrive", "drive", "keep", "since"]
 
 
 def drive(flow: Flow, performer: Performer, answer: Outcome | None = None) -> None:
@@ -125,6 +94,19 @@ async def _adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None)
                 reply = None
             case Run():
                 return
+
+
+def keep(flow: Flow, performer: Performer | AsyncPerformer, outcome: Outcome) -> None:
+    """As `drive` after the tool's turn, where nothing may be waited for: what happened is recorded later."""
+    reply: Outcome | None = outcome
+    while True:
+        try:
+            step = flow.send(reply)
+        except StopIteration:
+            return
+        if isinstance(step, Record):
+            performer.keep(step)
+        reply = None
 
 
 def since(began: float) -> float:

@@ -154,7 +154,7 @@ class Guard:
         agent_id: str | None = None,
         fail_open: bool = False,
     ) -> Callable[[Guardable], Guardable]:
-        """Guard a function, coroutine function, method, class- or static method.
+        """Guard whatever can be called: functions, generators, context managers, methods, objects; also asynchronous.
 
         A synchronous function waits for the gateway on its own thread: called on an event loop's
         thread it holds the loop up, as any blocking call does.
@@ -194,7 +194,7 @@ class Guard:
         from toolgate.decorator import decorate
 
         return decorate(
-            lambda: self._runtime,
+            self._runtime.ensure_open,
             action,
             on_hold=on_hold,
             hold_timeout=hold_timeout,

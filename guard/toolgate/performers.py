@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from toolgate.calls import OnHold
 from toolgate.capture.context import Captured
+from toolgate.capture.jsontext import Json
 from toolgate.clients import Arguments, AsyncClient, Client
 from toolgate.decision import Decision
 from toolgate.errors import GatewayProtocolError, GatewayUnavailable
@@ -35,6 +36,22 @@ __all__ = ["AsyncPerformer", "Performer"]
 
 # Seconds a call that is given up may take to say so.
 _TO_WITHDRAW: Final = 2.0
+
+
+class _Gone:
+    """No arguments."""
+
+    def capture(self) -> Captured:
+        return Captured({})
+
+    def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:  # noqa: ARG002 - the contract's
+        return "the tool has begun"
+
+    def as_given(self) -> None:
+        """Nothing to forget."""
+
+
+_GONE: Final = _Gone()
 
 
 class _Hands:
@@ -68,6 +85,14 @@ class _Hands:
         if why is not None:
             return Inapplicable(why)
         return self._arguments.capture()
+
+    def keep(self, step: Record) -> None:
+        """Have what happened recorded later, without waiting for anything now."""
+        self._recorder.keep(entry_of(step))
+
+    def let_go(self) -> None:
+        """Forget the arguments, once the tool has them and nobody asks again."""
+        self._arguments = _GONE
 
     def _patient(self) -> Patience:
         if self._patience is None:
@@ -279,10 +304,6 @@ class AsyncPerformer(_Hands):
             if (sent := self._withdrawal(step)) and not isinstance(error, GeneratorExit):
                 await asyncio.wait({sent}, timeout=_TO_WITHDRAW)
             raise
-
-    def keep(self, step: Record) -> None:
-        """Have what happened recorded later, without awaiting anything now."""
-        self._recorder.keep(entry_of(step))
 
     async def _polled(self, step: AwaitApproval | Look, *, once: bool = False) -> Approval | None:
         patience = self._patient()

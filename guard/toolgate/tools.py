@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from enum import Enum, auto
 from typing import Any
 
 from toolgate.errors import ConfigurationError
 
-__all__ = ["inner_function", "is_async", "is_class_method_of", "is_in_class", "refuse_unguardable"]
+__all__ = [
+    "Kind",
+    "inner_function",
+    "is_async",
+    "is_class_method_of",
+    "is_in_class",
+    "kind_of",
+    "refuse_unguardable",
+]
 
 
 def inner_function(function: Any) -> Any:
@@ -18,30 +27,52 @@ def inner_function(function: Any) -> Any:
     return function.__func__ if isinstance(function, (classmethod, staticmethod)) else function
 
 
+class Kind(Enum):
+    """What calling a function gives."""
+
+    VALUE = auto()
+    COROUTINE = auto()
+    GENERATOR = auto()
+    ASYNC_GENERATOR = auto()
+
+
+def kind_of(function: Any) -> Kind:
+    """What calling `function` gives: also for an object with `__call__`, and behind `functools.partial`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    method = getattr(type(function), "__call__", None)  # noqa: B004 - the method is wanted, not whether it exists
+    for each in (function, method):
+        if inspect.iscoroutinefunction(each):
+            return Kind.COROUTINE
+        if inspect.isasyncgenfunction(each):
+            return Kind.ASYNC_GENERATOR
+        if inspect.isgeneratorfunction(each):
+            return Kind.GENERATOR
+    return Kind.VALUE
+
+
 def is_async(function: Any) -> bool:
     """Whether calling `function` gives a coroutine: also for an object whose `__call__` is one."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(type(function), "__call__", None)  # noqa: B004 - the method is wanted, not whether it exists
-    )
+    return kind_of(function) is Kind.COROUTINE
 
 
 def refuse_unguardable(function: Any) -> None:
     """Refuse what would be recorded wrongly.
 
     Raises:
-        ConfigurationError: For classes, generators and whatever cannot be called, with the cure.
+        ConfigurationError: For classes and whatever cannot be called, with the cure.
     """
     inner = inner_function(function)
     if isinstance(inner, type):
         raise ConfigurationError(
             f"class {inner.__qualname__!r} cannot be guarded; guard the method that acts"
         )
+    if isinstance(inner, (property, functools.cached_property)):
+        raise ConfigurationError(
+            f"{inner!r} cannot be called; guard the function below @{type(inner).__name__}"
+        )
     if not callable(inner):
         raise ConfigurationError(f"{inner!r} cannot be called; guard a function or method")
-    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise ConfigurationError(
-            f"generator {_name(inner)!r} is not supported yet: guard the function that starts it"
-        )
 
 
 def is_class_method_of(function: Any, owner: object) -> bool:
@@ -75,7 +106,3 @@ def _is_of_finished_class(function: Any) -> bool:
     for part in str(function.__qualname__).split("."):
         found = inspect.getattr_static(found, part, None)
     return inner_function(found) is function
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", repr(function))

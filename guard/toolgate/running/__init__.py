@@ -1,0 +1,1 @@
+"""Running a tool of each kind between its check and its log entry."""
