@@ -15,6 +15,7 @@ from toolgate.capture.context import Captured, Rules, capture, copy_context
 from toolgate.capture.deriving import AmountFrom, ContextFrom
 from toolgate.errors import ConfigurationError
 from toolgate.identity import identify, valid_id
+from toolgate.known import find, remember, words_for
 from toolgate.options import make_options
 from toolgate.recording.entries import Entry, new_entry
 from toolgate.resuming import Resume
@@ -87,6 +88,7 @@ class Guard:
             transport=transport,
         )
         self._runtime = Runtime(settings, transport)
+        remember(self)
 
     @classmethod
     def embedded(
@@ -194,7 +196,7 @@ class Guard:
         from toolgate.decorator import decorate
 
         return decorate(
-            self._runtime.ensure_open,
+            self._shared,
             action,
             on_hold=on_hold,
             hold_timeout=hold_timeout,
@@ -398,6 +400,18 @@ class Guard:
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return find, words_for(self._runtime)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def _shared(self) -> Runtime:
+        return self._runtime
 
     def _check(
         self,

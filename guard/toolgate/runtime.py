@@ -6,11 +6,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from toolgate.capture.hiding import Hider
 from toolgate.errors import ConfigurationError
-from toolgate.known import find, remember, words_for
 from toolgate.recording.recorder import Recorder
 from toolgate.settings import Settings
 from toolgate.waiters import waiters_at
@@ -40,16 +39,6 @@ class Runtime:
         self._breaker: Breaker | None = None
         self._client: GatewayClient | None = None
         self._async_client: AsyncGatewayClient | None = None
-        remember(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return find, words_for(self)
-
-    def __copy__(self) -> Runtime:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
-        return self
 
     @property
     def is_open(self) -> bool:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
 import inspect
 import pickle
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -294,12 +295,21 @@ def test_copy_and_pickle() -> None:
     assert type(method) is type(Tools().method)
 
 
-def generator() -> Iterator[int]:
-    yield 1
+class Callee:
+    @guarded("tools.call")
+    def __call__(self) -> None: ...
 
 
-async def async_generator() -> AsyncIterator[int]:
-    yield 1
+class Manager:
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+@guarded("tools.generator")
+def manager() -> Iterator[None]:
+    yield
 
 
 @functools.wraps(module_level)
@@ -309,16 +319,34 @@ def wrapped_again(*args: Any, **kwargs: Any) -> Any: ...
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (generator, "not supported yet: guard the function that starts it"),
-        (async_generator, "not supported yet"),
-        (staticmethod(generator), "not supported yet"),
         (Tools, "guard the method"),
-        (property(lambda self: 1), "cannot be called"),
+        (functools.partial(Tools, 1), "guard the method"),
+        (property(lambda self: 1), "guard the function below @property"),
+        (functools.cached_property(lambda self: 1), "guard the function below @cached_property"),
         (5, "cannot be called"),
+        ((n for n in ()), "cannot be called"),
+        (iter, "no signature that can be read; guard a function that calls it"),
+        (functools.partial(iter, ()), "no signature that can be read"),
+        (Manager(), "guard the __call__ of its class"),
         (module_level, "already guarded"),
         (wrapped_again, "already guarded"),
         (staticmethod(module_level), "already guarded"),
         (Tools().method, "already guarded"),
+        (Tools.method, "already guarded"),
+        (functools.partial(module_level, "ch_1"), "already guarded"),
+        (functools.partial(functools.partial(module_level, "ch_1"), 2.0), "already guarded"),
+        (functools.partial(Tools().method, "ch_1"), "already guarded"),
+        (functools.partialmethod(module_level, "ch_1"), "already guarded"),
+        (classmethod(functools.partial(module_level, "ch_1")), "already guarded"),
+        (guarded("a.b")(functools.partial(len, [])), "already guarded"),
+        (guarded("a.b")(functools.partialmethod(str.upper)), "already guarded"),
+        (manager, "already guarded"),
+        (guarded("a.b")(contextlib.contextmanager(inspect.unwrap(manager))), "already guarded"),
+        (staticmethod(manager), "already guarded"),
+        (contextlib.contextmanager(manager), "already guarded"),
+        (Callee(), "already guarded"),
+        (Callee().__call__, "already guarded"),
+        (functools.partial(Callee()), "already guarded"),
     ],
 )
 def test_unguardable(thing: Any, message: str) -> None:
@@ -328,7 +356,7 @@ def test_unguardable(thing: Any, message: str) -> None:
         decorate(thing)
 
 
-@pytest.mark.parametrize("action", ["", "two words", "a\nb", "ä", "x" * 256, None, generator])
+@pytest.mark.parametrize("action", ["", "two words", "a\nb", "ä", "x" * 256, None, module_level])
 def test_wrong_action(action: Any) -> None:
     """An action must be 1 to 255 visible ASCII characters; a bare decorator says how to write it."""
     with pytest.raises(ConfigurationError, match=r"service\.operation"):
@@ -353,17 +381,6 @@ def test_wrong_options(options: dict[str, Any]) -> None:
     """Wrong options are refused when decorated, by name."""
     with pytest.raises(ConfigurationError, match=list(options)[-1]):
         guarded("a.b", **options)
-
-
-def test_coroutine_in_disguise(guard: Guard, gateway: Any) -> None:
-    """A plain function that returns a coroutine is not recorded as success before anything has run."""
-
-    async def inner() -> None: ...
-
-    tool = guard.guarded("a.b")(lambda *args: inner())
-    with pytest.raises(ConfigurationError, match="guard the coroutine function itself"):
-        tool()
-    assert gateway.logs[0]["status"] == "failed"
 
 
 def test_call_asks_again_every_time(guard: Guard, gateway: Any) -> None:

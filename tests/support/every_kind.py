@@ -6,7 +6,7 @@ Each maker takes the decorator and what the tool does, and returns what uses the
 import contextlib
 import dataclasses
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeAlias, overload
 
 import pydantic
@@ -96,7 +96,7 @@ def generator(guard_it: Any, body: Body) -> Use:
     def tool(x: int) -> Iterator[Any]:
         yield body()
 
-    return lambda: list(tool(1))[0]
+    return lambda: _only(tool(1))
 
 
 def agenerator(guard_it: Any, body: AsyncBody) -> AsyncUse:
@@ -105,7 +105,7 @@ def agenerator(guard_it: Any, body: AsyncBody) -> AsyncUse:
         yield await body()
 
     async def use() -> Any:
-        return [item async for item in tool(1)][0]
+        return _only([item async for item in tool(1)])
 
     return use
 
@@ -276,7 +276,7 @@ def returns_later(guard_it: Any, body: Body) -> Use:
     def tool(x: int) -> Iterator[Any]:
         return inner()
 
-    return lambda: list(tool(1))[0]
+    return lambda: _only(tool(1))
 
 
 def areturns_later(guard_it: Any, body: AsyncBody) -> AsyncUse:
@@ -288,6 +288,11 @@ def areturns_later(guard_it: Any, body: AsyncBody) -> AsyncUse:
         return await tool(1)
 
     return use
+
+
+def _only(items: Iterable[Any]) -> Any:
+    (item,) = items
+    return item
 
 
 def _within(manager: Any, body: Body) -> Any:

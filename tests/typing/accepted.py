@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, NoReturn, TypeVar, assert_type, overload
+from functools import partial, partialmethod
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, assert_type, overload
 
 import pytest
 
@@ -20,6 +23,7 @@ from toolgate import (
     Guard,
     acting_as,
     action,
+    carry,
     configure,
     guarded,
     resume,
@@ -27,6 +31,7 @@ from toolgate import (
 from toolgate.permitted import Limits
 from toolgate.testing import Checked, FakeGateway, Logged, Requested
 
+P = ParamSpec("P")
 T = TypeVar("T")
 guard = Guard(url="https://gateway.example", api_key="ak_", agent_id="agent", timeout=2)
 
@@ -72,6 +77,10 @@ def pick(kind: str) -> int | str:
     return kind
 
 
+def pick_one(n: int, note: str) -> str:
+    return note * n
+
+
 class Tools:
     @guarded("tools.method")
     def method(self, n: int) -> str:
@@ -96,6 +105,95 @@ class Tools:
     @guarded("tools.under")
     def under(n: int) -> int:
         return n
+
+
+@guarded("items.sync")
+def items(n: int) -> Generator[int, str, bytes]:
+    answer = yield n
+    return answer.encode()
+
+
+@guard.guarded("items.async")
+async def aitems(n: int) -> AsyncIterator[int]:
+    yield n
+
+
+@guarded("managed.above")
+@contextmanager
+def above(n: int) -> Generator[str, None, None]:
+    yield str(n)
+
+
+@contextmanager
+@guarded("managed.below")
+def below(n: int) -> Generator[str, None, None]:
+    yield str(n)
+
+
+@guard.guarded("managed.async")
+@asynccontextmanager
+async def amanaged(n: int) -> AsyncGenerator[str, None]:
+    yield str(n)
+
+
+@asynccontextmanager
+@guard.guarded("managed.async.below")
+async def abelow(n: int) -> AsyncGenerator[str, None]:
+    yield str(n)
+
+
+@guarded("future")
+def future(n: int) -> Awaitable[int]:
+    return aheld(n)
+
+
+class Callee:
+    name = "callee"
+
+    def __call__(self, n: int) -> str:
+        return str(n)
+
+    @guarded("callee.items")
+    def items(self, n: int) -> Iterator[int]:
+        yield n
+
+    @guarded("callee.managed")
+    @contextmanager
+    def managed(self, n: int) -> Generator[Callee, None, None]:
+        yield self
+
+    def plain(self, n: int, note: str) -> str:
+        return note * n
+
+    twice = guarded("callee.twice")(partialmethod(plain, 2))
+
+
+@dataclass(frozen=True)
+class Shop:
+    name: str
+
+    @guarded("shop.sell")
+    def sell(self, n: int) -> str:
+        return self.name * n
+
+
+class Overloaded:
+    @overload
+    def pick(self, kind: Literal["a"]) -> int: ...
+    @overload
+    def pick(self, kind: Literal["b"]) -> str: ...
+    @guarded("overloaded.pick")
+    def pick(self, kind: str) -> int | str:
+        return kind
+
+
+def handed_on(tool: Callable[P, T]) -> Callable[P, T]:
+    return guarded("handed.on")(tool)
+
+
+callee = guarded("callee")(Callee())
+some = guarded("partial")(partial(pick_one, 1))
+counted = handed_on(pick_one)
 
 
 def decide(pending: ApprovalPending) -> Literal["wait", "check"] | None:
@@ -148,6 +246,36 @@ def lambda_held(n: int) -> int:
 
 
 def use(function: Callable[[str, float], str]) -> None: ...
+
+
+async def kinds() -> None:
+    generator = items(1)
+    assert_type(generator, Generator[int, str, bytes])
+    assert_type(generator.send("a"), int)
+    async for item in aitems(1):
+        assert_type(item, int)
+    with above(1) as entered, below(2) as inner:
+        assert_type((entered, inner), tuple[str, str])
+    async with amanaged(1) as text, abelow(1) as more:
+        assert_type((text, more), tuple[str, str])
+    assert_type(await future(1), int)
+    assert_type(callee(1), str)
+    assert_type(callee.name, str)
+    assert_type(some(note="n"), str)
+    assert_type(list(Callee().items(1)), list[int])
+    with Callee().managed(1) as same_callee:
+        assert_type(same_callee, Callee)
+    assert_type(Callee().twice("n"), str)
+    assert_type(Shop("s").sell(1), str)
+    assert_type(Overloaded().pick("b"), str)
+    assert_type(counted(1, note="n"), str)
+    assert_type(carry(pick_one)(1, note="n"), str)
+
+    @above(1)
+    def decorated(n: int) -> str:
+        return str(n)
+
+    assert_type(decorated(1), str)
 
 
 async def main() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, overload
 
-from toolgate import ApprovalPending, Guard, acting_as, configure, guarded, resume
 from toolgate.testing import FakeGateway
+from toolgate import ApprovalPending, Guard, acting_as, carry, configure, guarded, resume
 
 guard = Guard("https://gateway.example", "ak_", "agent")
 
@@ -37,6 +41,54 @@ class Tools:
         return n
 
 
+@guarded("items.sync")
+def items(n: int) -> Generator[int, str, bytes]:
+    answer = yield n
+    return answer.encode()
+
+
+@guard.guarded("items.async")
+async def aitems(n: int) -> AsyncIterator[int]:
+    yield n
+
+
+@guarded("managed.above")
+@contextmanager
+def managed(n: int) -> Generator[str, None, None]:
+    yield str(n)
+
+
+@guard.guarded("managed.async")
+@asynccontextmanager
+async def amanaged(n: int) -> AsyncGenerator[str, None]:
+    yield str(n)
+
+
+@overload
+def pick(kind: Literal["a"]) -> int: ...
+@overload
+def pick(kind: Literal["b"]) -> str: ...
+@guarded("pick")
+def pick(kind: str) -> int | str:
+    return kind
+
+
+class Callee:
+    def __call__(self, n: int) -> str:
+        return str(n)
+
+
+@dataclass
+class Shop:
+    @guarded("shop.sell")
+    def sell(self, n: int) -> str:
+        return str(n)
+
+
+callee = guarded("callee")(Callee())
+some = guarded("partial")(partial(refund, "ch_1"))
+
+
 def approves(pending: ApprovalPending) -> bool:
     return True
 
@@ -59,6 +111,29 @@ def amounts_to_nothing(n: int) -> str:
 
 def misspelt(pending: ApprovalPending) -> Literal["wiat"]:
     return "wiat"
+
+
+async def kinds() -> None:
+    items("1")  # rejected
+    items(1).send(5)  # rejected
+    _items: list[str] = list(items(1))  # rejected
+    aitems("1")  # rejected
+    await aitems(1)  # rejected
+    managed("1")  # rejected
+    with managed(1) as entered:
+        _entered: int = entered  # rejected
+    async with amanaged(1) as text:
+        _text: int = text  # rejected
+    amanaged()  # rejected
+    pick("c")  # rejected
+    _picked: str = pick("a")  # rejected
+    callee("1")  # rejected
+    _other = callee.other  # rejected
+    some(amount="5")  # rejected
+    _some: int = some(amount=5.0)  # rejected
+    Shop().sell("1")  # rejected
+    carry(5)  # rejected
+    carry(refund)("ch_1", "5")  # rejected
 
 
 async def main() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 from toolgate.calls import Flow
@@ -20,6 +22,7 @@ class _End:
     Attributes:
         items: How many items the tool gave; None if it gives none.
         has_run: Whether dropping it leaves nothing undone.
+        told: Whether it has been told.
     """
 
     def __init__(self, flow: Flow, hands: Performer | AsyncPerformer, began: float | None) -> None:
@@ -28,6 +31,7 @@ class _End:
         self._began = time.perf_counter() if began is None else began
         self.items: int | None = None
         self.has_run = False
+        self.told = False
         # The arguments may hold the tool itself, and would keep it for ever.
         hands.let_go()
         _open.add(self)
@@ -36,13 +40,9 @@ class _End:
         """Have it recorded later."""
         keep(self._flow, self._hands, self.outcome(error, closed=closed))
 
-    def dropped(self) -> None:
-        """The tool is gone; nothing happens if its end has been told."""
-        if self in _open:
-            self.keep(None if self.has_run else GeneratorExit("dropped before its end"))
-
     def outcome(self, error: BaseException | None, *, closed: bool = False) -> Outcome:
         """How it ended; told from now on."""
+        self.told = True
         _open.discard(self)
         facts: dict[str, Json] = {}
         if self.items is not None:
@@ -65,9 +65,11 @@ class _Watch:
         self._last = last
         self._next: _Watch | None = None
 
-    def __del__(self) -> None:
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._end.told or finalizing():
+            return
         if self._last:
-            self._end.dropped()
+            self._end.keep(None if self._end.has_run else GeneratorExit("dropped before its end"))
         else:
             self._next = _Watch(self._end, last=True)
 

@@ -34,9 +34,7 @@ _UNBEGUN: Final = opcode.opmap["RETURN_GENERATOR"]
 def goes_on(value: Any) -> bool:
     """Whether `value` is work that is still to be done; a generator that has begun is somebody else's."""
     if isinstance(value, types.GeneratorType):
-        fresh = inspect.getgeneratorstate(value) == inspect.GEN_CREATED
-        # The coroutines of old, made by types.coroutine, are awaited by what reads their code.
-        return fresh and not value.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE
+        return inspect.getgeneratorstate(value) == inspect.GEN_CREATED
     if isinstance(value, types.AsyncGeneratorType):
         frame = value.ag_frame
         return frame is not None and frame.f_code.co_code[frame.f_lasti] == _UNBEGUN
@@ -45,7 +43,7 @@ def goes_on(value: Any) -> bool:
 
 def going_on(value: Any, turn: Turn, flow: Flow, performer: Performer, began: float) -> Any:
     """`value`, or what stands for it, whose end will be recorded."""
-    if isinstance(value, types.GeneratorType):
+    if isinstance(value, types.GeneratorType) and not _is_coroutine_of_old(value):
         ending = Ending(flow, performer, began)
         return followed(lambda: (value, ending))
     if asyncio.isfuture(value):
@@ -55,9 +53,9 @@ def going_on(value: Any, turn: Turn, flow: Flow, performer: Performer, began: fl
     later = AsyncEnding(flow, turn.async_performer(), began)
     if isinstance(value, types.AsyncGeneratorType):
         return afollowed(lambda: _begun(value, later))
-    if not isinstance(value, types.CoroutineType):
+    if not isinstance(value, (types.CoroutineType, types.GeneratorType)):
         return _Awaited(value, later)
-    awaited: Any = _awaited(value, later)
+    awaited: Any = _awaited(_Unawaited(value), later)
     awaited.__name__, awaited.__qualname__ = value.__name__, value.__qualname__
     return awaited
 
@@ -75,6 +73,21 @@ class _Awaited(_Proxy):
         return _awaited(self.__wrapped__, self._self_ending).__await__()
 
 
+class _Unawaited:
+    """A coroutine; dropped before anybody awaited it, one warning says so and not two."""
+
+    def __init__(self, coroutine: Any) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine, self._coroutine = self._coroutine, None
+        return (yield from (coroutine.__await__() if hasattr(coroutine, "__await__") else coroutine))
+
+    def __del__(self) -> None:
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+
 async def _awaited(value: Awaitable[Any], ending: AsyncEnding) -> Any:
     try:
         result = await value
@@ -86,6 +99,11 @@ async def _awaited(value: Awaitable[Any], ending: AsyncEnding) -> Any:
         raise
     await ending.tell()
     return result
+
+
+def _is_coroutine_of_old(generator: types.GeneratorType[Any, Any, Any]) -> bool:
+    """Whether `types.coroutine` made it: it is to be awaited."""
+    return bool(generator.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE)
 
 
 async def _begun(generator: Any, ending: AsyncEnding) -> tuple[Any, AsyncEnding]:

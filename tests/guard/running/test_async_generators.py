@@ -207,6 +207,7 @@ def test_an_abandoned_one_is_recorded(
 ) -> None:
     """The event loop closes a generator nobody keeps, its cleaning waits, and nobody is warned of anything."""
     cleaned: list[bool] = []
+    clean = asyncio.Event()
     kept: list[Any] = []
 
     @guard.guarded("a.b")
@@ -217,6 +218,7 @@ def test_an_abandoned_one_is_recorded(
         finally:
             await asyncio.sleep(0)
             cleaned.append(True)
+            clean.set()
 
     async def main() -> None:
         made: Any = [tool()]
@@ -226,8 +228,7 @@ def test_an_abandoned_one_is_recorded(
         if how == "collected":
             del made
             gc.collect()
-            while not cleaned:
-                await asyncio.sleep(0)
+            await clean.wait()
         else:
             kept.append(made)
 
@@ -340,7 +341,7 @@ async def test_context_managers(guard: Guard, gateway: Any, above: bool) -> None
     made = managed(False)
     assert gateway.requests == []
     error = LookupError("mine")
-    with pytest.raises(LookupError) as raised:
+    with pytest.raises(LookupError) as raised:  # noqa: PT012 - the body of a with is what is tested
         async with made as value:
             assert value == "entered"
             assert len(gateway.checks) == 1
