@@ -7,7 +7,7 @@ import gc
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
@@ -272,3 +272,37 @@ def test_without_a_provider_nothing_is_told() -> None:
             check=True,
         )
         assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.parametrize("twin", ["sync", "async", "later"])
+async def test_a_tool_that_goes_on(make_guard: Callable[..., Any], seen: Seen, twin: str) -> None:
+    """The span of a generator, or of a result still to come, ends with it, and is nobody's current one meanwhile."""
+    guard_it = make_guard().guarded("mail.list")
+
+    @guard_it
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    @guard_it
+    async def anumbers() -> AsyncIterator[int]:
+        yield 1
+
+    @guard_it
+    def later() -> Any:
+        return asyncio.sleep(0, 1)
+
+    outside = []
+    if twin == "sync":
+        for _ in numbers():
+            outside.append((current(), len(seen.spans)))
+    elif twin == "async":
+        async for _ in anumbers():
+            outside.append((current(), len(seen.spans)))
+    else:
+        result = later()
+        outside.append((current(), len(seen.spans)))
+        await result
+    # Only the check has ended.
+    assert outside == [("", 1)]
+    assert seen.tool["toolgate.outcome"] == "success"
+    assert current() == ""

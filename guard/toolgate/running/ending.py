@@ -10,6 +10,7 @@ from typing import Final
 from toolgate.calls import Flow
 from toolgate.capture.jsontext import Json
 from toolgate.drivers import adrive, drive, keep, since
+from toolgate.observing import tool_goes_on
 from toolgate.performers import AsyncPerformer, Performer
 from toolgate.steps import Outcome, Raised, Returned
 
@@ -34,6 +35,7 @@ class _End:
         self.told = False
         # The arguments may hold the tool itself, and would keep it for ever.
         hands.let_go()
+        tool_goes_on(flow)
         _open.add(self)
 
     def keep(self, error: BaseException | None = None, *, closed: bool = False) -> None:
