@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, overload
 
-from toolgate.testing import FakeGateway
 from toolgate import ApprovalPending, Guard, acting_as, carry, configure, guarded, resume
+from toolgate.testing import FakeGateway
 
 guard = Guard("https://gateway.example", "ak_", "agent")
 
