@@ -202,6 +202,28 @@ def test_an_abandoned_one_is_recorded(guard: Guard, gateway: Any, cyclic: bool) 
     ] == [("success", 1, True)]
 
 
+def test_one_that_its_own_argument_holds_is_collected(guard: Guard, gateway: Any) -> None:
+    """What is kept for the entry at the end keeps neither the arguments nor, through them, the generator."""
+
+    class Holder(list[Any]):
+        pass
+
+    @guard.guarded("a.b", unbound={"holder"})
+    def tool(holder: Holder) -> Iterator[int]:
+        yield 1
+        yield 2
+
+    holder = Holder()
+    holder.append(tool(holder))
+    next(holder[0])
+    seen = weakref.ref(holder)
+    del holder
+    gc.collect()
+    assert seen() is None
+    assert guard.flush()
+    assert [(each["status"], each["context"]["items"]) for each in gateway.logs] == [("success", 1)]
+
+
 def test_one_that_is_never_begun_is_no_call(guard: Guard, gateway: Any) -> None:
     """Nothing is asked and nothing recorded of a generator that is dropped before its first item."""
 
