@@ -21,10 +21,18 @@ async def admit(scope: Scope, standing: Standing | None, gateway: Gateway, surfa
         raise ApiError(401, "Organization is not active")
     limit = standing.requests_per_minute or gateway.plans[standing.plan].requests_per_minute
     rate = await gateway.rates.count(standing.organization_id, f"{standing.environment}/{surface}", limit)
-    add_headers(scope, rate.headers())
+    add_headers(scope, {**whose(standing), **rate.headers()})
     if rate.exceeded:
         raise rate.refusal()
     return standing
+
+
+def whose(standing: Standing) -> dict[str, str]:
+    """Return the headers that say whose a key is: what was written down for them goes to nobody else."""
+    return {
+        "X-Toolgate-Organization": standing.organization_id,
+        "X-Toolgate-Environment": standing.environment,
+    }
 
 
 def given_key(key: str | None) -> str:

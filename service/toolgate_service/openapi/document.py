@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 
 from toolgate_service.openapi import derived
 from toolgate_service.openapi.headers import EVERYWHERE, HEADERS, PAGED, references
-from toolgate_service.openapi.problems import RATE, SCHEMAS, merged
+from toolgate_service.openapi.problems import RATE, SCHEMAS, WHOSE, merged
 from toolgate_service.openapi.raw import RAW
 from toolgate_service.openapi.words import DESCRIPTION, TAGS
 
@@ -98,5 +98,5 @@ def _add_headers(operation: dict[str, Any]) -> None:
     responses = {str(status): response for status, response in operation["responses"].items()}
     operation["responses"] = dict(sorted(responses.items()))
     for status, response in responses.items():
-        rated = RATE if counted and status not in _UNCOUNTED else ()
+        rated = (*RATE, *WHOSE) if counted and status not in _UNCOUNTED else ()
         response["headers"] = references(*EVERYWHERE, *rated) | response.get("headers", {})

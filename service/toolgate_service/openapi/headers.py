@@ -20,6 +20,10 @@ HEADERS: dict[str, dict[str, Any]] = {
     "X-RateLimit-Limit": _header("Requests a minute.", _WHOLE),
     "X-RateLimit-Remaining": _header("Requests left in this minute.", _WHOLE),
     "X-RateLimit-Reset": _header("When the minute ends, in seconds since 1970.", _WHOLE),
+    "X-Toolgate-Organization": _header("The id of the organization whose key was used.", {"type": "string"}),
+    "X-Toolgate-Environment": _header(
+        "The environment of the key that was used.", {"type": "string", "enum": ["production", "test"]}
+    ),
     "Retry-After": _header("Seconds after which it is worth trying again.", _WHOLE),
     "WWW-Authenticate": _header("The scheme to authenticate with.", {"const": "Bearer", "type": "string"}),
     "X-Decision-ID": _header("The decision's id, to be sent with the log entry.", {"type": "string"}),

@@ -42,6 +42,7 @@ class Problem:
 
 
 RATE = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+WHOSE = ("X-Toolgate-Organization", "X-Toolgate-Environment")
 
 INVALID = Problem(400, "FieldProblem", "Fields are missing or wrong; `detail` names each of them.")
 REFUSED = Problem(400, "Problem", "The request cannot be met; `detail` says why.")

@@ -18,7 +18,8 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 #: what a page may read beside the body
 _EXPOSED = (
     "Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Decision-ID, "
-    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-ID, X-Total-Count"
+    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-ID, X-Toolgate-Environment, "
+    "X-Toolgate-Organization, X-Total-Count"
 )
 _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, DELETE",
