@@ -1,13 +1,23 @@
 """Fixtures that every kind of test may use, and the choice of a database for the gateways."""
 
+import os
+import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import choosing, collected
 from support.gateway import LiveGateway, Owner
 from support.once import certificates_read_once, compiled_once
 
-__all__ = ["certificates_read_once", "compiled_once", "live_gateway", "owner"]
+__all__ = [
+    "certificates_read_once",
+    "compiled_once",
+    "live_gateway",
+    "outbox_of_nobody",
+    "own_outbox",
+    "owner",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +40,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     choosing.end()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def outbox_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A state folder of the run's own, in place of the user's."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("TOOLGATE_OUTBOX")]:
+            patch.delenv(name)
+        patch.setenv("XDG_STATE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def own_outbox(outbox_of_nobody: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a test's entries wait: nothing another test left is sent from there. It is made when it is used."""
+    state = outbox_of_nobody / secrets.token_hex(4)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    return state / "toolgate" / "outbox.db"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolgate.carrying import carry
     from toolgate.decision import Decision
-    from toolgate.default import action, configure, guarded, resume
+    from toolgate.default import action, configure, flush, guarded, resume
     from toolgate.errors import (
         ActionDenied,
         ApprovalDenied,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         GatewayProtocolError,
         GatewayUnavailable,
         GuardError,
+        OutboxFull,
     )
     from toolgate.guard import Guard
     from toolgate.identity import acting_as
@@ -41,10 +42,12 @@ __all__ = [
     "GatewayUnavailable",
     "Guard",
     "GuardError",
+    "OutboxFull",
     "acting_as",
     "action",
     "carry",
     "configure",
+    "flush",
     "guarded",
     "resume",
 ]
@@ -56,6 +59,7 @@ _HOMES = {
     "action": "default",
     "carry": "carrying",
     "configure": "default",
+    "flush": "default",
     "guarded": "default",
     "resume": "default",
 }

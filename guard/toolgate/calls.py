@@ -11,7 +11,8 @@ from toolgate.capture.facts import clip, with_facts
 from toolgate.capture.jsontext import Json
 from toolgate.errors import ActionDenied, ApprovalExpired, ApprovalPending
 from toolgate.identity import Identity
-from toolgate.steps import Check, LogStatus, Record, Refusals, Step
+from toolgate.recording.entries import Intent
+from toolgate.steps import Check, Intend, LogStatus, Record, Refusals, Step
 
 __all__ = ["Call", "Flow", "OnHold", "expired", "refused"]
 
@@ -58,7 +59,13 @@ class Call:
         forgiving = self.refusals if self.fail_open and first else None
         return Check(self.action, self.who, self.captured.context, approval_id, forgiving)
 
-    def record(self, status: LogStatus, facts: dict[str, Json], *, waits: bool = False) -> Record:
+    def intend(self) -> Intend:
+        """What is written down before the tool runs, and recorded if nothing is heard of the call again."""
+        return Intend(self.record("pending", {"outcome": "unknown"}))
+
+    def record(
+        self, status: LogStatus, facts: dict[str, Json], *, waits: bool = False, intent: Intent | None = None
+    ) -> Record:
         """The log entry of this call with the given status and facts."""
         if self.unanswered is not None:
             facts = {**facts, "fail_open": True, "no_answer": self.unanswered}
@@ -66,7 +73,16 @@ class Call:
         told = facts.get("reason") if status in ("denied", "pending") else None
         reason = told if isinstance(told, str) else None
         return Record(
-            self.action, self.who, status, context, self.approval_id, self.decision_id, reason, waits=waits
+            self.action,
+            self.who,
+            status,
+            context,
+            self.approval_id,
+            self.decision_id,
+            reason,
+            waits=waits,
+            intent=intent,
+            may_be_lost=self.fail_open,
         )
 
     def pending(self, reason: str | None) -> ApprovalPending:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from toolgate.resuming import Resume
     from toolgate.runtime import Runtime
 
-__all__ = ["action", "configure", "guarded", "resume"]
+__all__ = ["action", "configure", "flush", "guarded", "resume"]
 
 _lock = threading.Lock()
 _default: Guard | None = None
@@ -41,6 +40,7 @@ def configure(
     client_cert: ClientCert | None = None,
     proxy: str | None = None,
     transport: object | None = None,
+    outbox: str | PathLike[str] | None = None,
 ) -> None:
     """Set or replace the guard behind `guarded` and `action`, before or after functions are decorated.
 
@@ -62,6 +62,7 @@ def configure(
         client_cert=client_cert,
         proxy=proxy,
         transport=transport,
+        outbox=outbox,
     )
     with _lock:
         replaced, _default = _default, guard
@@ -152,6 +153,12 @@ def resume(approval_id: str) -> Resume:
     return Resume(approval_id, _is_default)
 
 
+def flush(timeout: float = 5.0) -> bool:
+    """As `Guard.flush`, of the default guard; where none was used there is nothing to send."""
+    guard = _default
+    return True if guard is None else guard.flush(timeout)
+
+
 @contextmanager
 def default_is(guard: Guard) -> Iterator[None]:
     """Have `guarded`, `action` and `resume` use `guard` inside the block, in the whole process; for tests."""
@@ -178,9 +185,3 @@ def _runtime() -> Runtime:
 
             _default = Guard()
         return _default._runtime  # noqa: SLF001 - the same object, one floor down
-
-
-@atexit.register
-def _close() -> None:
-    if _default is not None:
-        _default.close()

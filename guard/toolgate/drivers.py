@@ -16,9 +16,9 @@ from toolgate.steps import (
     AwaitApproval,
     Check,
     Edit,
+    Intend,
     Look,
     Outcome,
-    Raised,
     Recapture,
     Record,
     Run,
@@ -52,6 +52,8 @@ def _drive(flow: Flow, performer: Performer, answer: Outcome | None) -> None:
                 reply = performer.ask_caller(step)
             case Recapture() | Edit():
                 reply = performer.captured(step)
+            case Intend():
+                reply = performer.intend(step)
             case Record():
                 performer.record(step)
                 reply = None
@@ -60,7 +62,7 @@ def _drive(flow: Flow, performer: Performer, answer: Outcome | None) -> None:
 
 
 async def adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None = None) -> None:
-    """As `drive`; of a coroutine that is being closed the record waits for the next one to be sent."""
+    """As `drive`; after the tool nothing is awaited, so that a coroutine may be closed or cancelled."""
     try:
         await _adrive(flow, performer, answer)
     except BaseException as error:
@@ -70,8 +72,6 @@ async def adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None =
 
 async def _adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None) -> None:
     reply: Any = answer
-    # Closing a coroutine throws GeneratorExit into it, and after that it may await nothing.
-    closing = isinstance(answer, Raised) and isinstance(answer.error, GeneratorExit)
     while True:
         try:
             step = flow.send(reply)
@@ -86,11 +86,11 @@ async def _adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None)
                 reply = await performer.ask_caller(step)
             case Recapture() | Edit():
                 reply = performer.captured(step)
+            case Intend():
+                reply = await performer.intend(step)
             case Record():
-                if closing:
-                    performer.keep(step)
-                else:
-                    await performer.record(step)
+                # After the tool it awaits nothing: a coroutine that is being closed must not.
+                await performer.record(step)
                 reply = None
             case Run():
                 return

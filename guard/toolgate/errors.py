@@ -9,6 +9,7 @@
     │   faults: no answer that can be acted on, and the tool did not run
     ├── GatewayUnavailable    no gateway answered within the deadline
     ├── GatewayProtocolError  something answered, but not as the gateway promises
+    ├── OutboxFull            the call could not be recorded
     └── ConfigurationError    the guard is set up or used wrongly
 
 An expiry is never reported as a person's no: `ApprovalExpired` is not an `ActionDenied`.
@@ -28,6 +29,7 @@ __all__ = [
     "GatewayProtocolError",
     "GatewayUnavailable",
     "GuardError",
+    "OutboxFull",
 ]
 
 
@@ -149,6 +151,24 @@ class GatewayProtocolError(_GatewayError):
     Attributes:
         status: The HTTP status of the answer.
     """
+
+
+class OutboxFull(GuardError):
+    """The outbox has no room for what the tool would do, or cannot be written (decisions §13).
+
+    Attributes:
+        action: The action that was to be carried out.
+        reason: What is wrong with the outbox.
+        cure: What to do about it.
+    """
+
+    def __init__(self, *, action: str, reason: str, cure: str) -> None:
+        super().__init__(
+            f"action {action!r} is not carried out, because it could not be recorded: {reason}; {cure}"
+        )
+        self.action = action
+        self.reason = reason
+        self.cure = cure
 
 
 class ConfigurationError(GuardError):

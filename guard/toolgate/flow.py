@@ -1,7 +1,7 @@
 """The road of one guarded call, without network, clock or thread.
 
-    check ── allowed ──► run ──► record success / failed
-      ├───── unanswered, and it fails open ──► run ──► record, saying so
+    check ── allowed ──► write down that it runs ──► run ──► record success / failed
+      ├───── unanswered, and it fails open ──► the same, saying so
       ├───── blocked ──► record denied ──► ActionDenied
       └───── held ─────► record pending ─► raise, wait, or ask on_hold (held.py):
                  raise ──────► ApprovalPending
@@ -34,13 +34,14 @@ from toolgate.capture.facts import clip, describe_error
 from toolgate.capture.jsontext import Json
 from toolgate.decision import Decision
 from toolgate.held import continued, decided
+from toolgate.recording.entries import Intent
 from toolgate.steps import Outcome, Raised, Recapture, Run, Step, Unanswered
 
 __all__ = ["Call", "Flow", "OnHold", "guarded_call"]
 
 
 def guarded_call(call: Call) -> Flow:
-    """Ask, run, record.
+    """Ask, write down what is about to happen, run, record.
 
     Yields:
         Steps to perform; each is sent its answer. After `Run` it is the tool's outcome.
@@ -53,6 +54,7 @@ def guarded_call(call: Call) -> Flow:
         ConfigurationError: The approval it was to continue is another action's.
     """
     call = yield from _permitted(call)
+    intent = cast("Intent | None", (yield call.intend()))
     outcome = cast("Outcome", (yield Run()))
     facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}
     if isinstance(outcome, Raised):
@@ -60,9 +62,9 @@ def guarded_call(call: Call) -> Flow:
             "error": describe_error(outcome.error, call.captured.hidden, call.captured.patterns),
             **facts,
         }
-        yield call.record("failed", facts)
+        yield call.record("failed", facts, intent=intent)
     else:
-        yield call.record("success", facts)
+        yield call.record("success", facts, intent=intent)
 
 
 def _permitted(call: Call) -> Generator[Step, Any, Call]:

@@ -18,6 +18,7 @@ from toolgate.identity import identify, valid_id
 from toolgate.known import find, remember, words_for
 from toolgate.options import make_options
 from toolgate.recording.entries import Entry, new_entry
+from toolgate.recording.place import load_place
 from toolgate.resuming import Resume
 from toolgate.runtime import Runtime
 from toolgate.settings import load_settings, masked
@@ -58,6 +59,8 @@ class Guard:
             default `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY` and `TOOLGATE_CLIENT_KEY_PASSWORD`.
         proxy: Address of an `http` proxy that tunnels TLS to the gateway; default `TOOLGATE_PROXY`.
         transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
+        outbox: The file in which log entries wait for the gateway, or `"memory"`; default `TOOLGATE_OUTBOX`,
+            else a file in the user's state folder.
 
     Raises:
         ConfigurationError: If a setting is missing or wrong; the message names it and the cure.
@@ -75,6 +78,7 @@ class Guard:
         client_cert: ClientCert | None = None,
         proxy: str | None = None,
         transport: object | None = None,
+        outbox: str | PathLike[str] | None = None,
     ) -> None:
         settings = load_settings(
             url,
@@ -87,7 +91,7 @@ class Guard:
             proxy=proxy,
             transport=transport,
         )
-        self._runtime = Runtime(settings, transport)
+        self._runtime = Runtime(settings, transport, load_place(outbox))
         remember(self)
 
     @classmethod
@@ -363,8 +367,19 @@ class Guard:
         entry = self._entry(action, status, context, agent_id, idempotency_key, details)
         return await self._runtime.async_client().log(entry)
 
+    @property
+    def entries_lost(self) -> int:
+        """How many log entries of this process and guard could not be kept (`fail_open`); each is logged as an error."""
+        return self._runtime.recorder.entries_lost
+
     def flush(self, timeout: float = 5.0) -> bool:
-        """Deliver log entries that wait, within `timeout` seconds; returns whether none waits any more."""
+        """Wait until log entries that wait are delivered, `timeout` seconds at most.
+
+        It ends as soon as the gateway does not take one: what waits stays in the outbox.
+
+        Returns:
+            Whether none waits any more.
+        """
         return self._runtime.recorder.flush(timeout)
 
     async def aflush(self, timeout: float = 5.0) -> bool:  # noqa: ASYNC109 - the contract's argument

@@ -15,13 +15,12 @@ __all__ = ["Backlogged", "abandoned", "backlogs", "observed", "tool_goes_on", "w
 
 
 class Backlogged(Protocol):
-    """Where log entries wait.
+    """Where log entries wait."""
 
-    Attributes:
-        lost: How many were given up.
-    """
-
-    lost: int
+    @property
+    def lost(self) -> int:
+        """How many were given up."""
+        ...
 
     def __len__(self) -> int:
         """How many wait."""

@@ -49,6 +49,7 @@ class Options:
 
         Raises:
             ConfigurationError: If nothing names an agent.
+            OutboxFull: If the call could not be recorded.
         """
         from toolgate.calls import Call
         from toolgate.failing import refusals_at
@@ -57,6 +58,9 @@ class Options:
 
         explicit, named = (self.agent_id, None) if self.at_call else (None, self.agent_id)
         who = identify(explicit, named, runtime.settings.agent_id)
+        if not self.fail_open:
+            # Before the gateway is asked: an approval would be used up for nothing.
+            runtime.recorder.ready(self.action)
         refusals = refusals_at(runtime.settings.url) if self.fail_open else None
         call = Call(
             self.action, who, captured, self.on_hold, resumes, fail_open=self.fail_open, refusals=refusals

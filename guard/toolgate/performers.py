@@ -16,6 +16,7 @@ from toolgate.errors import GatewayProtocolError, GatewayUnavailable
 from toolgate.failing import forgiven
 from toolgate.holding import aask, ask
 from toolgate.patience import Patience
+from toolgate.recording.entries import Intent
 from toolgate.recording.recorder import Recorder
 from toolgate.steps import (
     Approval,
@@ -24,12 +25,21 @@ from toolgate.steps import (
     Check,
     Edit,
     Inapplicable,
+    Intend,
     Look,
     Recapture,
     Record,
     Unanswered,
 )
-from toolgate.telling import entry_of, not_known, tell_approval, tell_decision, tell_waiting, tell_withdrawn
+from toolgate.telling import (
+    entry_of,
+    intended,
+    not_known,
+    tell_approval,
+    tell_decision,
+    tell_waiting,
+    tell_withdrawn,
+)
 from toolgate.waiters import Waiter, Waiters
 
 __all__ = ["AsyncPerformer", "Performer"]
@@ -87,8 +97,8 @@ class _Hands:
         return self._arguments.capture()
 
     def keep(self, step: Record) -> None:
-        """Have what happened recorded later, without waiting for anything now."""
-        self._recorder.keep(entry_of(step))
+        """Hand what happened to the recorder."""
+        self._recorder.record(entry_of(step), step.intent)
 
     def let_go(self) -> None:
         """Forget the arguments, once the tool has them and nobody asks again."""
@@ -177,14 +187,18 @@ class Performer(_Hands):
         self._waiter.end()
         return approval
 
+    def intend(self, step: Intend) -> Intent | None:
+        """Write down that the tool is about to run."""
+        return self._recorder.intend(intended(step), may_be_lost=step.record.may_be_lost)
+
     def record(self, step: Record) -> None:
         """Record what happened; never fails."""
         if not step.waits or step.approval_id is None:
-            return self._recorder.record(entry_of(step))
+            return self.keep(step)
         # The waiting begins here: a call that is given up while it records must not leave its request behind.
         self._waiter.begin(step.approval_id)
         try:
-            return self._recorder.record(entry_of(step))
+            return self.keep(step)
         except BaseException:
             self._withdraw(step)
             raise
@@ -292,14 +306,18 @@ class AsyncPerformer(_Hands):
         self._waiter.end()
         return approval
 
+    async def intend(self, step: Intend) -> Intent | None:
+        """Write down that the tool is about to run."""
+        return await self._recorder.aintend(intended(step), may_be_lost=step.record.may_be_lost)
+
     async def record(self, step: Record) -> None:
-        """Record what happened; never fails."""
+        """Record what happened; never fails, and awaits nothing."""
         if not step.waits or step.approval_id is None:
-            return await self._recorder.arecord(entry_of(step))
+            return self.keep(step)
         # The waiting begins here: a call that is given up while it records must not leave its request behind.
         self._waiter.begin(step.approval_id)
         try:
-            return await self._recorder.arecord(entry_of(step))
+            return self.keep(step)
         except BaseException as error:
             if (sent := self._withdrawal(step)) and not isinstance(error, GeneratorExit):
                 await asyncio.wait({sent}, timeout=_TO_WITHDRAW)

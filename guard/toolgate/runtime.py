@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from toolgate.capture.hiding import Hider
 from toolgate.errors import ConfigurationError
+from toolgate.recording.place import Place
 from toolgate.recording.recorder import Recorder
 from toolgate.settings import Settings
 from toolgate.waiters import waiters_at
 
 if TYPE_CHECKING:
+    from toolgate.recording.parts import Parts
     from toolgate.wire.breaker import Breaker
     from toolgate.wire.client import AsyncGatewayClient, GatewayClient
 
@@ -27,13 +29,14 @@ class Runtime:
     Args:
         settings: Where the gateway is, and as whom.
         transport: A transport of the HTTP library in place of the network.
+        place: Where log entries are kept.
     """
 
-    def __init__(self, settings: Settings, transport: object | None) -> None:
+    def __init__(self, settings: Settings, transport: object | None, place: Place) -> None:
         self.settings = settings
         self.hider = Hider(settings.api_key)
         self.waiters = waiters_at(settings.url)
-        self.recorder = Recorder(self.client, self.async_client, timeout=settings.timeout)
+        self.recorder = Recorder(place, self._recording, self._whose, settings.timeout)
         self.transport = transport
         self._closed = False
         self._breaker: Breaker | None = None
@@ -89,11 +92,11 @@ class Runtime:
 
     def close(self) -> None:
         """Deliver what waits, within the settings' timeout, and close; calls under way still finish."""
-        if self._closed:
-            return
-        self._closed = True
-        self.recorder.flush(self.settings.timeout)
-        self.recorder.give_up()
+        if not self._closed:
+            self._closed = True
+            if self.recorder.used:
+                self.recorder.flush(self.settings.timeout)
+                self.recorder.close(self.settings.timeout)
         if self._client is not None:
             self._client.close()
         if (end := self._local_end()) is not None:
@@ -103,8 +106,9 @@ class Runtime:
         """As `close`, and close the running loop's connections too."""
         if not self._closed:
             self._closed = True
-            await self.recorder.aflush(self.settings.timeout)
-            self.recorder.give_up()
+            if self.recorder.used:
+                await self.recorder.aflush(self.settings.timeout)
+                await asyncio.to_thread(self.recorder.close, self.settings.timeout)
         if self._client is not None:
             self._client.close()
         if self._async_client is not None:
@@ -117,6 +121,16 @@ class Runtime:
         # Without the name of its class: nothing heavy is loaded to find out that there is none.
         end: Callable[[], None] | None = getattr(self.transport, "guard_closed", None)
         return end
+
+    def _recording(self, place: Place) -> Parts:
+        from toolgate.recording.parts import Parts
+        from toolgate.wire.delivery import Deliverer
+
+        return Parts(self.settings, place, lambda: Deliverer(self.settings, self.transport))
+
+    def _whose(self) -> tuple[str, str] | None:
+        sync, other = self._client, self._async_client
+        return (sync.whose if sync else None) or (other.whose if other else None)
 
 
 # Held for the making of an object only, never while a request is under way.

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 from toolgate.capture.jsontext import Json
 from toolgate.errors import ApprovalPending
 from toolgate.identity import Identity
+from toolgate.recording.entries import Intent
 
 __all__ = [
     "Approval",
@@ -17,6 +18,7 @@ __all__ = [
     "Check",
     "Edit",
     "Inapplicable",
+    "Intend",
     "LogStatus",
     "Look",
     "Outcome",
@@ -142,6 +144,17 @@ class Inapplicable:
 
 
 @dataclass(frozen=True, slots=True)
+class Intend:
+    """Write down that the tool is about to run; answered with an `Intent`, or None if that is lost.
+
+    Attributes:
+        record: What is recorded if nothing is heard of it again.
+    """
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """The tool's turn; answered with an `Outcome`."""
 
@@ -154,6 +167,8 @@ class Record:
         reason: Why the call was refused or held, in the gateway's or a person's words. Not read from the
             context, where the same name may be an argument.
         waits: The call goes on to wait for the approval.
+        intent: What was written down before the tool ran.
+        may_be_lost: The call fails open, also where it cannot be recorded.
     """
 
     action: str
@@ -164,6 +179,8 @@ class Record:
     decision_id: str | None = None
     reason: str | None = None
     waits: bool = False
+    intent: Intent | None = None
+    may_be_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,4 +238,4 @@ class Raised:
 
 
 Outcome: TypeAlias = Returned | Raised
-Step: TypeAlias = Check | AwaitApproval | Look | AskCaller | Recapture | Edit | Run | Record
+Step: TypeAlias = Check | AwaitApproval | Look | AskCaller | Recapture | Edit | Intend | Run | Record

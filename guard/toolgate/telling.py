@@ -9,9 +9,17 @@ from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.events import tell
 from toolgate.recording.entries import Entry, new_entry
-from toolgate.steps import Approval, AwaitApproval, Check, Look, Record
+from toolgate.steps import Approval, AwaitApproval, Check, Intend, Look, Record
 
-__all__ = ["entry_of", "not_known", "tell_approval", "tell_decision", "tell_waiting", "tell_withdrawn"]
+__all__ = [
+    "entry_of",
+    "intended",
+    "not_known",
+    "tell_approval",
+    "tell_decision",
+    "tell_waiting",
+    "tell_withdrawn",
+]
 
 
 def tell_decision(check: Check, decision: Decision) -> Decision:
@@ -79,6 +87,15 @@ def entry_of(step: Record) -> Entry:
         reason=step.reason,
         approval_id=step.approval_id,
     )
+    return _entry(step)
+
+
+def intended(step: Intend) -> Entry:
+    """The log entry of a call of which nothing is heard any more."""
+    return _entry(step.record)
+
+
+def _entry(step: Record) -> Entry:
     return new_entry(
         action=step.action,
         agent_id=step.who.agent_id,

@@ -18,4 +18,5 @@ def agent_id(owner: Owner) -> str:
 def guard(live_gateway: LiveGateway, owner: Owner, agent_id: str) -> Iterator[Guard]:
     """A guard for that agent."""
     with Guard(url=live_gateway.url, api_key=owner.key, agent_id=agent_id) as guard:
+        owner.guards.append(guard)
         yield guard

@@ -210,6 +210,7 @@ def test_secrets_never_reach_the_gateway(guard, owner, agent_id):
     with pytest.raises(ApprovalPending) as second:
         open_vault("main", "another password")
     assert first.value.approval_id != second.value.approval_id
+    assert guard.flush()
     seen = owner.http.get("/api/approvals").text + owner.http.get("/api/logs").text
     assert "hunter2" not in seen
     assert seen.count('"$digest":"hmac-sha256:') == 4

@@ -38,6 +38,9 @@ class FakeGateway:
         self.log: list[Reply] = []
         self.approval: list[Reply] = []
         self.requests: list[httpx.Request] = []
+        self.taken: list[dict[str, Any]] = []
+        self.guards: list[Guard] = []
+        self.headers: dict[str, str] = {}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -52,6 +55,8 @@ class FakeGateway:
                 **json.loads(request.content),
             }
             reply = self.log.pop(0) if self.log else entry
+        elif path == "/sdk/logs":
+            return self._many(json.loads(request.content, parse_float=Decimal)["entries"])
         else:
             usual = {"id": path.rpartition("/")[2], "status": "approved", "note": None}
             reply = self.approval.pop(0) if self.approval else usual
@@ -64,6 +69,24 @@ class FakeGateway:
             return httpx.Response(reply.status_code, headers=reply.headers, content=reply.content)
         content = json.dumps(reply, default=_number).encode()
         return httpx.Response(200, content=content, headers={"content-type": "application/json"})
+
+    def _many(self, entries: list[dict[str, Any]]) -> httpx.Response:
+        """Answer for each entry by the queue; what is no answer for one is one for all of them."""
+        results: list[dict[str, Any]] = []
+        for entry in entries:
+            reply: Reply = self.log.pop(0) if self.log else {"id": "log-1"}
+            if callable(reply):
+                reply = reply()
+            if isinstance(reply, Exception):
+                raise reply
+            if isinstance(reply, httpx.Response) and reply.status_code not in {400, 404, 413}:
+                return httpx.Response(reply.status_code, headers=reply.headers, content=reply.content)
+            status = reply.status_code if isinstance(reply, httpx.Response) else 200
+            detail = reply.json()["detail"] if isinstance(reply, httpx.Response) else None
+            results.append({"status": status, "entry": None, "detail": detail})
+            if status == 200:
+                self.taken.append(entry)
+        return httpx.Response(200, json={"results": results}, headers=self.headers)
 
     def edit(self, **changes: Any) -> None:
         """Hold the next call, and have its approval edited by a person who changes the context so."""
@@ -78,6 +101,11 @@ class FakeGateway:
         self.check = [HELD]
         self.approval = [{"id": "appr-1", "status": "replaced", "replaced_by": "appr-2"}, edited]
 
+    def forget(self) -> None:
+        """Forget what was asked and taken."""
+        self.requests.clear()
+        self.taken.clear()
+
     def bodies(self, path: str) -> list[dict[str, Any]]:
         return [
             json.loads(each.content, parse_float=Decimal) for each in self.requests if each.url.path == path
@@ -89,7 +117,11 @@ class FakeGateway:
 
     @property
     def logs(self) -> list[dict[str, Any]]:
-        return self.bodies("/sdk/log")
+        """Entries that were sent one by one, and those that were taken, once everything that waits was sent."""
+        for guard in self.guards:
+            guard.flush(5)
+        many = [{name: entry[name] for name in entry if name != "idempotency_key"} for entry in self.taken]
+        return self.bodies("/sdk/log") + many
 
     @property
     def context(self) -> dict[str, Any]:
@@ -112,6 +144,7 @@ def make_guard(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterato
     def make(**options: Any) -> Guard:
         given = {"agent_id": "agent-1", "transport": httpx.MockTransport(gateway), "timeout": 1.0, **options}
         made.append(Guard("http://127.0.0.1:9", KEY, **given))
+        gateway.guards.append(made[-1])
         return made[-1]
 
     yield make

@@ -72,8 +72,8 @@ def never() -> None:
 async def test_allowed(tool: Any, gateway: Any) -> None:
     """An allowed tool runs once, its value comes back, and a success entry follows the check."""
     assert await run(tool()) == "done"
-    assert [each.url.path for each in gateway.requests] == ["/sdk/check", "/sdk/log"]
-    entry = gateway.logs[0]
+    [entry] = gateway.logs
+    assert [each.url.path for each in gateway.requests] == ["/sdk/check", "/sdk/logs"]
     assert (entry["status"], entry["action"], entry["agent_id"]) == ("success", "a.b", "agent-1")
     assert entry["context"].keys() == {"n", "secret", "duration_ms"}
     assert "hunter22" not in str(gateway.requests[1].content)

@@ -38,14 +38,13 @@ def tool(request: pytest.FixtureRequest, guard: Guard) -> Callable[[asyncio.Even
 async def test_closed_inside_the_tool(
     tool: Callable[[asyncio.Event], Any], guard: Guard, gateway: Any
 ) -> None:
-    """A coroutine closed inside its tool ends in peace, and its entry is sent with the next one."""
+    """A coroutine closed inside its tool ends in peace, and its entry is sent all the same."""
     inside = asyncio.Event()
     coroutine = tool(inside)
     # By hand: nothing before the tool has to wait, and a task would not let go of its coroutine.
     coroutine.send(None)
     assert inside.is_set()
     coroutine.close()
-    assert gateway.logs == []
     assert await guard.aflush(1)
     assert [(each["status"], each["context"]["error"]["type"]) for each in gateway.logs] == [
         ("failed", "GeneratorExit")

@@ -11,7 +11,8 @@ from toolgate import ActionDenied, ApprovalDenied, ApprovalExpired, ApprovalPend
 from toolgate.capture.context import Captured
 from toolgate.flow import Call, Flow, OnHold, guarded_call
 from toolgate.identity import Identity
-from toolgate.steps import Approval, AwaitApproval, Check, Raised, Recapture, Record, Returned, Run
+from toolgate.recording.entries import Intent
+from toolgate.steps import Approval, AwaitApproval, Check, Intend, Raised, Recapture, Record, Returned, Run
 
 WHO = Identity("agent-1", "run-1")
 ALLOWED = Decision(allowed=True, requires_approval=False, decision_id="d-1")
@@ -42,9 +43,13 @@ def test_allowed_and_returned() -> None:
     """An allowed call runs and is recorded as success with its duration."""
     flow = start()
     assert next(flow) == Check("a.b", WHO, {"n": 1})
-    assert flow.send(ALLOWED) == Run()
+    unknown = Record("a.b", WHO, "pending", {"n": 1, "outcome": "unknown"}, None, "d-1")
+    assert flow.send(ALLOWED) == Intend(unknown)
+    intent = Intent(7, "key", 1)
+    assert flow.send(intent) == Run()
     record = flow.send(Returned(1.5, {"rows": 3}))
-    assert record == Record("a.b", WHO, "success", {"n": 1, "rows": 3, "duration_ms": 1.5}, None, "d-1")
+    context = {"n": 1, "rows": 3, "duration_ms": 1.5}
+    assert record == Record("a.b", WHO, "success", context, None, "d-1", intent=intent)
     ended(flow, None)
 
 
@@ -56,6 +61,7 @@ def test_allowed_and_raised(error: BaseException) -> None:
     flow = start()
     next(flow)
     flow.send(ALLOWED)
+    flow.send(None)
     record = flow.send(Raised(error, 2.0))
     assert isinstance(record, Record)
     assert record.status == "failed"
@@ -72,6 +78,7 @@ def test_facts_never_overwrite_arguments() -> None:
     flow = start(context={"error": "mine", "duration_ms": 7, "duration_ms_": 8})
     next(flow)
     flow.send(ALLOWED)
+    flow.send(None)
     record = flow.send(Raised(ValueError("x"), 2.0))
     assert isinstance(record, Record)
     assert record.context == {
@@ -116,7 +123,8 @@ def test_approved_and_unchanged() -> None:
     flow = waiting()
     assert flow.send(Approval("approved")) == Recapture()
     assert flow.send(Captured({"n": 1})) == Check("a.b", WHO, {"n": 1}, "appr-1")
-    assert flow.send(ALLOWED) == Run()
+    assert isinstance(flow.send(ALLOWED), Intend)
+    assert flow.send(None) == Run()
     record = flow.send(Returned(1.0))
     assert isinstance(record, Record)
     assert (record.status, record.approval_id) == ("success", "appr-1")
@@ -216,6 +224,7 @@ def test_an_argument_called_reason() -> None:
     flow = start()
     next(flow)
     flow.send(ALLOWED)
+    flow.send(None)
     record = flow.send(Returned(1.0, {"reason": "the tool's own"}))
     assert isinstance(record, Record)
     assert record.reason is None

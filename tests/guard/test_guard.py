@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.waiting import until
 
 import toolgate
 from toolgate import ConfigurationError, Guard, GuardError, action, configure, default, guarded
@@ -28,7 +29,7 @@ def no_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_public_names() -> None:
     """The package offers exactly the promised names, sorted, and each can be had."""
     assert toolgate.__all__ == sorted(toolgate.__all__)
-    assert len(toolgate.__all__) == 16
+    assert len(toolgate.__all__) == 18
     for name in toolgate.__all__:
         assert getattr(toolgate, name).__name__ == name
     with pytest.raises(AttributeError, match="nothing"):
@@ -148,34 +149,40 @@ async def test_closed_async(make_guard: Callable[..., Guard]) -> None:
 
 @pytest.mark.parametrize("closing", ["flush", "close"])
 def test_what_waits_goes_out(make_guard: Callable[..., Guard], gateway: Any, closing: str) -> None:
-    """Entries the gateway did not take go out when flushed, and when closed."""
+    """Entries the gateway did not take go out when flushed, and when closed, under the same key."""
     guard = make_guard()
-    gateway.log = [httpx.Response(403)]
+    gateway.log = [httpx.Response(403)] * 100
     guard.guarded("a.b")(lambda: 1)()
-    assert len(gateway.logs) == 1
+    assert not guard.flush(5)
+    assert gateway.taken == []
+    gateway.log.clear()
     getattr(guard, closing)()
-    assert len(gateway.logs) == 2
-    assert len({each.headers["Idempotency-Key"] for each in gateway.requests[1:]}) == 1
+    assert len(gateway.taken) == 1
+    sent = [each["entries"] for each in gateway.bodies("/sdk/logs")]
+    assert len(sent) > 1
+    assert all(each == gateway.taken for each in sent)
 
 
 async def test_what_waits_goes_out_async(make_guard: Callable[..., Guard], gateway: Any) -> None:
     """As the synchronous test."""
     async with make_guard() as guard:
-        gateway.log = [httpx.Response(403), httpx.Response(403)]
+        gateway.log = [httpx.Response(403)] * 100
         guard.guarded("a.b")(lambda: 1)()
-        assert not await guard.aflush(1)
-    assert len(gateway.logs) == 3
+        assert not await guard.aflush(5)
+        gateway.log.clear()
+    assert len(gateway.taken) == 1
 
 
-def test_losing_entries_is_told(
-    make_guard: Callable[..., Guard], gateway: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Closing with entries nobody takes is a warning that counts them."""
+def test_what_nobody_takes_is_kept(make_guard: Callable[..., Guard], gateway: Any) -> None:
+    """Closing with entries nobody takes loses none of them: the next guard of the same key sends them."""
     guard = make_guard()
-    gateway.log = [httpx.Response(403)] * 3
+    gateway.log = [httpx.Response(403)] * 100
     guard.guarded("a.b")(lambda: 1)()
     guard.close()
-    assert "1 log entries lost" in caplog.text
+    assert gateway.taken == []
+    gateway.log.clear()
+    assert make_guard().flush(5)
+    assert [each["status"] for each in gateway.taken] == ["success"]
 
 
 def test_events(guard: Guard, gateway: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -183,6 +190,7 @@ def test_events(guard: Guard, gateway: Any, caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.INFO, "toolgate")
     gateway.check = [HELD]
     guard.guarded("a.b", on_hold="wait")(lambda password="hunter22": 1)()
+    guard.flush()
     fields = ("event", "action", "agent_id", "outcome", "reason", "approval_id")
     assert [tuple(each.__dict__[f"toolgate_{name}"] for name in fields) for each in caplog.records] == [
         ("decision", "a.b", "agent-1", "held", "needs a person", "appr-1"),
@@ -248,4 +256,4 @@ def test_configure_while_calling(no_default: None, gateway: Any) -> None:
     for thread in threads:
         thread.join()
     assert results == [1] * 20
-    assert len(gateway.logs) == 20
+    until(lambda: len(gateway.taken) == 20, seconds=8)

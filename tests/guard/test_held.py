@@ -25,6 +25,7 @@ from toolgate.steps import (
     Check,
     Edit,
     Inapplicable,
+    Intend,
     Look,
     Recapture,
     Record,
@@ -85,7 +86,8 @@ def test_edited() -> None:
     """An edit is put into the arguments, checked with the new approval's id, run and recorded."""
     flow = edited()
     assert flow.send(Captured(EDITED)) == Check("a.b", WHO, EDITED, "appr-2")
-    assert flow.send(ALLOWED) == Run()
+    assert isinstance(flow.send(ALLOWED), Intend)
+    assert flow.send(None) == Run()
     record = flow.send(Returned(1.0))
     assert isinstance(record, Record)
     assert (record.status, record.approval_id, record.context["n"]) == ("success", "appr-2", 2)
@@ -209,7 +211,8 @@ def test_resumed_and_approved() -> None:
     assert next(flow) == RESUMED
     assert flow.send(Approval("approved", context=ASKED, action="a.b", agent_id="agent-1")) == Recapture()
     assert flow.send(Captured(ASKED)) == Check("a.b", WHO, ASKED, "appr-9")
-    assert flow.send(ALLOWED) == Run()
+    assert isinstance(flow.send(ALLOWED), Intend)
+    assert flow.send(None) == Run()
 
 
 def test_resumed_and_blocked() -> None:

@@ -9,6 +9,7 @@ from toolgate.capture.context import Captured
 from toolgate.identity import Identity
 from toolgate.patience import Patience
 from toolgate.performers import AsyncPerformer, Performer
+from toolgate.recording.place import Place
 from toolgate.recording.recorder import Recorder
 from toolgate.steps import Approval, AwaitApproval
 
@@ -68,12 +69,12 @@ class Nothing:
     as_given = capture
 
 
-def _nobody() -> Any:
+def _nobody(*_: object) -> Any:
     pytest.fail("waiting records nothing")
 
 
 def performer(world: World, hold_timeout: float | None) -> Performer:
-    recorder = Recorder(_nobody, _nobody)
+    recorder = Recorder(Place(None), _nobody, _nobody, 1.0)
     client: Any = world
     return Performer(
         client,
@@ -103,7 +104,7 @@ async def test_waits_until_decided_async() -> None:
     async def sleep(seconds: float) -> None:
         world.sleep(seconds)
 
-    recorder = Recorder(_nobody, _nobody)
+    recorder = Recorder(Place(None), _nobody, _nobody, 1.0)
     patient = AsyncPerformer(AsyncClient(world), recorder, Nothing(), clock=world.clock, sleep=sleep)
     assert await patient.await_approval(STEP) == Approval("approved")
     assert world.waits == [30, 30, 30]

@@ -63,12 +63,9 @@ async def test_approved(call: Any, guard: Guard, gateway: Any) -> None:
     with guard.resume("appr-9"):
         await call()
     assert call.ran == [1]
-    assert [each.url.path for each in gateway.requests] == [
-        "/sdk/approvals/appr-9",
-        "/sdk/check",
-        "/sdk/log",
-    ]
+    assert [each.url.path for each in gateway.requests][:2] == ["/sdk/approvals/appr-9", "/sdk/check"]
     assert [each["approval_id"] for each in gateway.checks] == ["appr-9"]
+    assert len(gateway.logs) == 1
     assert (gateway.logs[0]["status"], gateway.logs[0]["approval_id"]) == ("success", "appr-9")
 
 

@@ -20,8 +20,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from toolgate import GuardError, acting_as, spans
-from toolgate.recording.backlog import Backlog
-from toolgate.recording.entries import Entry
 
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -238,18 +236,23 @@ async def test_a_provider_that_fails_stops_no_call(
     assert SECRET not in caplog.text
 
 
-def test_the_outbox_is_counted(seen: Seen, make_guard: Any, gateway: Any) -> None:
+def test_the_outbox_is_counted(
+    seen: Seen, make_guard: Any, gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What waits and what is lost is read when the figures are."""
     gc.collect()
+    monkeypatch.setenv("TOOLGATE_OUTBOX_ROWS", "3")
     guard = make_guard()
-    guard.guarded("a.b")(lambda: 1)()
+    tool = guard.guarded("a.b", fail_open=True)(lambda: 1)
+    tool()
+    assert guard.flush()
     before = sum(seen.figures("toolgate.outbox.entries").values())
     lost = sum(seen.figures("toolgate.entries.lost").values())
-    backlog = Backlog(bound=2)
+    gateway.log = [httpx.Response(503)] * 100
     for _ in range(5):
-        backlog.add(Entry({"action": "a.b"}))
-    assert sum(seen.figures("toolgate.outbox.entries").values()) == before + 2
-    assert sum(seen.figures("toolgate.entries.lost").values()) == lost + 3
+        tool()
+    assert sum(seen.figures("toolgate.outbox.entries").values()) == before + 3
+    assert sum(seen.figures("toolgate.entries.lost").values()) == lost + 2 == lost + guard.entries_lost
 
 
 def test_without_a_provider_nothing_is_told() -> None:

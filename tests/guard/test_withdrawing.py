@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -30,20 +31,19 @@ class Waiting:
         self.polled = asyncio.Event()
         self.poll: Callable[[], Any] = dict
         self.cancel: Callable[[], Any] = dict
-        self.log: Callable[[], Any] = dict
         self.check: Callable[[], Any] = lambda: HELD
         self.polls = 0
         self.all_polled = asyncio.Event()
         self.stuck: set[str] = set()
         self.on_poll: Callable[[], Any] = dict
 
-    def answer(self, path: str) -> Any:
+    def answer(self, request: httpx.Request) -> Any:
+        path = request.url.path
         self.paths.append(path)
         if path == "/sdk/check":
             return self.check()
-        if path == "/sdk/log":
-            self.log()
-            return {"id": "l", "agent_id": "g", "action": "a.b", "status": "pending"}
+        if path == "/sdk/logs":
+            return {"results": [{"status": 200} for _ in json.loads(request.content)["entries"]]}
         if path.endswith("/cancel"):
             self.cancel()
             return {"id": "appr-1", "status": "cancelled"}
@@ -59,7 +59,7 @@ class Transport(httpx.MockTransport):
     """A poll of an asynchronous client lasts until it is cancelled."""
 
     def __init__(self, waiting: Waiting) -> None:
-        super().__init__(lambda request: httpx.Response(200, json=waiting.answer(request.url.path)))
+        super().__init__(lambda request: httpx.Response(200, json=waiting.answer(request)))
         self._waiting = waiting
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -197,22 +197,17 @@ async def test_equal_calls_share_a_request(tool: Any, waiting: Waiting) -> None:
     assert waiting.cancelled == 1
 
 
-async def test_cancelled_while_recording(
-    make_guard: Callable[..., Guard], waiting: Waiting, tool: Any, monkeypatch: pytest.MonkeyPatch
+async def test_interrupted_while_recording_async(
+    waiting: Waiting, tool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request exists as soon as the call is held: cancelled while that is recorded, it is withdrawn too."""
-    recording = asyncio.Event()
+    """The request exists as soon as the call is held: interrupted while that is recorded, it is withdrawn too."""
 
-    async def stuck(*args: Any) -> None:
-        recording.set()
-        await asyncio.Event().wait()
+    def interrupted(*_: Any) -> None:
+        raise asyncio.CancelledError
 
-    monkeypatch.setattr("toolgate.recording.recorder.Recorder.arecord", stuck)
-    task = asyncio.create_task(tool())
-    await recording.wait()
-    task.cancel()
+    monkeypatch.setattr("toolgate.recording.recorder.Recorder.record", interrupted)
     with pytest.raises(asyncio.CancelledError):
-        await task
+        await tool()
     assert (waiting.polls, waiting.cancelled) == (0, 1)
 
 
@@ -259,14 +254,15 @@ def test_interrupted_and_the_gateway_is_gone(
     assert [each.__dict__["toolgate_event"] for each in caplog.records] == ["cancel_failed"]
 
 
-def test_interrupted_while_recording(sync_tool: Any, waiting: Waiting) -> None:
+def test_interrupted_while_recording(
+    sync_tool: Any, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Interrupted while it records that it is held, a call withdraws its request too."""
 
-    def interrupt() -> Any:
-        waiting.log = dict
+    def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    waiting.log = interrupt
+    monkeypatch.setattr("toolgate.recording.recorder.Recorder.record", interrupt)
     with pytest.raises(KeyboardInterrupt):
         sync_tool()
     assert (waiting.polls, waiting.cancelled) == (0, 1)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import httpx
 
@@ -104,11 +104,20 @@ class LiveGateway:
         self.stop()
 
 
+class Flushed(Protocol):
+    """What sends log entries in the background."""
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until they are sent."""
+
+
 class Owner:
     """The admin of a new organization."""
 
     def __init__(self, url: str, *, email: str | None = None, organization: str = "Acme") -> None:
         self.url = url
+        #: what sends log entries in the background; it is waited for before the log is read
+        self.guards: list[Flushed] = []
         self.email = email or f"owner-{time.time_ns()}@example.test"
         self.http = httpx.Client(base_url=url, timeout=30)
         answer = self.http.post(
@@ -155,7 +164,9 @@ class Owner:
         return self.http.post("/sdk/log", json=body, headers={"X-API-Key": self.key})
 
     def entries(self, **filters: str | int) -> list[dict[str, Any]]:
-        """Read the log, newest first."""
+        """Read the log, newest first, once what guards recorded is there."""
+        for guard in self.guards:
+            assert guard.flush(30)
         answer = self.http.get("/api/logs", params=filters)
         assert answer.status_code == 200, answer.text
         found: list[dict[str, Any]] = answer.json()

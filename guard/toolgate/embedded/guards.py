@@ -13,6 +13,7 @@ from toolgate.embedded.gateway import EmbeddedGateway
 from toolgate.embedded.loading import open_embedded
 from toolgate.errors import ConfigurationError
 from toolgate.permitted import Actions, Permitted, read_permissions
+from toolgate.recording.place import MEMORY
 
 if TYPE_CHECKING:
     from toolgate.guard import Guard
@@ -52,6 +53,7 @@ def embedded_guard(
             timeout=timeout,
             allow_insecure=True,
             transport=gateway,
+            outbox=MEMORY if place == _MEMORY else None,
         )
     except BaseException:
         embedded.close()

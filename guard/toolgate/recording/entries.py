@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from toolgate.capture.jsontext import Json
+from toolgate.capture.jsontext import Json, dumps
 
-__all__ = ["Entry", "new_entry"]
+__all__ = ["Entry", "Intent", "new_entry"]
 
 _KEY_BYTES: Final = 16
 
@@ -25,6 +25,25 @@ class Entry:
 
     body: dict[str, Json]
     key: str = field(default_factory=lambda: secrets.token_hex(_KEY_BYTES))
+
+    def text(self) -> str:
+        """The entry as one of many: what is sent to `POST /sdk/logs`, as JSON."""
+        return dumps({**self.body, "idempotency_key": self.key})
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An entry that was written down before its tool ran.
+
+    Attributes:
+        place: Where it is in the outbox.
+        key: Its Idempotency-Key.
+        process: The process it was written in.
+    """
+
+    place: int
+    key: str
+    process: int
 
 
 def new_entry(

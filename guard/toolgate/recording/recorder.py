@@ -1,127 +1,185 @@
-"""Delivers log entries: at once if the gateway takes them, otherwise later. Never fails a call.
-
-Entries wait in memory; what a process still holds when it dies is lost.
-"""
+"""Records what calls do: into the outbox at once, to the gateway in the background. Never fails a call that ran."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import random
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
+from toolgate.errors import OutboxFull
 from toolgate.events import logger
-from toolgate.recording.backlog import Backlog
-from toolgate.recording.entries import Entry
-from toolgate.settings import DEFAULT_TIMEOUT
+from toolgate.recording.entries import Entry, Intent
+from toolgate.recording.place import Place
 
-__all__ = ["AsyncSender", "Recorder", "Sender"]
+if TYPE_CHECKING:
+    from toolgate.recording.parts import Parts
 
-# After an outage each call takes a few old entries along and does not pay for all of them.
-_CATCH_UP: Final = 10
+__all__ = ["Recorder"]
 
-
-class Sender(Protocol):
-    """What sends an entry."""
-
-    def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
-        """Send `entry` within `seconds`."""
-        ...
-
-
-class AsyncSender(Protocol):
-    """What sends an entry, asynchronously."""
-
-    async def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
-        """Send `entry` within `seconds`."""
-        ...
+_POLL: Final = 0.005
+# Another process of the same outbox writes for moments only.
+_SHORT: Final = 0.002
 
 
 class Recorder:
     """Records what calls did.
 
     Args:
-        sender: Gives the synchronous client when first needed.
-        async_sender: Gives the asynchronous client when first needed.
-        backlog: Where entries wait.
-        clock: Monotonic seconds.
-        timeout: Seconds one call may spend on recording, with all it takes along.
+        place: Where entries are kept.
+        make: Makes the outbox and what empties it, when first needed.
+        whose: Organization and environment of the key, once an answer named them.
+        timeout: Seconds to wait for other processes that write into the outbox.
     """
 
     def __init__(
         self,
-        sender: Callable[[], Sender],
-        async_sender: Callable[[], AsyncSender],
-        backlog: Backlog | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        timeout: float = DEFAULT_TIMEOUT,
+        place: Place,
+        make: Callable[[Place], Parts],
+        whose: Callable[[], tuple[str, str] | None],
+        timeout: float,
     ) -> None:
-        self._sender = sender
-        self._async_sender = async_sender
-        self._backlog = Backlog() if backlog is None else backlog
-        self._clock = clock
+        self._place = place
+        self._make = make
+        self._whose = whose
         self._timeout = timeout
+        self._made: dict[int, Parts] = {}
 
-    def keep(self, entry: Entry) -> None:
-        """Have `entry` sent with the next one, or by `flush`."""
-        self._backlog.add(entry)
+    @property
+    def entries_lost(self) -> int:
+        """How many entries of this process could not be kept."""
+        return self._made[0].losses.count if self._made else 0
 
-    def record(self, entry: Entry) -> None:
-        """Record `entry`: some that wait first, then this one; what is not taken stays."""
-        self._backlog.add(entry)
-        self._deliver(self._backlog.waiting(last=entry, catch_up=_CATCH_UP), self._clock() + self._timeout)
+    def ready(self, action: str) -> None:
+        """Look whether entries can be kept, before the gateway is asked.
 
-    async def arecord(self, entry: Entry) -> None:
-        """As `record`; an entry stays waiting when the task is cancelled."""
-        self._backlog.add(entry)
-        await self._adeliver(
-            self._backlog.waiting(last=entry, catch_up=_CATCH_UP), self._clock() + self._timeout
-        )
+        Raises:
+            OutboxFull: They cannot.
+        """
+        parts = self._parts()
+        if parts.outbox.is_open and not parts.refusing:
+            return
+        from toolgate.recording.faults import Busy, OutboxFault
+
+        try:
+            parts.outbox.room()
+            parts.refusing = False
+        except Busy:
+            return
+        except OutboxFault as fault:
+            raise _refusal(action, fault) from fault
+
+    def intend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
+        """Write down that a tool is about to run; None if that cannot be, and the call fails open.
+
+        Raises:
+            OutboxFull: It cannot be.
+        """
+        ends = time.monotonic() + self._timeout
+        while (intent := self._intended(entry, ends, may_be_lost=may_be_lost)) is _AGAIN:
+            time.sleep(random.uniform(0, _SHORT))  # noqa: S311 - no secret depends on it
+        return intent
+
+    async def aintend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
+        """As `intend`; a cancelled task has written nothing, or what is written says that nothing is known."""
+        ends = time.monotonic() + self._timeout
+        if self._place.full_sync:
+            # The disk is waited for, which a loop must not.
+            return await asyncio.to_thread(self.intend, entry, may_be_lost=may_be_lost)
+        while (intent := self._intended(entry, ends, may_be_lost=may_be_lost)) is _AGAIN:  # noqa: ASYNC110 - another process is waited for
+            await asyncio.sleep(random.uniform(0, _SHORT))  # noqa: S311 - no secret depends on it
+        return intent
+
+    def record(self, entry: Entry, intent: Intent | None = None) -> None:
+        """Record what happened; neither waits nor fails, so it serves coroutines as well."""
+        try:
+            self._record(entry, intent)
+        except Exception:  # noqa: BLE001 - nothing here may change what the tool did
+            logger.exception("a log entry of action %r is lost", entry.body.get("action"))
 
     def flush(self, timeout: float) -> bool:
-        """Send everything that waits, within `timeout` seconds in all.
+        """Wait until what waits is sent, `timeout` seconds at most, and only while the gateway takes it.
 
         Returns:
             Whether nothing waits any more.
         """
-        self._deliver(self._backlog.waiting(), self._clock() + timeout)
-        return not self._backlog
+        return self._parts().sender.flush(timeout)
 
     async def aflush(self, timeout: float) -> bool:  # noqa: ASYNC109 - the contract's argument
         """As `flush`."""
-        await self._adeliver(self._backlog.waiting(), self._clock() + timeout)
-        return not self._backlog
+        sender, ends = self._parts().sender, time.monotonic() + timeout
+        failures = sender.hurry()
+        while (done := sender.done(failures)) is None and time.monotonic() < ends:  # noqa: ASYNC110 - a thread is waited for
+            await asyncio.sleep(_POLL)
+        return bool(done)
 
-    def give_up(self) -> None:
-        """Say how many entries are lost by closing now."""
-        if self._backlog:
-            logger.warning(
-                "%d log entries lost: the guard is closed and the gateway took none", len(self._backlog)
-            )
+    def close(self, seconds: float) -> None:
+        """End the sending; what waits stays in the outbox."""
+        if self._made:
+            self._made[0].close(seconds)
 
-    def _deliver(self, entries: Iterable[Entry], ends: float) -> None:
-        for entry in entries:
-            if (seconds := ends - self._clock()) <= 0:
-                return
-            self._backlog.begin(entry)
-            try:
-                self._sender().log(entry, seconds)
-                self._backlog.settle(entry)
-            except Exception as error:  # noqa: BLE001 - nothing here may change what the tool did
-                if not self._backlog.failed(entry, error):
-                    return
-            finally:
-                self._backlog.end(entry)
+    @property
+    def used(self) -> bool:
+        """Whether anything was recorded or sent."""
+        return bool(self._made)
 
-    async def _adeliver(self, entries: Iterable[Entry], ends: float) -> None:
-        for entry in entries:
-            if (seconds := ends - self._clock()) <= 0:
-                return
-            self._backlog.begin(entry)
-            try:
-                await self._async_sender().log(entry, seconds)
-                self._backlog.settle(entry)
-            except Exception as error:  # noqa: BLE001 - nothing here may change what the tool did
-                if not self._backlog.failed(entry, error):
-                    return
-            finally:
-                self._backlog.end(entry)
+    def _parts(self) -> Parts:
+        if not self._made:
+            # No lock, which a fork could find held. Two threads may both get here: one set is never opened.
+            self._made.setdefault(0, self._make(self._place))
+        return self._made[0]
+
+    def _intended(self, entry: Entry, ends: float, *, may_be_lost: bool) -> Intent | None:
+        from toolgate.recording.faults import Busy, OutboxFault
+
+        parts = self._parts()
+        try:
+            if whose := self._whose():
+                parts.outbox.learn(*whose)
+                parts.sender.answered()
+            return parts.outbox.intend(entry)
+        except Busy as busy:
+            if time.monotonic() < ends:
+                return _AGAIN
+            fault = OutboxFault(f"the outbox stays locked ({busy})", "look which process holds it")
+        except OutboxFault as error:
+            fault = error
+        parts.refusing = True
+        if may_be_lost:
+            # Counted when its outcome cannot be kept either.
+            return None
+        raise _refusal(str(entry.body["action"]), fault) from fault
+
+    def _record(self, entry: Entry, intent: Intent | None) -> None:
+        from toolgate.recording.faults import Busy, OutboxFault
+
+        parts = self._parts()
+        if intent is not None and intent.process == os.getpid():
+            entry = replace(entry, key=intent.key)
+        else:
+            # Of a call that forked: the parent's entry has the key.
+            intent = None
+        try:
+            if intent is None:
+                parts.outbox.add(entry)
+            else:
+                parts.outbox.finish(entry, intent)
+        except (Busy, OutboxFault) as error:
+            full = isinstance(error, OutboxFault) and error.full and intent is None
+            if full or not parts.unwritten.keep(entry, intent):
+                parts.losses.lost(entry.body.get("action"), str(error))
+            elif isinstance(error, OutboxFault):
+                parts.unkept(entry, error)
+        parts.sender.wake()
+
+
+def _refusal(action: str, fault: Exception) -> OutboxFull:
+    reason, cure = getattr(fault, "reason", str(fault)), getattr(fault, "cure", "")
+    return OutboxFull(action=action, reason=reason, cure=cure)
+
+
+#: somebody else is writing
+_AGAIN: Final = Intent(-1, "", -1)

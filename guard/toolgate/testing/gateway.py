@@ -16,6 +16,7 @@ from toolgate.errors import ConfigurationError
 from toolgate.guard import Guard
 from toolgate.identity import valid_id
 from toolgate.permitted import Actions, Permitted, read_limits, read_permissions
+from toolgate.recording.place import MEMORY
 from toolgate.requested import Requested
 from toolgate.testing.answers import Refusal
 from toolgate.testing.approvals import Asked, Then
@@ -80,6 +81,8 @@ class FakeGateway(LocalGateway, Assertions):
             timeout=timeout,
             allow_insecure=True,
             transport=self,
+            # A test leaves nothing behind, least of all in the user's own outbox.
+            outbox=MEMORY,
         )
         self._guards.append(guard)
         return guard

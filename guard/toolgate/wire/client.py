@@ -28,7 +28,7 @@ from toolgate.wire.reading import Reader
 from toolgate.wire.retries import Deadline, Transient, policy
 from toolgate.wire.trying import Trying
 
-__all__ = ["AsyncGatewayClient", "GatewayClient"]
+__all__ = ["AsyncGatewayClient", "GatewayClient", "whose"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _KEY_BYTES: Final = 16
@@ -43,6 +43,8 @@ class _Gateway:
         self._reader = Reader(settings)
         self._refusals = refusals_at(settings.url)
         self._clock = clock
+        #: organization and environment of the key, once the gateway named them
+        self.whose: tuple[str, str] | None = None
         self._headers = {
             "Accept": "application/json",
             "User-Agent": f"toolgate-python/{_version()}",
@@ -108,6 +110,7 @@ class _Gateway:
             decision_id=answer.headers.get("x-decision-id") or None,
         )
         self._refusals.note(check, decision)
+        self.whose = whose(answer.headers) or self.whose
         return decision
 
 
@@ -199,6 +202,27 @@ class GatewayClient(_Gateway):
         """
         deadline = self._deadline(seconds)
         return self._became(self._ask(self._cancel(approval_id), ApprovalAnswer, deadline))
+
+    def post(self, path: str, content: bytes, key: str | None, seconds: float) -> Answer:
+        """Send one request, once, and return the answer whatever it says.
+
+        Args:
+            path: Below the gateway's address.
+            content: JSON.
+            key: Its Idempotency-Key, if it has one.
+            seconds: Until nothing is waited for any more.
+
+        Raises:
+            TransportFault: No complete answer came.
+            ConfigurationError: There is no way to send it.
+        """
+        named = {} if key is None else {"Idempotency-Key": key}
+        headers = {**self._headers, "Content-Type": "application/json", **named}
+        return self._wire.send(Request("POST", self._settings.url + path, headers, content), seconds)
+
+    def read(self, answer: Answer, model: type[_Model]) -> _Model:
+        """An answer as `model`; raises as `Reader.read`."""
+        return self._reader.read(answer, model)
 
     def close(self) -> None:
         """Close the connections."""
@@ -298,6 +322,14 @@ class AsyncGatewayClient(_Gateway):
                 return await AsyncRetrying(sleep=self.sleep, **policy(deadline, trying.is_last))(attempt)
             except Transient as error:
                 raise trying.given_up(error) from error.__cause__
+
+
+def whose(headers: Mapping[str, str]) -> tuple[str, str] | None:
+    """Organization and environment of the key that was used, if the answer names them."""
+    organization, environment = (
+        headers.get(f"x-toolgate-{name}") for name in ("organization", "environment")
+    )
+    return (organization, environment) if organization and environment else None
 
 
 def _version() -> str:

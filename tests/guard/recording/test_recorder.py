@@ -1,216 +1,379 @@
+"""What recording means for the call: refused before, never disturbed after."""
+
 from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
+import subprocess
+import sys
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from support.waiting import until
 
-from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable
-from toolgate.recording.backlog import Backlog
-from toolgate.recording.entries import Entry, new_entry
-from toolgate.recording.recorder import Recorder
+from toolgate import ActionDenied, ConfigurationError, Guard, GuardError, OutboxFull
 
+KEY = "ak_" + "k3y" * 12 + "z"
+BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
+NAMED = {"X-Toolgate-Organization": "org-1", "X-Toolgate-Environment": "production"}
 
-class Sender:
-    """Takes entries until told otherwise."""
-
-    def __init__(self) -> None:
-        self.taken: list[str] = []
-        self.tried: list[Entry] = []
-        self.error: BaseException | None = None
-        self.seconds: list[float | None] = []
-
-    def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
-        self.tried.append(entry)
-        self.seconds.append(seconds)
-        if self.error is not None:
-            raise self.error
-        self.taken.append(str(entry.body["action"]))
-        return {}
+Call = Callable[..., Awaitable[Any]]
 
 
-class AsyncSender:
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
+@pytest.fixture(params=["function", "coroutine", "block", "async block"])
+def call(request: pytest.FixtureRequest) -> Call:
+    """Runs a body guarded in one of four ways."""
 
-    async def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
-        return self._sender.log(entry, seconds)
+    async def run(guard: Guard, body: Callable[[], Any], **options: Any) -> Any:
+        if request.param == "function":
+            return guard.guarded("a.b", **options)(body)()
+        if request.param == "block":
+            with guard.action("a.b", **options):
+                return body()
+        if request.param == "async block":
+            async with guard.action("a.b", **options):
+                return body()
 
+        @guard.guarded("a.b", **options)
+        async def tool() -> Any:
+            return body()
 
-Act = Callable[..., Awaitable[Any]]
+        return await tool()
 
-
-@pytest.fixture
-def sender() -> Sender:
-    return Sender()
-
-
-@pytest.fixture(params=["sync", "async"])
-def act(request: pytest.FixtureRequest, sender: Sender) -> Act:
-    """Calls `record` or `flush` of one recorder, or their asynchronous twins."""
-    recorder = Recorder(lambda: sender, lambda: AsyncSender(sender), Backlog(bound=50), clock=lambda: 0.0)
-
-    async def call(operation: str, argument: Any) -> Any:
-        if request.param == "sync":
-            return getattr(recorder, operation)(argument)
-        return await getattr(recorder, f"a{operation}")(argument)
-
-    return call
+    return run
 
 
-def entry(action: str = "a.b") -> Entry:
-    return new_entry(action=action, agent_id="agent-1", status="success", context={"password": "hunter22"})
+def rows(outbox: Path) -> list[tuple[int, str]]:
+    with closing(sqlite3.connect(outbox)) as file:
+        return file.execute("SELECT state, body FROM entries ORDER BY id").fetchall()
 
 
-def test_entries_are_told_apart() -> None:
-    """Each entry has its own key of 128 random bits and the time it happened, in UTC."""
-    one, other = entry(), entry()
-    assert len(one.key) == 32
-    assert one.key != other.key
-    assert str(one.body["occurred_at"]).endswith("Z")
+async def test_the_intent_is_on_disk_while_the_tool_runs(
+    call: Call, make_guard: Any, own_outbox: Path, gateway: Any
+) -> None:
+    """When the tool begins the file says that it may have happened; afterwards one entry says what did."""
+    seen: list[tuple[int, str]] = []
+    guard = make_guard()
+    await call(guard, lambda: seen.extend(rows(own_outbox)))
+    [(state, body)] = seen
+    assert state == 0
+    assert '"status":"pending"' in body
+    assert '"outcome":"unknown"' in body
+    [entry] = gateway.logs
+    assert entry["status"] == "success"
+    assert "outcome" not in entry["context"]
+    assert rows(own_outbox) == []
 
 
-async def test_sent_at_once(act: Act, sender: Sender) -> None:
-    """An entry goes out when it is recorded."""
-    await act("record", entry("one"))
-    assert sender.taken == ["one"]
-    assert await act("flush", 1)
+async def test_a_full_outbox_refuses_before_the_tool(
+    call: Call, make_guard: Any, gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the bound the tool does not run, the gateway is not even asked, and the error says what to do."""
+    monkeypatch.setenv("TOOLGATE_OUTBOX_ROWS", "2")
+    gateway.log = [httpx.Response(503)] * 1000
+    guard, ran = make_guard(), list[int]()
+    for _ in range(2):
+        await call(guard, lambda: ran.append(1))
+    for _ in range(3):
+        with pytest.raises(OutboxFull, match="TOOLGATE_OUTBOX_ROWS") as refused:
+            await call(guard, lambda: ran.append(1))
+        assert refused.value.action == "a.b"
+        assert "2 log entries wait" in refused.value.reason
+    assert (len(ran), len(gateway.checks)) == (2, 3)
+    gateway.log.clear()
+    assert guard.flush()
+    await call(guard, lambda: ran.append(1))
+    assert len(ran) == 3
+    assert guard.entries_lost == 0
+
+
+async def test_what_fails_open_runs_and_is_counted(
+    call: Call,
+    make_guard: Any,
+    gateway: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A call that fails open runs with a full outbox; each entry it loses is counted, and told ever more seldom."""
+    monkeypatch.setenv("TOOLGATE_OUTBOX_ROWS", "2")
+    gateway.log = [httpx.Response(503)] * 1000
+    guard, ran = make_guard(), list[int]()
+    for _ in range(12):
+        await call(guard, lambda: ran.append(1), fail_open=True)
+    assert (len(ran), guard.entries_lost) == (12, 10)
+    told = [each for each in caplog.records if each.__dict__.get("toolgate_event") == "entries_lost"]
+    assert [each.__dict__["toolgate_entries"] for each in told] == [1, 2, 4, 8]
+    assert {each.levelno for each in told} == {logging.ERROR}
+
+
+async def test_an_outbox_that_cannot_be_written_refuses(
+    call: Call, make_guard: Any, gateway: Any, tmp_path: Path
+) -> None:
+    """A place of which nothing can be made is found before the gateway is asked."""
+    (tmp_path / "file").touch()
+    guard = make_guard(outbox=tmp_path / "file" / "outbox.db")
+    with pytest.raises(OutboxFull, match="set TOOLGATE_OUTBOX"):
+        await call(guard, lambda: pytest.fail("the tool ran"))
+    assert gateway.requests == []
+
+
+@pytest.mark.parametrize("ends", ["returns", "raises"])
+async def test_once_it_ran_nothing_changes_its_end(
+    call: Call, make_guard: Any, gateway: Any, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """However the outbox breaks while the tool runs, its value or its very exception comes out, and its entry later."""
+    guard, error = make_guard(), LookupError("as it happens")
+    broken = [True]
+    finish = __import__("toolgate.recording.store", fromlist=["Store"]).Store.finish
+
+    def failing(*args: Any) -> Any:
+        if broken[0]:
+            raise sqlite3.OperationalError("disk I/O error")
+        return finish(*args)
+
+    monkeypatch.setattr("toolgate.recording.store.Store.finish", failing)
+
+    def body() -> int:
+        if ends == "raises":
+            raise error
+        return 5
+
+    if ends == "raises":
+        with pytest.raises(LookupError) as raised:
+            await call(guard, body)
+        assert raised.value is error
+    else:
+        assert await call(guard, body) == 5
+    broken[0] = False
+    [entry] = gateway.logs
+    assert entry["status"] == ("failed" if ends == "raises" else "success")
+    assert guard.entries_lost == 0
+
+
+async def test_another_process_that_writes_is_waited_for(
+    call: Call, make_guard: Any, own_outbox: Path, gateway: Any
+) -> None:
+    """While somebody else holds the file the tool waits its turn, and an event loop goes on meanwhile."""
+    guard, ran = make_guard(), list[int]()
+    await call(guard, lambda: None)
+    with closing(sqlite3.connect(own_outbox, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        checked = len(gateway.checks)
+
+        def let_go() -> None:
+            until(lambda: len(gateway.checks) > checked)
+            assert ran == []
+            other.execute("ROLLBACK")
+
+        thread = threading.Thread(target=let_go)
+        thread.start()
+        await call(guard, lambda: ran.append(1))
+        thread.join()
+    assert ran == [1]
+
+
+async def test_a_file_that_stays_locked_refuses(make_guard: Any, own_outbox: Path) -> None:
+    """Within the guard's time-out, and no tool runs."""
+    guard = make_guard(timeout=0.2)
+    tool = guard.guarded("a.b")(lambda: pytest.fail("the tool ran"))
+    guard.guarded("a.b")(lambda: None)()
+    with closing(sqlite3.connect(own_outbox, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OutboxFull, match="stays locked"):
+            tool()
+
+
+async def test_a_blocked_call_is_recorded_in_the_background(
+    call: Call, make_guard: Any, gateway: Any
+) -> None:
+    """A refusal is one entry, written at once."""
+    gateway.check = [BLOCKED]
+    guard = make_guard()
+    with pytest.raises(ActionDenied):
+        await call(guard, lambda: pytest.fail("the tool ran"))
+    assert [each["status"] for each in gateway.logs] == ["denied"]
 
 
 @pytest.mark.parametrize(
-    "error",
-    [
-        GatewayUnavailable("down"),
-        GatewayUnavailable("slow down", status=429),
-        GatewayProtocolError("month is full", status=403),
-        GatewayProtocolError("html", status=200),
-        ConfigurationError("key"),
-        RuntimeError("bug"),
-    ],
-    ids=repr,
+    "headers", [{}, NAMED], ids=["an older gateway", "a gateway that names whose the key is"]
 )
-async def test_kept_and_sent_later(act: Act, sender: Sender, error: Exception) -> None:
-    """What may pass keeps the entry; it goes out before the next one, under the same key."""
-    sender.error = error
-    await act("record", entry("one"))
-    assert not await act("flush", 1)
-    sender.error = None
-    await act("record", entry("two"))
-    assert sender.taken == ["one", "two"]
-    assert len({each.key for each in sender.tried if each.body["action"] == "one"}) == 1
-    assert await act("flush", 1)
+def test_the_next_guard_sends_what_was_left(make_guard: Any, gateway: Any, headers: dict[str, str]) -> None:
+    """What a guard could not deliver before it was closed goes out with the next one of the same key."""
+    gateway.headers = headers
+    gateway.log = [httpx.Response(503)] * 1000
+    with make_guard() as first:
+        first.guarded("a.b")(lambda: 1)()
+    assert gateway.taken == []
+    gateway.log.clear()
+    assert make_guard().flush()
+    assert len(gateway.taken) == 1
 
 
-@pytest.mark.parametrize("status", [400, 404, 413])
-async def test_hopeless_entries_are_dropped(
-    act: Act, sender: Sender, status: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An entry the gateway will never take is dropped with an error and holds nothing up."""
-    sender.error = GatewayProtocolError("bad entry", status=status)
-    await act("record", entry("one"))
-    assert [each.levelno for each in caplog.records] == [logging.ERROR]
-    assert await act("flush", 1)
+def test_a_gateway_of_the_specification_alone(make_guard: Any) -> None:
+    """Where `/sdk/logs` is not known entries go out one by one, each with its key."""
+    keys: list[str] = []
+
+    def old(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/sdk/log":
+            keys.append(request.headers["Idempotency-Key"])
+            return httpx.Response(200, json={"id": "log-1"})
+        if request.url.path == "/sdk/logs":
+            return httpx.Response(404, json={"detail": "Not Found"})
+        allowed = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+        return httpx.Response(200, json=allowed)
+
+    guard = make_guard(transport=httpx.MockTransport(old))
+    for _ in range(3):
+        guard.guarded("a.b")(lambda: 1)()
+    assert guard.flush()
+    assert len(set(keys)) == len(keys) == 3
 
 
-async def test_warning_without_secrets(act: Act, sender: Sender, caplog: pytest.LogCaptureFixture) -> None:
-    """A record failure is a warning that names action and agent and no argument."""
-    sender.error = GatewayUnavailable("down")
-    await act("record", entry("one"))
-    warning = caplog.records[0]
-    assert (warning.name, warning.levelno) == ("toolgate", logging.WARNING)
-    assert (warning.__dict__["toolgate_event"], warning.__dict__["toolgate_action"]) == (
-        "record_failed",
-        "one",
-    )
-    assert "hunter22" not in caplog.text
+def test_loops_come_and_go(make_guard: Any, gateway: Any) -> None:
+    """Repeated `asyncio.run` on one guard loses nothing."""
+    guard = make_guard()
 
+    @guard.guarded("a.b")
+    async def tool() -> int:
+        await asyncio.sleep(0)
+        return 1
 
-async def test_bounded(act: Act, sender: Sender, caplog: pytest.LogCaptureFixture) -> None:
-    """A full backlog loses its oldest entries, with a warning that counts them."""
-    sender.error = GatewayUnavailable("down")
-    for number in range(53):
-        await act("record", entry(str(number)))
-    sender.error = None
-    assert await act("flush", 1)
-    assert sorted(sender.taken, key=int) == [str(number) for number in range(3, 53)]
-    assert "3 log entries lost" in caplog.text
+    async def many() -> list[int]:
+        return await asyncio.gather(*(tool() for _ in range(10)))
 
-
-async def test_one_outage_costs_one_attempt(act: Act, sender: Sender) -> None:
-    """While the gateway is down a call pays for one attempt, not for everything that waits."""
-    sender.error = GatewayUnavailable("down")
     for _ in range(5):
-        await act("record", entry())
-    assert len(sender.tried) == 5
+        assert asyncio.run(many()) == [1] * 10
+    assert len(gateway.logs) == 50
 
 
-async def test_catching_up_is_spread(act: Act, sender: Sender) -> None:
-    """After an outage one call takes some old entries along, not all."""
-    sender.error = GatewayUnavailable("down")
-    for number in range(30):
-        await act("record", entry(str(number)))
-    sender.error = None
-    await act("record", entry("new"))
-    assert len(sender.taken) == 11
-    assert sender.taken[-1] == "new"
+@pytest.mark.parametrize("cycles", [2_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_memory_is_flat_while_nothing_is_taken(
+    make_guard: Any, gateway: Any, monkeypatch: pytest.MonkeyPatch, cycles: int
+) -> None:
+    """With the gateway down and the outbox at its bound, calls that fail open leave nothing behind in memory."""
+    import gc
+    import tracemalloc
+
+    monkeypatch.setenv("TOOLGATE_OUTBOX_ROWS", "100")
+    # The test's own gateway remembers what it was asked.
+    down = httpx.MockTransport(lambda request: (_ for _ in ()).throw(httpx.ConnectError("refused")))
+    guard = make_guard(transport=down, timeout=0.01)
+    open_tool = guard.guarded("a.b", fail_open=True)(lambda n: n)
+    closed_tool = guard.guarded("a.b")(lambda n: pytest.fail("the tool ran"))
+    logging.getLogger("toolgate").setLevel(logging.CRITICAL)
+    try:
+        for n in range(500):
+            assert open_tool(n) == n
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.take_snapshot()
+        for n in range(cycles):
+            assert open_tool(n) == n
+        gc.collect()
+        after = tracemalloc.take_snapshot()
+        tracemalloc.stop()
+    finally:
+        logging.getLogger("toolgate").setLevel(logging.NOTSET)
+    grown = sum(each.size_diff for each in after.compare_to(before, "filename"))
+    assert grown < 256 * 1024
+    assert guard.entries_lost == 500 + cycles - 100
+    with pytest.raises(OutboxFull):
+        closed_tool(1)
 
 
-async def test_one_bad_entry_does_not_stop_the_others(act: Act, sender: Sender) -> None:
-    """An entry that fails goes to the end of the line."""
-    sender.error = GatewayUnavailable("down")
-    await act("record", entry("one"))
-    await act("record", entry("two"))
-    sender.tried.clear()
-    await act("flush", 1)
-    await act("flush", 1)
-    assert [each.body["action"] for each in sender.tried] == ["two", "one"]
+ENDING = """
+import os, sys, httpx
+from toolgate import Guard, configure, guarded
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+def answer(request):
+    if request.url.path == "/sdk/check":
+        return httpx.Response(200, json=ALLOWED)
+    if sys.argv[2] == "down":
+        raise httpx.ConnectError("refused")
+    import json
+    many = json.loads(request.content)["entries"]
+    os.write(1, b"sent\\n" * len(many))
+    return httpx.Response(200, json={"results": [{"status": 200} for _ in many]})
+transport = httpx.MockTransport(answer)
+key = "ak_" + "a" * 37
+if sys.argv[1] == "default":
+    configure("http://127.0.0.1:9", key, "agent", transport=transport)
+    tool = guarded("a.b")(lambda: 1)
+else:
+    guard = Guard("http://127.0.0.1:9", key, "agent", transport=transport)
+    tool = guard.guarded("a.b")(lambda: 1)
+for _ in range(3):
+    tool()
+"""
 
 
-async def test_flush_within_its_time(act: Act, sender: Sender) -> None:
-    """Flushing gives each entry what is left of its time, and none after it."""
-    sender.error = GatewayUnavailable("down")
-    await act("record", entry())
-    sender.seconds.clear()
-    await act("flush", 3)
-    await act("flush", 0)
-    assert sender.seconds == [3]
+@pytest.mark.parametrize("which", ["default", "own"])
+@pytest.mark.parametrize("gateway_is", ["up", "down"])
+def test_the_end_of_the_process(tmp_path: Path, own_outbox: Path, which: str, gateway_is: str) -> None:
+    """What waits is sent when the interpreter ends, closed or not; what cannot be stays for the next process."""
+    command = [sys.executable, "-W", "error", "-c", ENDING, which, gateway_is]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sent") == (3 if gateway_is == "up" else 0)
+    assert [state for state, _ in rows(own_outbox)] == ([] if gateway_is == "up" else [1, 1, 1])
 
 
-async def test_interrupted_while_recording(act: Act, sender: Sender) -> None:
-    """An entry whose sending is cancelled or interrupted still waits."""
-    sender.error = asyncio.CancelledError()
-    with pytest.raises(asyncio.CancelledError):
-        await act("record", entry("one"))
-    sender.error = None
-    assert await act("flush", 1)
-    assert sender.taken == ["one"]
+@pytest.mark.parametrize(
+    ("name", "value", "cure"),
+    [
+        ("SYNC", "sometimes", "'normal', or 'full'"),
+        ("ROWS", "0", "whole number above 0"),
+        ("ROWS", "many", "whole number above 0"),
+        ("BYTES", "-5", "whole number above 0"),
+        ("EXIT", "never", "seconds from 0"),
+        ("EXIT", "nan", "seconds from 0"),
+    ],
+)
+def test_wrong_settings(
+    make_guard: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str, cure: str
+) -> None:
+    """A setting that is wrong is named with the cure when the guard is made."""
+    monkeypatch.setenv(f"TOOLGATE_OUTBOX_{name}", value)
+    with pytest.raises(ConfigurationError, match=cure) as wrong:
+        make_guard()
+    assert f"TOOLGATE_OUTBOX_{name} is {value!r}" in str(wrong.value)
 
 
-async def test_kept_without_sending(sender: Sender) -> None:
-    """An entry can be kept where nothing may be awaited; the next one takes it along."""
-    recorder = Recorder(lambda: sender, lambda: AsyncSender(sender))
-    recorder.keep(entry("one"))
-    assert sender.taken == []
-    await recorder.arecord(entry("two"))
-    assert sender.taken == ["one", "two"]
+@pytest.mark.parametrize("odd", [5, b"x", ["outbox.db"]], ids=repr)
+def test_an_outbox_that_is_no_path(make_guard: Any, odd: Any) -> None:
+    """What is neither a path nor the word is refused."""
+    with pytest.raises(ConfigurationError, match="'memory'"):
+        make_guard(outbox=odd)
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_one_deadline_for_all_a_call_takes_along(sender: Sender, kind: str) -> None:
-    """Old entries come first, all of them with the new one get the time of one request, and the rest stays."""
-    now = iter(range(100))
-    backlog = Backlog()
-    for number in range(8):
-        backlog.add(entry(str(number)))
-    recorder = Recorder(
-        lambda: sender, lambda: AsyncSender(sender), backlog, clock=lambda: float(next(now)), timeout=4.5
-    )
-    if kind == "sync":
-        recorder.record(entry("new"))
-    else:
-        await recorder.arecord(entry("new"))
-    assert sender.taken == ["0", "1", "2", "3"]
-    assert sender.seconds == [3.5, 2.5, 1.5, 0.5]
-    assert [each.body["action"] for each in backlog.waiting()] == ["4", "5", "6", "7", "new"]
+@pytest.mark.parametrize("sync", ["normal", "full"])
+async def test_power_loss_is_a_setting(
+    call: Call, make_guard: Any, gateway: Any, monkeypatch: pytest.MonkeyPatch, sync: str
+) -> None:
+    """`TOOLGATE_OUTBOX_SYNC=full` has SQLite wait for the disk; calls do the same as ever."""
+    monkeypatch.setenv("TOOLGATE_OUTBOX_SYNC", sync)
+    guard = make_guard()
+    assert await call(guard, lambda: 3) == 3
+    outbox = guard._runtime.recorder._parts().outbox
+    [(level,)] = outbox._do(lambda store: store._run("PRAGMA synchronous", ()).fetchall())
+    assert level == {"normal": 1, "full": 2}[sync]
+    assert len(gateway.logs) == 1
+
+
+async def test_in_memory_nothing_is_left(call: Call, make_guard: Any, gateway: Any, own_outbox: Path) -> None:
+    """`outbox="memory"` delivers as ever and makes no file."""
+    guard = make_guard(outbox="memory")
+    assert await call(guard, lambda: 3) == 3
+    assert len(gateway.logs) == 1
+    assert not own_outbox.parent.exists()
+
+
+def test_the_error_is_one_of_ours() -> None:
+    """Whoever catches GuardError catches a full outbox too."""
+    assert issubclass(OutboxFull, GuardError)

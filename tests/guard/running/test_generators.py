@@ -108,7 +108,7 @@ def test_every_play_goes_as_with_a_bare_one(
     guard: Guard, gateway: Any, steps: Steps, plays: list[tuple[Any, ...]]
 ) -> None:
     """next, send, throw and close give the same values and exceptions; what began ends in exactly one entry."""
-    gateway.requests.clear()
+    gateway.forget()
     bare_runs, runs = [], []
     bare, guarded = (
         body(steps, bare_runs.append),

@@ -8,12 +8,14 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import toolgate
 from toolgate.cli.demo.models import SCRIPTED, ModelChoice
 from toolgate.cli.demo.screen import Screen
 from toolgate.cli.output import fail
+
+_TO_FLUSH: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Shop:
     def run_agent(self, url: str, api_key: str, agent_id: str, choice: ModelChoice, screen: Screen) -> None:
         """Let the agent work, with the guard of its tools set to the demo's gateway."""
         os.environ["SHOP_FOLDER"] = str(self.folder)
-        toolgate.configure(url=url, api_key=api_key, agent_id=agent_id)
+        # What the demo's gateway never gets is nobody else's: it is gone with the demo.
+        toolgate.configure(url=url, api_key=api_key, agent_id=agent_id, outbox="memory")
         agent = _load(self.example / "agent.py")
         try:
             words = agent.run(_model(choice, agent))
@@ -61,6 +64,7 @@ class Shop:
                 f"the model {choice.name!r} did not answer ({type(error).__name__}); the scripted one plays"
             )
             words = agent.run(agent.ScriptedModel())
+        toolgate.flush(_TO_FLUSH)
         screen.last_words(words)
 
 

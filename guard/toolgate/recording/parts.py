@@ -1,0 +1,120 @@
+"""The outbox of one guard and what empties it, made at the first call."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import hmac
+import time
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+from toolgate.events import logger
+from toolgate.observing import watch
+from toolgate.recording.entries import Entry
+from toolgate.recording.faults import Busy, OutboxFault
+from toolgate.recording.forks import survive_forks
+from toolgate.recording.outbox import Outbox
+from toolgate.recording.place import Place
+from toolgate.recording.sender import Delivering, Sender
+from toolgate.recording.store import Target
+from toolgate.recording.telling import Losses
+from toolgate.recording.unwritten import Unwritten
+from toolgate.settings import Settings
+
+__all__ = ["Parts"]
+
+_living: Final[weakref.WeakSet[Parts]] = weakref.WeakSet()
+_LABEL: Final = b"toolgate outbox v1"
+
+
+class Parts:
+    """What records.
+
+    Attributes:
+        outbox: Keeps entries.
+        sender: Sends them.
+        unwritten: Those that could not be written down.
+        losses: Those that are lost.
+        refusing: Whether the last intent could not be written down.
+
+    Args:
+        settings: Where entries go.
+        place: Where they are kept.
+        deliverer: Gives who sends, when first needed.
+    """
+
+    def __init__(self, settings: Settings, place: Place, deliverer: Callable[[], Delivering]) -> None:
+        environment = "test" if settings.api_key.startswith("test_") else "production"
+        self.outbox = Outbox(place, Target(settings.url, _fingerprint(settings.api_key), environment))
+        self.unwritten = Unwritten()
+        self.sender = Sender(self.outbox, self.unwritten, deliverer, settings.timeout)
+        self.losses = Losses()
+        self.refusing = False
+        self._told = False
+        survive_forks(self)
+        _living.add(self)
+        watch(self)
+
+    def __len__(self) -> int:
+        """How many entries wait to be sent."""
+        try:
+            return len(self.unwritten) + (self.outbox.count() if self.outbox.is_open else 0)
+        except (Busy, OutboxFault):
+            return len(self.unwritten)
+
+    @property
+    def lost(self) -> int:
+        """How many entries could not be kept."""
+        return self.losses.count
+
+    def unkept(self, entry: Entry, fault: Exception) -> None:
+        """Tell that an entry is in memory only."""
+        if not self._told:
+            self._told = True
+            logger.error(
+                "log entries are kept in memory only, the first one of action %r: %s",
+                entry.body.get("action"),
+                fault,
+            )
+
+    def close(self, seconds: float) -> None:
+        """End the sending and let go of the file."""
+        _living.discard(self)
+        self.sender.stop(seconds)
+        if self.unwritten:
+            logger.error(
+                "%d log entries lost: the guard is closed, and they could not be kept", len(self.unwritten)
+            )
+        self.outbox.close()
+
+    def before_fork(self) -> None:
+        """Nothing: the outbox holds everybody up."""
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: what the parent has in memory is the parent's."""
+        self.unwritten = Unwritten()
+        self.losses = Losses()
+        self.sender.begin_anew()
+        self.sender.unwritten = self.unwritten
+
+
+@atexit.register
+def _end() -> None:
+    living = list(_living)
+    for parts in living:
+        # All of them at once, before any of them is waited for.
+        parts.sender.hurry()
+    ends = time.monotonic() + max((parts.outbox.place.exit_seconds for parts in living), default=0.0)
+    for parts in living:
+        parts.sender.flush(max(0.0, ends - time.monotonic()))
+        parts.close(0.0)
+
+
+def _fingerprint(api_key: str) -> str:
+    # An API key is 128 bits and more of chance: from what one HMAC makes of it nobody finds it.
+    return hmac.digest(api_key.encode(), _LABEL, hashlib.sha256).hex()

@@ -1,0 +1,55 @@
+"""Entries that could not be written down when they should have been: in memory, for as short as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from toolgate.recording.entries import Entry, Intent
+from toolgate.recording.outbox import Outbox
+
+__all__ = ["Unwritten"]
+
+_BOUND: Final = 10_000
+
+
+class Unwritten:
+    """A few entries in memory.
+
+    No lock: every change is one operation of a dict.
+
+    Args:
+        bound: How many.
+    """
+
+    def __init__(self, bound: int = _BOUND) -> None:
+        self._bound = bound
+        self._entries: dict[str, tuple[Entry, Intent | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keep(self, entry: Entry, intent: Intent | None) -> bool:
+        """Keep an entry; returns False when there are too many."""
+        if len(self._entries) >= self._bound:
+            return False
+        self._entries[entry.key] = (entry, intent)
+        return True
+
+    def write(self, outbox: Outbox) -> None:
+        """Write down whatever is here; what cannot be written stays, and what hinders it is raised."""
+        for key, (entry, intent) in list(self._entries.items()):
+            if intent is None:
+                outbox.add(entry)
+            else:
+                outbox.finish(entry, intent)
+            self._entries.pop(key, None)
+
+    def some(self, most: int) -> Sequence[tuple[str, str]]:
+        """The first of them, each with its key and JSON text."""
+        return [(key, entry.text()) for key, (entry, _) in list(self._entries.items())[:most]]
+
+    def sent(self, keys: Sequence[str]) -> None:
+        """The gateway has them."""
+        for key in keys:
+            self._entries.pop(key, None)
