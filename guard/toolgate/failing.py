@@ -18,6 +18,7 @@ __all__ = ["RefusedActions", "forgiven", "refusals_at", "valid_fail_open"]
 # Pairs of agent and action. They are few, and beyond it nothing is forgotten: nothing fails open any more.
 _BOUND: Final = 10_000
 _LONGEST_WHY: Final = 200
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 class RefusedActions(Refusals):
@@ -40,13 +41,18 @@ class RefusedActions(Refusals):
         """Remember the gateway's answer to a check."""
         pair = (check.who.agent_id, check.action)
         if not decision.allowed:
-            if len(self._refused) >= self._bound and pair not in self._refused:
-                self._full = True
-            else:
-                self._refused.add(pair)
+            self.refuse(check)
         elif check.approval_id is None:
             # Let through by an approval it is still an action that a person is asked about.
             self._refused.discard(pair)
+
+    def refuse(self, check: Check) -> None:
+        """Remember that the gateway did not let the agent do the action, or not even ask."""
+        pair = (check.who.agent_id, check.action)
+        if len(self._refused) >= self._bound and pair not in self._refused:
+            self._full = True
+        else:
+            self._refused.add(pair)
 
     def holds(self, check: Check) -> bool:
         """Whether the action was last refused to the agent, or may have been."""
@@ -77,7 +83,9 @@ def forgiven(check: Check, error: GatewayUnavailable) -> Unanswered | None:
 def refusals_at(url: str) -> RefusedActions:
     """What this process knows of the gateway at `url`, whichever guard asked it."""
     parts = urlsplit(url)
-    return _at.setdefault(f"{parts.scheme}://{parts.netloc.lower()}", RefusedActions())
+    # However it is written: with the port that is meant anyway, or with the root's dot.
+    port = parts.port or _PORTS.get(parts.scheme)
+    return _at.setdefault((parts.scheme, (parts.hostname or "").rstrip("."), port), RefusedActions())
 
 
 def valid_fail_open(fail_open: object) -> bool:
@@ -91,4 +99,4 @@ def valid_fail_open(fail_open: object) -> bool:
     raise ConfigurationError(f"fail_open is {fail_open!r}; use True or False")
 
 
-_at: dict[str, RefusedActions] = {}
+_at: dict[tuple[str, str, int | None], RefusedActions] = {}

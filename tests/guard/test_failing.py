@@ -185,6 +185,21 @@ async def test_last_seen_refused(tool: Tool, gateway: Any, answer: Any) -> None:
     assert await tool() == "ran"
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_who_may_not_even_ask(tool: Tool, gateway: Any, status: int) -> None:
+    """A key that was refused opens nothing in the outage that follows, until the gateway allows again."""
+    gateway.check = [httpx.Response(status, headers=OURS, json={"detail": "no"})]
+    with pytest.raises((ConfigurationError, GatewayProtocolError)):
+        await tool()
+    down(gateway)
+    with pytest.raises(GatewayUnavailable):
+        await tool()
+    gateway.check = [ALLOWED]
+    assert await tool() == "ran"
+    down(gateway)
+    assert await tool() == "ran"
+
+
 async def test_another_action(tool: Tool, gateway: Any) -> None:
     """What was refused is one action of one agent."""
     gateway.check = [BLOCKED]
@@ -261,6 +276,7 @@ def test_what_does_not_fit_is_not_forgotten() -> None:
 def test_one_memory_for_each_gateway() -> None:
     """By the address's origin: another path or spelling is the same gateway, another port is not."""
     assert refusals_at("https://Gateway.example/a") is refusals_at("https://gateway.example/b")
+    assert refusals_at("https://gateway.example:443") is refusals_at("https://gateway.example.")
     assert refusals_at("https://gateway.example") is not refusals_at("https://gateway.example:8443")
 
 

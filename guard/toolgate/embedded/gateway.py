@@ -89,11 +89,15 @@ class EmbeddedGateway(LocalGateway):
 
     async def asend(self, request: Request, seconds: float) -> Answer:
         """As `send`; other tasks of the loop go on meanwhile."""
-        answered = asyncio.wrap_future(self._asked(request))
+        asked = self._asked(request)
+        answered = asyncio.wrap_future(asked)
         try:
             async with asyncio.timeout(seconds):
                 return Answer(*await answered)
         except TimeoutError as error:
+            if asked.done() and not asked.cancelled():
+                # It was answered in time, and this loop was held up.
+                return Answer(*asked.result())
             raise _too_late(seconds) from error
         except asyncio.CancelledError:
             if not answered.cancelled() or _cancelling():

@@ -23,6 +23,7 @@ from toolgate.wire.budget import keep_budget, spending
 from toolgate.wire.closing import close_given_up
 from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
 from toolgate.wire.faults import Faults, from_a_proxy
+from toolgate.wire.within import Within
 
 if TYPE_CHECKING:
     import httpx
@@ -171,7 +172,7 @@ class AsyncWire:
         """
         queued, heard = True, _Heard()
         try:
-            async with asyncio.timeout(seconds):
+            async with Within(seconds):
                 lane = await self._lane(patient=request.patient)
                 async with lane.turns:
                     queued = False

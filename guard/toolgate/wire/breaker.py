@@ -127,6 +127,10 @@ class Breaker:
             tried = outage.tried + 1 if outage is not None and outage.slow is slow else 0
             since = began if outage is None else outage.since
             self._outage = _Outage(since, why, slow, tried, now + self._pause(tried, slow=slow))
+            if self.heard_since(began):
+                # Heard in this very moment, by a call that found nothing to close yet.
+                self._outage = None
+                return
         if outage is None:
             logger.warning(
                 "no gateway answers at %r (%s); calls are refused at once until one does", self._name, why

@@ -7,12 +7,14 @@ kept.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from toolgate.wire.exchange import TransportFault
+from toolgate.wire.faults import hung_up, refused_tls
 from toolgate.wire.names import look_up
 
 __all__ = ["keep_budget", "spending"]
@@ -65,13 +67,13 @@ class _Backend:
             # One address that swallows everything must not use up the time of the others.
             share = seconds if seconds is None else seconds / (len(addresses) + 1)
             try:
-                return _Stream(self._inner.connect_tcp(address, port, timeout=share, **options))
+                return _Stream(self._inner.connect_tcp(address, port, timeout=share, **options), self._core)
             except (self._core.ConnectError, self._core.ConnectTimeout):
                 if not addresses:
                     raise
 
     def connect_unix_socket(self, path: str, timeout: float | None = None, **options: Any) -> _Stream:
-        return _Stream(self._inner.connect_unix_socket(path, timeout=_cut(timeout), **options))
+        return _Stream(self._inner.connect_unix_socket(path, timeout=_cut(timeout), **options), self._core)
 
     def sleep(self, seconds: float) -> None:
         self._inner.sleep(seconds)
@@ -92,11 +94,29 @@ class _Backend:
 class _Stream:
     """One connection within the budget of whoever uses it at the time."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, core: Any, *, fresh_tls: bool = False) -> None:
         self._inner = inner
+        self._core = core
+        self._fresh_tls = fresh_tls
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data: bytes = self._inner.read(max_bytes, timeout=_cut(timeout))
+        try:
+            seconds = _cut(timeout)
+        except TransportFault as late:
+            # This thread had no turn until now: what has come meanwhile is an answer all the same.
+            late.answered = bool(self._inner.get_extra_info("is_readable"))
+            raise
+        # A transport may be shared with others, who are served as before.
+        ours = _budget.left is not None
+        try:
+            data: bytes = self._inner.read(max_bytes, timeout=seconds)
+        except (self._core.ReadError, ssl.SSLError) as error:
+            if ours and self._fresh_tls and not refused_tls(error):
+                raise hung_up() from error
+            raise
+        if ours and self._fresh_tls and not data:
+            raise hung_up()
+        self._fresh_tls = False
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -107,7 +127,8 @@ class _Stream:
         self._inner.close()
 
     def start_tls(self, ssl_context: Any, server_hostname: Any = None, timeout: Any = None) -> _Stream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _cut(timeout)))
+        inner = self._inner.start_tls(ssl_context, server_hostname, _cut(timeout))
+        return _Stream(inner, self._core, fresh_tls=True)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

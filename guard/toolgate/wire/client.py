@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from tenacity import AsyncRetrying, Retrying
 
 from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
+from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.failing import refusals_at
 from toolgate.recording.entries import Entry
 from toolgate.settings import Settings, proxies_allowed
@@ -113,6 +115,11 @@ class _Gateway:
         self.whose = whose(answer.headers) or self.whose
         return decision
 
+    def _refused(self, check: Check, error: ConfigurationError | GatewayProtocolError) -> None:
+        # Whoever may not even ask may not act in the next outage either. Other pages may be a stranger's.
+        if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
+            self._refusals.refuse(check)
+
 
 class GatewayClient(_Gateway):
     """Speaks with the gateway from any thread.
@@ -163,7 +170,12 @@ class GatewayClient(_Gateway):
             ConfigurationError: The gateway refuses the API key.
         """
         request, gated = self._check(check), check.approval_id is None
-        return self._decision(check, self._ask(request, CheckAnswer, self._deadline(), gated=gated))
+        try:
+            read = self._ask(request, CheckAnswer, self._deadline(), gated=gated)
+        except (ConfigurationError, GatewayProtocolError) as error:
+            self._refused(check, error)
+            raise
+        return self._decision(check, read)
 
     def log(self, entry: Entry, seconds: float | None = None, *, eager: bool = False) -> dict[str, Any]:
         """Record what happened (`POST /sdk/log`) and return the log entry.
@@ -285,7 +297,12 @@ class AsyncGatewayClient(_Gateway):
     async def check(self, check: Check) -> Decision:
         """As `GatewayClient.check`."""
         request, gated = self._check(check), check.approval_id is None
-        return self._decision(check, await self._ask(request, CheckAnswer, self._deadline(), gated=gated))
+        try:
+            read = await self._ask(request, CheckAnswer, self._deadline(), gated=gated)
+        except (ConfigurationError, GatewayProtocolError) as error:
+            self._refused(check, error)
+            raise
+        return self._decision(check, read)
 
     async def log(self, entry: Entry, seconds: float | None = None, *, eager: bool = False) -> dict[str, Any]:
         """As `GatewayClient.log`."""

@@ -1,9 +1,16 @@
-"""Close a connection whose TLS handshake is given up; the HTTP library leaves it to the garbage collector."""
+"""What the HTTP library leaves out of asynchronous connections with TLS.
+
+It does not close a connection whose handshake is given up, and does not tell who hung up right after one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
+
+from toolgate.wire.faults import hung_up, refused_tls
+from toolgate.wire.within import is_within
 
 __all__ = ["close_given_up"]
 
@@ -17,20 +24,21 @@ def close_given_up(transport: object, core: Any) -> None:
     """
     pool: Any = getattr(transport, "_pool", None)
     if isinstance(pool, core.AsyncConnectionPool) and not isinstance(pool._network_backend, _Backend):  # noqa: SLF001 - offered by the pool's constructor, which the HTTP library does not pass on
-        pool._network_backend = _Backend(pool._network_backend)  # noqa: SLF001 - likewise
+        pool._network_backend = _Backend(pool._network_backend, core)  # noqa: SLF001 - likewise
 
 
 class _Backend:
     """Opens connections."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, core: Any) -> None:
         self._inner = inner
+        self._core = core
 
     async def connect_tcp(self, *given: Any, **named: Any) -> _Stream:
-        return _Stream(await self._inner.connect_tcp(*given, **named))
+        return _Stream(await self._inner.connect_tcp(*given, **named), self._core)
 
     async def connect_unix_socket(self, *given: Any, **named: Any) -> _Stream:
-        return _Stream(await self._inner.connect_unix_socket(*given, **named))
+        return _Stream(await self._inner.connect_unix_socket(*given, **named), self._core)
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
@@ -39,11 +47,25 @@ class _Backend:
 class _Stream:
     """One connection."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, core: Any, *, fresh_tls: bool = False) -> None:
         self._inner = inner
+        self._core = core
+        self._fresh_tls = fresh_tls
 
-    async def read(self, *given: Any, **named: Any) -> Any:
-        return await self._inner.read(*given, **named)
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - the library's interface
+        # A transport may be shared with others, who are served as before.
+        ours = is_within()
+        try:
+            # The block says when the time is over, and looks once more before: the inner time-out would not.
+            data: bytes = await self._inner.read(max_bytes, timeout=None if ours else timeout)
+        except (self._core.ReadError, ssl.SSLError) as error:
+            if ours and self._fresh_tls and not refused_tls(error):
+                raise hung_up() from error
+            raise
+        if ours and self._fresh_tls and not data:
+            raise hung_up()
+        self._fresh_tls = False
+        return data
 
     async def write(self, *given: Any, **named: Any) -> None:
         await self._inner.write(*given, **named)
@@ -53,10 +75,11 @@ class _Stream:
 
     async def start_tls(self, *given: Any, **named: Any) -> _Stream:
         try:
-            return _Stream(await self._inner.start_tls(*given, **named))
+            inner = await self._inner.start_tls(*given, **named)
         except asyncio.CancelledError:
             await self._inner.aclose()
             raise
+        return _Stream(inner, self._core, fresh_tls=True)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -6,7 +6,9 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["Faults", "from_a_proxy"]
+from toolgate.wire.exchange import TransportFault
+
+__all__ = ["Faults", "from_a_proxy", "hung_up", "refused_tls"]
 
 # What a proxy says when it finds no gateway behind itself.
 _NONE_BEHIND: Final = frozenset({502, 503, 504})
@@ -21,6 +23,17 @@ _LINKS: Final = 3
 def from_a_proxy(status: int, headers: Mapping[str, str]) -> bool:
     """Whether an answer, header names in lower case, is a proxy's that finds no gateway behind it."""
     return status in _NONE_BEHIND and _VERSION not in headers
+
+
+def hung_up() -> TransportFault:
+    """What to raise where the peer hangs up after the handshake of TLS and before it said anything.
+
+    Somebody with the gateway's certificate was there: so may a missing client certificate be refused, where the
+    alert that says it is lost with the connection.
+    """
+    return TransportFault(
+        "the peer hung up right after the TLS handshake; it may want a client certificate", answered=True
+    )
 
 
 class Faults:

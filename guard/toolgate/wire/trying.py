@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from toolgate.capture.redaction import scrub
 from toolgate.errors import GatewayUnavailable
 from toolgate.wire.breaker import Breaker, Open
 from toolgate.wire.exchange import Answer, Clock, TransportFault
@@ -81,7 +82,8 @@ class Trying:
             self._ended(answered=False)
         else:
             self._ended(answered=error.answered)
-        self._why = str(error)
+        # In the words of a transport or a proxy, which may hold a password; logs, errors and entries repeat it.
+        self._why = scrub(str(error), ())
         return Transient(self._unavailable(self._why, answered=self._answered))
 
     def is_last(self) -> bool:

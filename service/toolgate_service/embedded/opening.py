@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,7 +84,7 @@ class Embedded:
         Raises:
             RuntimeError: the gateway has ended.
         """
-        return asyncio.run_coroutine_threadsafe(self._answer(method, target, headers, body), self._loop)
+        return self._begin(self._answer(method, target, headers, body))
 
     def decide(self, method: str, target: str, body: bytes | None) -> Future[Answered]:
         """Send one request to the management surface as the person at this machine.
@@ -92,7 +92,7 @@ class Embedded:
         Raises:
             RuntimeError: the gateway has ended.
         """
-        return asyncio.run_coroutine_threadsafe(self._as_person(method, target, body), self._loop)
+        return self._begin(self._as_person(method, target, body))
 
     def end(self) -> None:
         """Begin to end, and wait for nothing; may be called from anywhere, and again."""
@@ -108,6 +108,14 @@ class Embedded:
         self.end()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def _begin(self, work: Coroutine[Any, Any, Answered]) -> Future[Answered]:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            # Otherwise Python warns, at some other moment, that nobody awaited it.
+            work.close()
+            raise
 
     def _settings(self, path: str) -> Settings:
         # Nobody registers by a port that is not there.

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import stat
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -166,6 +170,45 @@ def test_a_timeout_is_a_timeout(open_guard: Open) -> None:
         guard.check("math.add")
     assert guard.gateway.pending() == []
     until(lambda: _allowed(guard))
+
+
+def test_a_gateway_that_has_ended(open_guard: Open) -> None:
+    """Who asks it all the same is told so, and leaves nothing behind that nobody awaits."""
+    guard = open_guard(":memory:", timeout=0.2)
+    embedded: Any = guard.gateway._embedded
+    embedded.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(GatewayUnavailable, match="ended"):
+            guard.check("math.add")
+        gc.collect()
+
+
+async def test_a_loop_that_is_held_up(open_guard: Open) -> None:
+    """What the gateway answered in time counts, though this loop had no time to read it."""
+    guard, ran = open_guard(":memory:", timeout=0.5), list[str]()
+    asked, taken = guard.gateway._embedded.request, list[Any]()  # type: ignore[attr-defined]  # the gateway's own
+
+    def request(*given: Any) -> Any:
+        taken.append(asked(*given))
+        return taken[-1]
+
+    guard.gateway._embedded.request = request  # type: ignore[method-assign]  # likewise
+
+    @guard.guarded("mail.send", fail_open=True)
+    async def send() -> None:
+        ran.append("ran")
+
+    async def hold() -> None:
+        while not taken:  # noqa: ASYNC110 - it is set by a thread's own code, between two steps of this loop
+            await asyncio.sleep(0)
+        began = time.monotonic()
+        taken[0].result(30)
+        threading.Event().wait(began + 1 - time.monotonic())
+
+    found, _ = await asyncio.gather(send(), hold(), return_exceptions=True)
+    assert ran == []
+    assert isinstance(found, ActionDenied)
 
 
 def _allowed(guard: Guard) -> bool:

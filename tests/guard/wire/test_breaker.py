@@ -123,6 +123,18 @@ def test_an_answer_outweighs_a_silence(breaker: Breaker, clock: Clock) -> None:
     assert not breaker.is_open
 
 
+def test_an_answer_in_the_very_moment_of_a_silence(clock: Clock) -> None:
+    """An answer that finds nothing to close yet is not overtaken by the fault that opens it."""
+
+    def answered_meanwhile(_: float, most: float) -> float:
+        breaker.answered()
+        return most
+
+    breaker = Breaker("https://gateway.example", clock, answered_meanwhile)
+    fails(breaker, clock, took=5)
+    assert not breaker.is_open
+
+
 def test_stragglers_change_nothing(breaker: Breaker, clock: Clock) -> None:
     """Calls that began before it opened lengthen no pause and take no probe's turn away."""
     fails(breaker, clock, took=5)

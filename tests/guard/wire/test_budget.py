@@ -120,10 +120,23 @@ def test_outside_a_request_nothing_is_limited() -> None:
             asked.append(timeout)
             return b""
 
-    stream = budget._Stream(Stream())
+    stream = budget._Stream(Stream(), httpcore)
     stream.read(1, timeout=7)
     with budget.spending(lambda: 2.0):
         stream.read(1, timeout=7)
         stream.read(1)
     stream.read(1)
     assert asked == [7, 2.0, 2.0, None]
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_what_came_while_this_thread_had_no_turn(came: bool) -> None:
+    """An answer that lies there unread when the time is over was given all the same."""
+
+    class Stream:
+        def get_extra_info(self, info: str) -> bool:
+            return came and info == "is_readable"
+
+    with budget.spending(lambda: -1.0), pytest.raises(TransportFault) as raised:
+        budget._Stream(Stream(), httpcore).read(1)
+    assert raised.value.answered is came

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import socket
 import ssl
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,10 @@ from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
 from toolgate.identity import Identity
 from toolgate.settings import Settings
 from toolgate.steps import Check
+from toolgate.wire import budget, closing
 from toolgate.wire.client import AsyncGatewayClient, GatewayClient
+from toolgate.wire.exchange import TransportFault
+from toolgate.wire.within import Within
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent"), {})
@@ -75,6 +81,28 @@ def says(*parts: bytes) -> Any:
         connection.shutdown(socket.SHUT_RDWR)
 
     return answer
+
+
+def resets(connection: socket.socket) -> None:
+    """A peer that ends the connection at once, throwing away what was sent to it."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+class Served:
+    """A connection that yields these pieces."""
+
+    def __init__(self, pieces: list[bytes], *, awaited: bool = False) -> None:
+        self._pieces = pieces
+        self._awaited = awaited
+
+    @property
+    def over(self) -> bool:
+        return not self._pieces
+
+    def read(self, _: int, timeout: float | None = None) -> Any:
+        piece = self._pieces.pop(0)
+        return asyncio.sleep(0, piece) if self._awaited else piece
 
 
 def silent(_: socket.socket) -> None:
@@ -142,6 +170,38 @@ async def test_a_client_certificate_is_asked_for(
     tls.load_verify_locations(tmp_path / "certificate.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
     assert (await failure(peer(silent, tls=tls).url, library, kind)).answered
+
+
+async def test_an_alert_that_is_lost(
+    peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, kind: str
+) -> None:
+    """Who ends the connection right after the handshake has refused whoever asks, though no alert arrives."""
+    tls = serving(tmp_path, "localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    error = await failure(peer(resets, tls=tls, at_once=True).url, library, kind)
+    assert error.answered
+    assert "client certificate" in str(error)
+
+
+async def test_a_connection_that_has_served(library: str, kind: str) -> None:
+    """One that was answered on before and breaks now is an outage, with TLS as without; so is another's."""
+    core: Any = importlib.import_module(library.replace("httpx", "httpcore"))
+    sync, served, ours = kind == "sync", Served([b"answer", b""]), Served([b""])
+
+    async def read(stream: Served) -> bytes:
+        made: Any = (budget if sync else closing)._Stream(stream, core, fresh_tls=True)
+        found: bytes = b""
+        while not stream.over:
+            found = made.read(9) if sync else await made.read(9)
+        return found
+
+    with budget.spending(lambda: 5.0):
+        async with Within(5):
+            assert await read(served if sync else Served([b"answer", b""], awaited=True)) == b""
+            with pytest.raises(TransportFault):
+                await read(ours if sync else Served([b""], awaited=True))
+    # A transport may be shared with others, who are told what they always were.
+    assert await read(Served([b""], awaited=not sync)) == b""
 
 
 @pytest.mark.parametrize(

@@ -256,3 +256,18 @@ async def test_a_cancelled_probe(peer: Any) -> None:
         await probe
     assert breaker.admit(1)
     await client.aclose()
+
+
+def test_a_secret_in_the_words_of_a_transport(caplog: pytest.LogCaptureFixture) -> None:
+    """What a transport says of its address goes into no error and no log as it is."""
+
+    def refuses(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("no way to http://bob:hunter22@proxy.example:3128")
+
+    client = GatewayClient(
+        Settings("http://127.0.0.1:9", KEY, "agent-1", 0.05, "httpx"), transport=httpx.MockTransport(refuses)
+    )
+    with pytest.raises(GatewayUnavailable, match="no way to") as raised:
+        client.check(CHECK)
+    assert "no way to" in caplog.text
+    assert "hunter22" not in caplog.text + str(raised.value)
