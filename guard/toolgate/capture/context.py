@@ -74,8 +74,7 @@ def capture(
             context[safe.name(name)] = safe.hide(value)
         elif name in rules.visible:
             context[name] = safe.show(value)
-            more = {} if type(value).__module__ == "builtins" else extra(value)
-            context.update({f"${name}": safe.digest(more)} if more else {})
+            context.update(_beside(name, value, safe))
         else:
             context[safe.name(name)] = safe.convert(value)
     if rules.amount is not None and rules.amount in context:
@@ -86,6 +85,15 @@ def capture(
         else:
             context[safe.name(name)] = safe.member(name, value)
     return Captured(fit(context, hider), tuple(sorted(set(safe.hidden))), rules.names.patterns)
+
+
+def _beside(name: str, value: object, safe: JsonSafe) -> dict[str, Json]:
+    """What a visible value has beside what is shown of it, as a digest."""
+    try:
+        more = {} if type(value).__module__ == "builtins" else extra(value)
+    except Exception:  # noqa: BLE001 - properties of other people's classes may do anything
+        return {f"${name}": safe.unreadable(value)}
+    return {f"${name}": safe.digest(more)} if more else {}
 
 
 def _with_text_names(arguments: Mapping[Any, Any], safe: JsonSafe) -> dict[str, Any]:

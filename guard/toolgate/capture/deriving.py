@@ -99,7 +99,14 @@ def checked_amount(computed: Computed, arguments: Mapping[Any, Any]) -> int | fl
 
 
 def members_of(source: object) -> dict[str, Any] | None:
-    """What a mapping, dataclass or model holds, by name; None for anything else."""
+    """What a mapping, dataclass or model holds, by name; None for anything else, or what cannot be read."""
+    try:
+        return _read(source)
+    except Exception:  # noqa: BLE001 - other people's classes may do anything when read
+        return None
+
+
+def _read(source: object) -> dict[str, Any] | None:
     kind: Any = type(source)
     if issubclass(kind, dict):
         found = dict(dict.items(source))  # type: ignore[arg-type]  # the very class is a dict's

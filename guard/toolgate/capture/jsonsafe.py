@@ -19,7 +19,7 @@ from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json, dumps
 from toolgate.capture.plain import binary, is_model, is_number, measure, moment, number
 from toolgate.capture.redaction import SecretRule
-from toolgate.capture.state import extra, qualified, state
+from toolgate.capture.state import added, extra, qualified, state
 from toolgate.capture.tree import TreeDigest
 
 __all__ = ["JsonSafe"]
@@ -28,11 +28,13 @@ __all__ = ["JsonSafe"]
 _MAX_DEPTH: Final = 28
 # Each takes two bytes or more: a context with more of them would not fit anyway.
 _MOST_MEMBERS: Final = 30_720
+_BYTES_OF_A_MEMBER: Final = 8
 _MAX_TEXT: Final = 8 * 1024
 _MAX_NAME: Final = 255
 _MAX_DIGITS: Final = 400
 _TOO_LONG: Final = 10**_MAX_DIGITS
 _PAIR: Final = 2
+_OF_A_PAIR: Final = frozenset(("name", "key", "header", "value"))
 _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -89,19 +91,23 @@ class JsonSafe:
 
     def hide(self, value: object) -> dict[str, Json]:
         """The digest of `value`, whose forms are remembered in `hidden`."""
+        return self._hidden(value)[0]
+
+    def _hidden(self, value: object) -> tuple[dict[str, Json], int]:
+        """As `hide`, and how many members were looked at."""
         kind = type(value)
         if kind is str:
             self.hidden.extend(forms(value))  # type: ignore[arg-type]  # the very class is str
-            return self._hider.json(value)  # type: ignore[arg-type]  # likewise
+            return self._hider.json(value), 0  # type: ignore[arg-type]  # likewise
         if kind in {bytes, bytearray}:
             data = binary(value)
             self.hidden.extend(forms_of_bytes(data))
-            return self._hider.binary(data)
+            return self._hider.binary(data), 0
         whole = JsonSafe(self._hider, None)
         safe = whole.convert(value)
         self.hidden.extend(whole.hidden)
         self.hidden.extend(forms_within(safe))
-        return self._hider.json(safe)
+        return self._hider.json(safe), _MOST_MEMBERS - whole._left
 
     def name(self, name: str) -> str:
         """A name that can be sent and is not mistaken for one of the digests' own."""
@@ -119,13 +125,20 @@ class JsonSafe:
         try:
             if self._tree is None:
                 self._tree = TreeDigest(None if self._names is None else self._names.hides)
-            node = self._hider.node(*self._tree.of(value))
+            digest, size = self._tree.of(value)
+            node = self._hider.node(digest, size)
         except Exception:  # noqa: BLE001 - too little stack or memory is left
             return self._once(value)
+        if self._names is None:
+            self._left -= size // _BYTES_OF_A_MEMBER
         if self._names is None or self._tree.secret:
             # What is hidden in there has not been looked at.
             self.hidden.append(ANYTHING)
         return {"$object": _label(value), **node}
+
+    def unreadable(self, value: object) -> dict[str, Json]:
+        """A digest that never comes again, for what cannot be read."""
+        return self._once(value)
 
     def _convert(self, value: object) -> Json:
         kind = type(value)
@@ -161,7 +174,8 @@ class JsonSafe:
         if issubclass(kind, (dt.datetime, dt.date, dt.time)):
             return self._with_extra(value, self._text(moment(value)))
         if issubclass(kind, (UUID, PurePath, dt.timedelta)):
-            return self._text(moment(value))
+            shown, more = self._text(moment(value)), added(value)
+            return {**self.digest(more), "$object": _label(value), "$value": shown} if more else shown
         if issubclass(kind, (type, ModuleType)):
             return {"$object": qualified(value) if issubclass(kind, type) else value.__name__}
         return self._container(value, kind)
@@ -235,8 +249,11 @@ class JsonSafe:
         self._spend(length)
         members: dict[str, Json] = {}
         others: list[tuple[str, str, object]] = []
+        pair: dict[str, object] = {}
         for key, item in items:
             if type(key) is str:
+                if key in _OF_A_PAIR:
+                    pair[key] = item
                 members[self.name(key)] = self._member(key, item)
             else:
                 text = str.__str__(key) if issubclass(type(key), str) else self._convert(key)
@@ -246,12 +263,24 @@ class JsonSafe:
         for name, _, item in sorted(others, key=lambda other: other[:2]):
             free = self.name(name)
             while free in members:
+                # Keys that are all written alike would otherwise be tried against each other.
+                self._spend(1)
                 free += "_"
             members[free] = self._member(name, item)
+        if "value" in pair:
+            # A header is as often written {"name": "Authorization", "value": "…"}.
+            for told in (item for key, item in pair.items() if key != "value" and type(item) is str):
+                if self._hides(told, pair["value"]):
+                    members["value"] = self._member(told, pair["value"])
         return members
 
     def _member(self, name: str, value: object) -> Json:
-        return self.hide(value) if self._hides(name, value) else self._convert(value)
+        if not self._hides(name, value):
+            return self._convert(value)
+        shown, members = self._hidden(value)
+        # One large value may stand in many places.
+        self._spend(members)
+        return shown
 
     def _hides(self, name: str, value: object) -> bool:
         return value is not None and self._names is not None and self._names.hides(name)
@@ -292,8 +321,11 @@ class JsonSafe:
 
 
 def _label(value: Any) -> str:
-    named = getattr(type(value), "__name__", "") in {"function", "builtin_function_or_method"}
-    label = qualified(value if named else type(value))
+    try:
+        named = getattr(type(value), "__name__", "") in {"function", "builtin_function_or_method"}
+        label = qualified(value if named else type(value))
+    except Exception:  # noqa: BLE001 - a class may refuse to tell its name
+        return "?"
     return label if not _UNSENDABLE.search(label) else "?"
 
 

@@ -65,13 +65,16 @@ def moment(value: Any) -> str:
     for kind in (dt.datetime, dt.date, dt.time):
         if issubclass(type(value), kind):
             plain: str = kind.isoformat(value)
-            # Subclasses may hold more, like nanoseconds, and say so only in their own text.
-            own = plain if type(value) is kind else str(value.isoformat())
-            return plain if own in {plain, ""} else f"{own} ({plain})"
+            return plain if type(value) is kind else _told(plain, value.isoformat())
     for other in (UUID, PurePath, dt.timedelta):
         if issubclass(type(value), other):
-            return other.__str__(value)
+            return _told(other.__str__(value), str(value))
     return str(value)
+
+
+def _told(plain: str, own: object) -> str:
+    # Subclasses may hold more, like nanoseconds, and say so only in their own text.
+    return plain if str(own) in {plain, ""} else f"{own} ({plain})"
 
 
 def names_of(members: Mapping[Any, Any]) -> list[Any]:

@@ -15,6 +15,8 @@ REDACTED: Final = "[redacted]"
 # Of a message; what is shorter than the shortest is too common to be cut out of one.
 _LONGEST: Final = 1000
 _SHORTEST: Final = 4
+# Longer names are looked at anew each time: what is remembered must not fill the memory.
+_LONGEST_KEPT: Final = 255
 
 _WORDS: Final = frozenset((
     "auth", "authorization", "bearer", "cookie", "cookies", "credential", "credentials", "jwt",
@@ -51,6 +53,11 @@ _HEADER: Final = (
     r"(?i:\b(?:(?:proxy-)?authorization|x-(?:[a-z]{1,20}-){0,3}(?:key|token|secret)|api-key)[\"']?\s{0,3}:\s{0,3}"
     r"[\"']?(?:[a-z]{2,20}\s{1,3})?(?=[^\s\"',;]{0,200}[0-9])[^\s\"',;]{8,1000})"
 )
+# JSON within JSON.
+_ESCAPED: Final = (
+    r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)"
+    r"\\\":\s{0,5}\\\"[^\"]{4,1000})"
+)
 # Each with a text it cannot do without, looked for first because that is much faster. All of them are
 # anchored or bounded: none may take longer than the text is long.
 _PATTERNS: Final = tuple((needle, re.compile(pattern, re.DOTALL)) for needle, pattern in (
@@ -76,6 +83,8 @@ _PATTERNS: Final = tuple((needle, re.compile(pattern, re.DOTALL)) for needle, pa
     ("':", r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)':\s{0,5}'[^']{4,1000})"),
     ("--", r"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ][\"']?[^\s\"'-][^\s\"']{3,1000})"),
     (":", _HEADER),
+    ("curl", r"(?<!\S)(?:-u|--user)[ =]{0,3}[\"']?[^\s\"':-][^\s\"':]{0,200}:[^\s\"']{1,1000}"),
+    ('\\":', _ESCAPED),
     ("e", r"(?i:aws_?secret_?(?:access_?)?key['\" :=]{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))"),
 ))  # fmt: skip
 # Digits in groups; a card number may stand among others, like the month after it.
@@ -109,7 +118,8 @@ class SecretRule:
 
     def hides(self, name: str) -> bool:
         """Whether a value called `name` is hidden."""
-        return _is_secret_name(name) or (bool(self._more) and _compact(name) in self._more)
+        known = _is_secret_name if len(name) <= _LONGEST_KEPT else _is_secret_name.__wrapped__
+        return known(name) or (bool(self._more) and _compact(name) in self._more)
 
     def found_in(self, text: str) -> bool:
         """Whether `text` holds a secret."""
@@ -119,8 +129,8 @@ class SecretRule:
         """Whether `number` is a secret: a card number, or in one of the patterns."""
         if self.patterns and any(pattern.search(str(number)) for pattern in self.patterns):
             return True
-        whole = int(number)
-        return whole >= _LEAST_CARD and whole == number and looks_secret(str(whole))
+        whole = abs(int(number))
+        return whole >= _LEAST_CARD and whole == abs(number) and looks_secret(str(whole))
 
 
 @lru_cache(maxsize=4096)

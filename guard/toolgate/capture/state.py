@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from datetime import timezone
 from typing import Any, Final
 
-__all__ = ["extra", "qualified", "state"]
+__all__ = ["added", "extra", "qualified", "state"]
 
 _WORD: Final = object.__basicsize__ // 2
 # Their repr is everything they are, and it is Python's own.
 _TOLD_BY_REPR: Final = (range, slice, complex, timezone, types.GenericAlias, type(...), type(NotImplemented))
 _BUILT_IN: Final = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_THEIR_HOMES: Final = frozenset(("datetime", "pathlib", "uuid", "builtins"))
 _VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
@@ -52,6 +53,29 @@ def extra(value: object) -> dict[str, Any]:
         found.pop(name, None)
     # Some dictionaries are their own attributes.
     return {} if _present(value, ("__dict__",)).get("__dict__") is value else found
+
+
+def added(value: object) -> dict[str, Any]:
+    """What an instance of somebody's subclass of an identifier, a path or a moment has beside it.
+
+    Their own slots are no part of that: some only keep what was worked out before.
+    """
+    kind = type(value)
+    if kind.__module__.partition(".")[0] in _THEIR_HOMES:
+        return {}
+    names = [
+        name for each in kind.__mro__ if each.__module__ not in _THEIR_HOMES for name in _own_slots(each)
+    ]
+    found = _present(value, names)
+    attributes = _present(value, ("__dict__",)).get("__dict__")
+    if isinstance(attributes, dict):
+        found.update((name, item) for name, item in dict.items(attributes) if isinstance(name, str))
+    return found
+
+
+def _own_slots(kind: type) -> tuple[str, ...]:
+    slots = kind.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _attributes(value: object) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from toolgate.capture.plain import binary, moment, names_of, number
-from toolgate.capture.state import extra, qualified, state
+from toolgate.capture.state import added, extra, qualified, state
 
 __all__ = ["TreeDigest"]
 
 _PLAIN: Final = frozenset((str, int, bool, type(None), float))
+_TOLD_BY_TEXT: Final = (dt.date, dt.time, dt.timedelta, UUID, PurePath)
 _MOST_OBJECTS: Final = 10_000
 _MOST_BYTES: Final = 2**53 - 1
 
@@ -113,7 +114,9 @@ class TreeDigest:
             return _leaf(kind.__qualname__, text.encode("utf-8", "surrogatepass"))
         if issubclass(kind, (bytes, bytearray, memoryview)):
             return _leaf("bytes", binary(value))
-        if issubclass(kind, (dt.date, dt.time, dt.timedelta, UUID, PurePath)):
+        if issubclass(kind, _TOLD_BY_TEXT):
+            if added(value):
+                return None
             return _leaf(qualified(kind), moment(value).encode("utf-8", "surrogatepass"))
         if issubclass(kind, (type, ModuleType)):
             return _leaf("named", qualified(value).encode("utf-8", "surrogatepass"))
@@ -169,6 +172,8 @@ def _parts(value: Any) -> dict[str, Any] | None:
         own = (frozenset if read in {set, frozenset} else list)(read.__iter__(value))
     elif issubclass(kind, (str, int, float, Decimal, Fraction)):
         own = str.__str__(value) if issubclass(kind, str) else number(value)
+    elif issubclass(kind, _TOLD_BY_TEXT):
+        return {"": moment(value), **added(value)}
     else:
         return state(value)
     return {"": own, **extra(value)}

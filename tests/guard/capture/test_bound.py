@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime as dt
 import decimal
 import functools
 import io
@@ -11,13 +12,17 @@ import sys
 import threading
 import time
 import types
-from typing import Any
+import uuid
+from pathlib import PurePosixPath
+from typing import Any, cast
 
 import pydantic
 import pytest
 
+from toolgate.capture import redaction
 from toolgate.capture.context import Captured, Rules, capture
 from toolgate.capture.hiding import Hider
+from toolgate.capture.jsonsafe import JsonSafe
 from toolgate.capture.jsontext import dumps
 
 HIDER = Hider("ak_" + "q" * 37)
@@ -332,3 +337,108 @@ def test_hidden_values_stay_out_of_messages(value: Any, message: str) -> None:
     assert "[redacted]" in left
     assert not set("1234567") & set(left)
     assert "abc" not in left
+
+
+class Remote(PurePosixPath):
+    """A path on some machine."""
+
+    host = ""
+
+
+class Lasting(dt.timedelta):
+    """A duration that knows more than its text."""
+
+    nanoseconds = 0
+
+
+class Day(dt.date):
+    """A day of somebody's calendar."""
+
+    calendar = ""
+
+
+class Named(uuid.UUID):
+    """An identifier of some tenant's."""
+
+    __slots__ = ("tenant",)
+
+
+class Precise(dt.timedelta):
+    """One whose own text says more."""
+
+    def __str__(self) -> str:
+        return f"{dt.timedelta.__str__(self)} and {self.more}"  # type: ignore[attr-defined]  # set by the test
+
+
+def having(value: Any, name: str, more: Any) -> Any:
+    object.__setattr__(value, name, more)
+    return value
+
+
+@pytest.mark.parametrize("nested", [0, 40])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: Remote("data"), "host"),
+        (lambda: Lasting(1), "nanoseconds"),
+        (lambda: Day(2026, 1, 1), "calendar"),
+        (lambda: Named(int=7), "tenant"),
+        (lambda: Precise(1), "more"),
+    ],
+    ids=["path", "duration", "date", "identifier", "own text"],
+)
+def test_what_a_subclass_of_something_written_as_text_has_beside_it(
+    make: Any, name: str, nested: int
+) -> None:
+    """Another machine, tenant or calendar is another call, however deep it lies."""
+
+    def shown(more: Any) -> str:
+        value = having(make(), name, more)
+        for _ in range(nested):
+            value = [value]
+        return text(value)
+
+    assert shown("mine") == shown("mine")
+    assert shown("mine") != shown("yours")
+
+
+class Counted(float):
+    """Keys that are all written alike, and each another."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def test_many_keys_that_are_written_alike() -> None:
+    """They cost no more than as many others: each is not tried against all of them."""
+    keys = [Counted(1) for _ in range(3000)]
+    safe = JsonSafe(HIDER, Rules().names)
+    assert set(cast("dict[str, Any]", safe.convert(dict.fromkeys(keys)))) >= {"$digest"}
+
+
+def test_one_large_secret_in_many_places() -> None:
+    """It is not looked at once for each of them."""
+    looks = 0
+
+    large = [0] * 20_000
+    hidden = JsonSafe._hidden
+
+    def counted(safe: JsonSafe, value: object) -> Any:
+        nonlocal looks
+        looks += 1
+        return hidden(safe, value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JsonSafe, "_hidden", counted)
+        shown = JsonSafe(HIDER, Rules().names).convert([{"password": [large]} for _ in range(500)])
+    assert looks < 5
+    assert "$digest" in dumps(shown)
+
+
+def test_long_names_are_not_kept() -> None:
+    """What is remembered of names does not grow with them."""
+    before = redaction._is_secret_name.cache_info().currsize
+    text({"q" * 300 + str(number): number for number in range(10)})
+    assert redaction._is_secret_name.cache_info().currsize <= before + 1

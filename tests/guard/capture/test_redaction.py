@@ -4,6 +4,9 @@ import time
 
 import pytest
 
+from toolgate.capture.context import Rules, capture
+from toolgate.capture.hiding import Hider
+from toolgate.capture.jsontext import dumps
 from toolgate.capture.redaction import SecretRule, looks_secret, scrub
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIabc\n-----END PRIVATE KEY-----"
@@ -198,3 +201,38 @@ def test_takes_linear_time(piece: str) -> None:
     looks_secret(text)
     scrub(text, ["hidden"])
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl -u bob:hunter22 https://api.example.com",
+        "curl -ubob:hunter22 https://api.example.com",
+        'curl https://api.example.com --user "bob:hunter22"',
+        '{"body": "{\\"password\\": \\"hunter22\\"}"}',
+    ],
+)
+def test_credentials_of_a_command_and_json_within_json(text: str) -> None:
+    """They are found, and cut out of a message."""
+    assert looks_secret(text)
+    assert "hunter22" not in scrub(text, ())
+
+
+@pytest.mark.parametrize("text", ["docker run -u 1000:1000 image", "curl -u bob https://a.example:8080"])
+def test_other_commands(text: str) -> None:
+    """A user without a password is none."""
+    assert not looks_secret(text)
+
+
+@pytest.mark.parametrize("name", ["name", "key", "header"])
+def test_a_header_as_a_mapping(name: str) -> None:
+    """A name beside its value hides it as a pair does."""
+    headers = [{name: "Authorization", "value": "abcd1234efgh"}, {"value": "text/html", name: "Accept"}]
+    shown = dumps(capture({"headers": headers}, Rules(), Hider("ak_" + "q" * 37)).context)
+    assert "abcd1234efgh" not in shown
+    assert "text/html" in shown
+
+
+def test_a_card_number_with_a_sign() -> None:
+    """A refund's number is one as well."""
+    assert SecretRule().found_in_number(-4111111111111111)

@@ -253,3 +253,51 @@ def test_an_edit_has_to_say_what_the_function_would() -> None:
     assert why is not None
     assert "raised ValueError" in why
     assert arguments.capture().context == asked
+
+
+class Unreadable(UserDict[str, int]):
+    """A mapping that cannot be read."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("the connection is closed")
+
+
+class Secretive(type):
+    """A class that does not tell its name."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name in {"__name__", "__qualname__", "__module__"}:
+            raise RuntimeError(name)
+        return super().__getattribute__(name)
+
+
+class Nameless(metaclass=Secretive):
+    """One of those."""
+
+
+@dataclasses.dataclass(init=False)
+class Priced(int):
+    """A number with a field that cannot be read."""
+
+    tax: int
+
+    @property  # type: ignore[no-redef]  # a field that is computed
+    def tax(self) -> int:
+        raise RuntimeError("no tax is known")
+
+
+def test_a_context_that_cannot_be_read_refuses() -> None:
+    """Whatever a mapping does when it is read, the error is one of ours."""
+    with pytest.raises(ConfigurationError, match="context names 'order'"):
+        Rules(context="order").derive({"order": Unreadable(a=1)})
+
+
+def test_what_cannot_be_read_binds_once() -> None:
+    """Nothing raises; what cannot be read is never equal to anything."""
+    for arguments in (
+        {"amount": Priced(5)},
+        {"it": Nameless()},
+        {"amount": Nameless()},
+        {"password": Nameless()},
+    ):
+        assert dumps(context(Rules(), **arguments)) != dumps(context(Rules(), **arguments))
