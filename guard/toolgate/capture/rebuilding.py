@@ -96,7 +96,10 @@ def members_of_set(
         raise BadEditError("has members that are no plain data: it cannot be edited")
     found = [kept[exact(item)] if exact(item) in kept else made(item) for item in approved]
     kind: Any = type(old)
-    whole = kind(found)
+    try:
+        whole = kind(found)
+    except TypeError:
+        raise BadEditError("would hold a member that no set can hold") from None
     if len(whole) != len(found):
         raise BadEditError("would hold a member twice")
     return whole

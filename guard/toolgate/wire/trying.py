@@ -45,7 +45,7 @@ class Trying:
         self._answered = False
         self._began = self._attempt_began = clock()
         self._longest = 0.0
-        self._why = ""
+        self._why = self._stranger = ""
 
     def __enter__(self) -> Self:
         if self._gated:
@@ -84,7 +84,10 @@ class Trying:
             self._ended(answered=error.answered)
         # In the words of a transport or a proxy, which may hold a password; logs, errors and entries repeat it.
         self._why = scrub(str(error), ())
-        return Transient(self._unavailable(self._why, answered=self._answered))
+        if error.answered and not error.unsent:
+            self._stranger = self._why
+        # Whoever answered says more than the last attempt, whose time is often a moment only.
+        return Transient(self._unavailable(self._stranger or self._why, answered=self._answered))
 
     def is_last(self) -> bool:
         """Whether no further attempt is made, whatever time is left."""

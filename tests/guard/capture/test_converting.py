@@ -370,3 +370,9 @@ def test_exactly_or_not_at_all(old: Any, other: Any) -> None:
 def test_unchanged_is_the_very_same(old: Any) -> None:
     """What nobody edited is the caller's own object."""
     assert edit(old, shown(old)) is old
+
+
+def test_what_no_set_can_hold() -> None:
+    """A list among a set's members is refused in words of ours."""
+    with pytest.raises(UneditableError, match="no set can hold"):
+        converted({"a", 1}, ["a", 1], ["a", [1]])

@@ -271,3 +271,18 @@ def test_a_secret_in_the_words_of_a_transport(caplog: pytest.LogCaptureFixture) 
         client.check(CHECK)
     assert "no way to" in caplog.text
     assert "hunter22" not in caplog.text + str(raised.value)
+
+
+def test_who_answered_is_told_of() -> None:
+    """Also where the last attempt had too little time to hear it again."""
+    said: list[Exception] = [httpx.RemoteProtocolError("illegal status line")]
+
+    def answers(_: httpx.Request) -> httpx.Response:
+        raise said.pop() if said else httpx.ReadTimeout("nothing came")
+
+    client = GatewayClient(
+        Settings("http://127.0.0.1:9", KEY, "agent-1", 0.3, "httpx"), transport=httpx.MockTransport(answers)
+    )
+    with pytest.raises(GatewayUnavailable, match="illegal status line") as raised:
+        client.check(CHECK)
+    assert raised.value.answered
