@@ -12,6 +12,11 @@ __all__ = ["Json", "dumps", "exact", "first_difference", "loads", "read_decimal"
 Json: TypeAlias = "bool | int | float | Decimal | str | list[Json] | dict[str, Json] | None"
 
 _SEPARATORS: Final = (",", ":")
+# Made once: `json.dumps` would make one for each text.
+_PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=_SEPARATORS)
+_CANONICAL: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=_SEPARATORS, sort_keys=True
+)
 # As the gateway has it: written out, a few characters more would be gigabytes of digits.
 _LONGEST_NUMBER: Final = 400
 
@@ -25,9 +30,7 @@ def dumps(value: Json, *, canonical: bool = False) -> str:
     """
     try:
         # The C encoder knows no Decimal and says so; everything else it writes much faster.
-        return json.dumps(
-            value, ensure_ascii=False, allow_nan=False, separators=_SEPARATORS, sort_keys=canonical
-        )
+        return (_CANONICAL if canonical else _PLAIN).encode(value)
     except TypeError:
         return "".join(_pieces(value, canonical=canonical))
 

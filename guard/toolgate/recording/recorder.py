@@ -7,7 +7,6 @@ import os
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from toolgate.errors import OutboxFull
@@ -158,7 +157,7 @@ class Recorder:
 
         parts = self._parts()
         if intent is not None and intent.process == os.getpid():
-            entry = replace(entry, key=intent.key)
+            entry = Entry(entry.body, intent.key)
         else:
             # Of a call that forked: the parent's entry has the key.
             intent = None

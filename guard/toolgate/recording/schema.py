@@ -70,6 +70,8 @@ def open_database(place: Place) -> sqlite3.Connection:
         cached_statements=32,
     )
     try:
+        # Pages that are written whole for a few hundred bytes: half of the usual size costs a third less.
+        connection.execute("PRAGMA page_size = 2048")
         if place.path is not None:
             _write_ahead(connection)
         connection.execute(f"PRAGMA synchronous = {'FULL' if place.full_sync else 'NORMAL'}")

@@ -27,7 +27,7 @@ from toolgate.wire.breaker import Breaker
 from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
 from toolgate.wire.local import AsyncLocalWire, LocalGateway, LocalWire
 from toolgate.wire.reading import Reader
-from toolgate.wire.retries import Deadline, Transient, policy
+from toolgate.wire.retries import Deadline, Transient, aafter_failure, after_failure, policy
 from toolgate.wire.trying import Trying
 
 __all__ = ["AsyncGatewayClient", "GatewayClient", "whose"]
@@ -253,7 +253,12 @@ class GatewayClient(_Gateway):
 
         with self._trying(deadline, gated=gated) as trying:
             try:
-                return Retrying(sleep=self.sleep, **policy(deadline, trying.is_last))(attempt)
+                # Nearly always the first attempt is the last, and needs nobody who counts them.
+                return attempt()
+            except Transient as first:
+                after = after_failure(first, attempt)
+            try:
+                return Retrying(sleep=self.sleep, **policy(deadline, trying.is_last))(after)
             except Transient as error:
                 raise trying.given_up(error) from error.__cause__
 
@@ -336,7 +341,11 @@ class AsyncGatewayClient(_Gateway):
 
         with self._trying(deadline, gated=gated) as trying:
             try:
-                return await AsyncRetrying(sleep=self.sleep, **policy(deadline, trying.is_last))(attempt)
+                return await attempt()
+            except Transient as first:
+                after = aafter_failure(first, attempt)
+            try:
+                return await AsyncRetrying(sleep=self.sleep, **policy(deadline, trying.is_last))(after)
             except Transient as error:
                 raise trying.given_up(error) from error.__cause__
 

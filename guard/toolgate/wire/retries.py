@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tenacity import RetryCallState, retry_if_exception_type
 
 from toolgate.errors import GatewayUnavailable
 
-__all__ = ["Deadline", "Transient", "policy", "retry_after"]
+__all__ = ["Deadline", "Transient", "aafter_failure", "after_failure", "policy", "retry_after"]
 
+_T = TypeVar("_T")
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _DOUBLINGS: Final = 10
@@ -80,6 +81,30 @@ def policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, Any]:
         return is_last() or deadline.passes_within(state.upcoming_sleep)
 
     return {"retry": retry_if_exception_type(Transient), "wait": _pause, "stop": stop, "reraise": True}
+
+
+def after_failure(first: Transient, attempt: Callable[[], _T]) -> Callable[[], _T]:
+    """`attempt`, of which the first has been made and failed."""
+    failed = [first]
+
+    def again() -> _T:
+        if failed:
+            raise failed.pop()
+        return attempt()
+
+    return again
+
+
+def aafter_failure(first: Transient, attempt: Callable[[], Awaitable[_T]]) -> Callable[[], Awaitable[_T]]:
+    """As `after_failure`."""
+    failed = [first]
+
+    async def again() -> _T:
+        if failed:
+            raise failed.pop()
+        return await attempt()
+
+    return again
 
 
 def _pause(state: RetryCallState) -> float:

@@ -1,0 +1,75 @@
+"""What a guarded call costs beside the same request by hand, and how far behind the record is after many.
+
+Both are timed in turn, in one process, so that whatever else the machine does falls on both.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+from support.gateway import LiveGateway, Owner
+
+from toolgate import Guard
+
+PAIRS = 2_000
+CALLS = 2_000
+MOST = 1.25
+BEHIND = 2.0
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds that one call takes."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def recorded(owner: Owner) -> int:
+    """How many entries the gateway has, counted to 10,000."""
+    return int(owner.http.get("/api/logs?limit=1").headers["X-Total-Count"])
+
+
+def test_a_guarded_call_beside_the_request_by_hand(tmp_path: Path) -> None:
+    """Check, two entries on disk, and the tool: at most 1.25 times one keep-alive post to `/sdk/check`."""
+    with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
+        agent_id = owner.agent()
+        owner.permit(agent_id, "math.add")
+        body = {"agent_id": agent_id, "action": "math.add", "context": {"a": 1, "b": 2}}
+        with (
+            httpx.Client(base_url=gateway.url, headers={"X-API-Key": owner.key}) as client,
+            Guard(url=gateway.url, api_key=owner.key, agent_id=agent_id) as guard,
+        ):
+            add = guard.guarded("math.add")(lambda a, b: a + b)
+            by_hand, guarded = [], []
+            for _ in range(PAIRS):
+                by_hand.append(timed(lambda: client.post("/sdk/check", json=body)))
+                guarded.append(timed(lambda: add(1, 2)))
+            assert guard.flush(30)
+    plain, ours = statistics.median(by_hand[100:]), statistics.median(guarded[100:])
+    print(
+        f"\nby hand {plain * 1e6:.0f} us, guarded {ours * 1e6:.0f} us: {ours / plain:.3f} times, at most {MOST}"
+    )
+    assert ours <= MOST * plain
+
+
+def test_how_far_the_record_is_behind(tmp_path: Path) -> None:
+    """Right after 2,000 calls the last of them is recorded within two seconds."""
+    with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
+        agent_id = owner.agent()
+        owner.permit(agent_id, "math.add")
+        with Guard(url=gateway.url, api_key=owner.key, agent_id=agent_id) as guard:
+            add = guard.guarded("math.add")(lambda a, b: a + b)
+            began = time.perf_counter()
+            for n in range(CALLS):
+                add(n, 1)
+            ended = time.perf_counter()
+            missing = CALLS - recorded(owner)
+            while recorded(owner) < CALLS:
+                assert time.perf_counter() - ended < BEHIND
+            behind = time.perf_counter() - ended
+    print(
+        f"\n{CALLS} calls in {ended - began:.2f} s; then {missing} entries were on their way, "
+        f"the last one for {behind:.2f} s, at most {BEHIND}"
+    )
