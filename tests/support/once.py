@@ -4,6 +4,7 @@ import os
 import ssl
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import httpx
@@ -28,11 +29,15 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def certificates_read_once() -> Iterator[None]:
     """Let the clients of tests share what they trust: reading it takes longer than most tests ask of a gateway."""
     read = httpx.create_ssl_context
-    trusted = read()
+
+    @cache
+    def trusted(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+        return read()
 
     def context(verify: ssl.SSLContext | bool = True, **others: Any) -> ssl.SSLContext:
-        named = others.get("cert") or "SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ
-        return trusted if verify is True and not named else read(verify=verify, **others)
+        if verify is not True or others.get("cert"):
+            return read(verify=verify, **others)
+        return trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("httpx._transports.default.create_ssl_context", context)
