@@ -87,7 +87,6 @@ def outcomes(gateway: Any) -> list[tuple[str, Callable[..., Any], dict[str, Any]
 
 async def test_no_outcome_logs_a_secret(make_guard: Any, gateway: Any, everything: Everything) -> None:
     """Keys, tokens, excluded, unbound and redacted values are in no record of any logger, at DEBUG."""
-    guard = make_guard(timeout=0.2)
     given = {
         "password": SECRETS[0],
         "body": SECRETS[1],
@@ -97,6 +96,8 @@ async def test_no_outcome_logs_a_secret(make_guard: Any, gateway: Any, everythin
     }
     for name, body, options in outcomes(gateway):
         before = options.pop("before")
+        # One each: after an outage a guard holds its calls back for a while.
+        guard = make_guard(timeout=0.2)
         for asynchronous in (False, True):
             before()
 

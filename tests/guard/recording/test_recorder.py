@@ -18,6 +18,7 @@ import pytest
 from support.waiting import until
 
 from toolgate import ActionDenied, ConfigurationError, Guard, GuardError, OutboxFull
+from toolgate.recording.entries import new_entry
 
 KEY = "ak_" + "k3y" * 12 + "z"
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -52,6 +53,14 @@ def call(request: pytest.FixtureRequest) -> Call:
 def rows(outbox: Path) -> list[tuple[int, str]]:
     with closing(sqlite3.connect(outbox)) as file:
         return file.execute("SELECT state, body FROM entries ORDER BY id").fetchall()
+
+
+def test_entries_are_told_apart() -> None:
+    """Each entry has its own key of 128 random bits and the time it happened, in UTC."""
+    one, other = (new_entry(action="a.b", agent_id="agent-1", status="success", context={}) for _ in range(2))
+    assert len(bytes.fromhex(one.key)) == 16
+    assert one.key != other.key
+    assert str(one.body["occurred_at"]).endswith("Z")
 
 
 async def test_the_intent_is_on_disk_while_the_tool_runs(

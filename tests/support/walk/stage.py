@@ -116,9 +116,17 @@ class Stage:
         """Return those of the things that nobody sees who asks about the other environment."""
         return {value for name, value in named.items() if name not in OF_NO_ENVIRONMENT}
 
+    def known_to(self, headers: Mapping[str, str]) -> set[str]:
+        """Return what a credential may be told wherever it goes: a key, whose it is."""
+        own = headers.get("X-API-Key") in {self.key, self.test_key, self.other_agents_key}
+        return {self.owner.user["organization_id"]} if own else set()
+
     def contents(self) -> dict[str, list[str]]:
         """Return everything that the organization has."""
-        return contents(self.gateway, TABLES, self.owner.user["organization_id"])
+        found = contents(self.gateway, TABLES, self.owner.user["organization_id"])
+        # A deleted one's row is removed when the upkeep comes by. The last column says when it was deleted.
+        found["webhooks"] = [row for row in found["webhooks"] if row.endswith("None)")]
+        return found
 
     def set_active(self, *, active: bool) -> None:
         """Switch the organization off or on."""
