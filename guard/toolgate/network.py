@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     # Loaded where it is needed: whoever only decorates needs none.
     import ssl
 
-__all__ = ["USUAL", "ClientCert", "Network", "load_network"]
+__all__ = ["USUAL", "ClientCert", "Network", "load_network", "needed"]
 
 ClientCert: TypeAlias = "tuple[str | os.PathLike[str], ...]"
 _PARTS: Final = (2, 3)
@@ -53,6 +53,16 @@ class Network:
 
 
 USUAL: Final = Network()
+
+
+def needed(network: Network, url: str) -> Network:
+    """What of it requests to `url` need: over plain http there is no TLS, and nobody to trust."""
+    if url.startswith("https:"):
+        return network
+    import ssl
+
+    # Reading whom the machine trusts takes 50 ms, far longer than a call.
+    return Network(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
 
 def load_network(

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from support.certificates import certificate_for
 
 from toolgate import ConfigurationError, Guard
+from toolgate.network import USUAL, needed
 
 KEY = "ak_" + "k3y" * 12 + "z"
 URL = "https://gateway.example"
@@ -197,3 +198,11 @@ async def test_a_transport_for_the_other_kind_of_call() -> None:
     guard = Guard(URL, KEY, "agent", transport=httpx.AsyncHTTPTransport())
     with pytest.raises(ConfigurationError, match=r"httpx\.BaseTransport"):
         guard.check("a.b")
+
+
+def test_over_plain_http_nobody_is_trusted() -> None:
+    """Where there is no TLS no certificate is read: that takes longer than a whole call."""
+    plain = needed(USUAL, "http://127.0.0.1:8000")
+    assert isinstance(plain.ca, ssl.SSLContext)
+    assert plain.ca.cert_store_stats()["x509"] == 0
+    assert needed(USUAL, "https://gateway.example.com") is USUAL

@@ -18,6 +18,7 @@ from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.failing import refusals_at
+from toolgate.network import needed
 from toolgate.recording.entries import Entry
 from toolgate.settings import Settings, proxies_allowed
 from toolgate.steps import Approval, Check
@@ -157,7 +158,7 @@ class GatewayClient(_Gateway):
                 transport,
                 self.clock,
                 proxies=proxies_allowed(settings.url),
-                network=settings.network,
+                network=needed(settings.network, settings.url),
             )
         )
 
@@ -295,7 +296,10 @@ class AsyncGatewayClient(_Gateway):
             AsyncLocalWire(local)
             if local
             else AsyncWire(
-                settings.http, transport, proxies=proxies_allowed(settings.url), network=settings.network
+                settings.http,
+                transport,
+                proxies=proxies_allowed(settings.url),
+                network=needed(settings.network, settings.url),
             )
         )
 
