@@ -16,11 +16,10 @@ unexport UV_PROJECT_ENVIRONMENT VIRTUAL_ENV
 # Told to keep no compiled modules, every process of the tests would compile them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What PostgreSQL has a part in: the rest is the same whichever database is behind it, and was just tested. All of it
-# runs there too in `make test-full`.
-POSTGRESQL := $(addprefix tests/service/,accounts admin agents approvals billing checks durability grants hotpath logs \
-	model organizations storage team tenancy upkeep webhooks) \
-	tests/e2e/test_guarded_calls.py tests/e2e/test_edited_approvals.py
+# Where two transactions meet, or the database's own clock, locks and disk decide: the rest is the same whichever database
+# is behind it, and was just tested. All of it runs there too in `make test-full`.
+POSTGRESQL := $(addprefix tests/service/,accounts approvals billing/test_overdue.py checks durability grants hotpath \
+	logs storage team upkeep webhooks) tests/e2e/test_guarded_calls.py tests/e2e/test_edited_approvals.py
 
 .PHONY: help demo test test-full fuzz check format lock build bench clean
 

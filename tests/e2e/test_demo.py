@@ -87,6 +87,7 @@ def test_the_demo_does_real_work_and_leaves_the_facts_behind(kept):
     }
 
 
+@pytest.mark.slow
 def test_the_second_terminal_is_set_apart(told):
     """What the person's own processes print stands behind a bar: they watch, read the context, and approve."""
     second = [line.removeprefix("  | ") for line in told.splitlines() if line.startswith("  | ")]
@@ -176,6 +177,7 @@ def test_with_a_providers_key_the_demo_asks_the_real_model():
     assert "sk-of-nobody" not in run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_a_model_out_of_reach_is_told_and_the_script_plays():
     """A provider that does not answer does not end the demo; that it was not asked is said."""
     run = demo(OPENAI_API_KEY="sk-of-nobody", OPENAI_BASE_URL="http://127.0.0.1:9/v1")

