@@ -21,8 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py checks \
 	durability grants hotpath storage upkeep) tests/e2e/test_guarded_calls.py
 
-# On two cores: a third of the tests' time is waiting for something that has its time, and somebody else works meanwhile.
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: help demo test test-full fuzz check format lock build bench clean
 
