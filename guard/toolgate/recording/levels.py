@@ -38,7 +38,7 @@ class Levels:
         self._told = reached
         logger.warning(
             "the outbox %r is %d %% full: %d log entries wait for the gateway; when it is full, guarded tools "
-            "are refused. See `toolgate outbox list`",
+            "are refused: look why the gateway does not take them",
             str(self._place.path or "memory"),
             round(reached * 100),
             rows,

@@ -255,7 +255,7 @@ class Outbox:
     def _full(self, rows: int) -> OutboxFault:
         return OutboxFault(
             f"the outbox {str(self.place.path or 'memory')!r} is full: {rows:,} log entries wait",
-            "have the gateway take them, see `toolgate outbox list`, or raise TOOLGATE_OUTBOX_ROWS and _BYTES",
+            "have the gateway take them, or raise TOOLGATE_OUTBOX_ROWS and _BYTES",
             full=True,
         )
 

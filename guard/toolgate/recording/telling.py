@@ -85,7 +85,7 @@ def tell_parked(row: Row, why: str) -> None:
         body.get("action"),
         body.get("agent_id"),
         body.get("status"),
-        reason=f"laid aside, see `toolgate outbox list`: {why}",
+        reason=f"laid aside in the outbox: {why}",
         approval_id=body.get("approval_id"),
         level=logging.ERROR,
     )
