@@ -51,7 +51,7 @@ class Receiver:
     """Listens on 127.0.0.1.
 
     Attributes:
-        got: every request, in order.
+        got: every request that came whole, in order.
         answers: what the next requests are answered; then `default`.
     """
 
@@ -66,7 +66,12 @@ class Receiver:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                length = int(self.headers.get("content-length", 0))
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    # Whoever sent it was killed in the middle: a receiver never had this one.
+                    self.close_connection = True
+                    return
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.got.append(Got(self.path, headers, body))
                 receiver._answer(self)
