@@ -192,7 +192,7 @@ class Guard:
         Returns:
             A decorator; the decorated function raises, beside what it raises itself, `ActionDenied`,
             `ApprovalPending`, `ApprovalDenied`, `ApprovalExpired`, `GatewayUnavailable`,
-            `GatewayProtocolError` or `ConfigurationError`, and has not run then.
+            `GatewayProtocolError`, `OutboxFull` or `ConfigurationError`, and has not run then.
 
         Raises:
             ConfigurationError: If an option is wrong or the function cannot be guarded.

@@ -101,6 +101,7 @@ def _entry(step: Record) -> Entry:
         agent_id=step.who.agent_id,
         status=step.status,
         context=step.context,
+        key=None if step.intent is None else step.intent.key,
         approval_id=step.approval_id,
         decision_id=step.decision_id,
         run_id=step.who.run_id,

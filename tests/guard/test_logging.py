@@ -78,10 +78,11 @@ def outcomes(gateway: Any) -> list[tuple[str, Callable[..., Any], dict[str, Any]
         ("waited", runs, {"before": lambda: answers([HELD, ALLOWED]), "on_hold": "wait"}),
         ("declined", runs, {"before": lambda: answers([HELD], [noted]), "on_hold": "wait"}),
         ("edited", runs, {"before": lambda: gateway.edit(n=2), "on_hold": "wait"}),
+        # Before the gateway goes away: afterwards calls are refused at once for a moment.
+        ("unrecorded", runs, {"before": lambda: answers([ALLOWED], log=[ECHO] * 3)}),
         ("unavailable", runs, {"before": lambda: answers(down)}),
         ("forgiven", runs, {"before": lambda: answers(down), "fail_open": True}),
         ("echo", runs, {"before": lambda: answers([ECHO] * 9)}),
-        ("unrecorded", runs, {"before": lambda: answers([ALLOWED], log=[ECHO] * 3)}),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final, NoReturn, TypeAlias
 
 __all__ = ["Json", "dumps", "exact", "first_difference", "loads", "read_decimal", "size"]
@@ -63,12 +64,20 @@ def loads(text: bytes | str, *, exactly: bool = False) -> Any:
     Raises:
         ValueError: If the text is no JSON, or JSON that two readers may read differently.
     """
-    return json.loads(
-        text,
-        object_pairs_hook=_unique,
-        parse_constant=_no_constant,
-        parse_float=read_decimal if exactly else float,
-    )
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    return (_exact_reader() if exactly else _reader()).decode(text)
+
+
+@cache
+def _reader() -> json.JSONDecoder:
+    # Made once: `json.loads` would make one for each text.
+    return json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+@cache
+def _exact_reader() -> json.JSONDecoder:
+    return json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=read_decimal)
 
 
 def read_decimal(text: str) -> Decimal:

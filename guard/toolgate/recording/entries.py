@@ -39,11 +39,13 @@ class Intent:
         place: Where it is in the outbox.
         key: Its Idempotency-Key.
         process: The process it was written in.
+        size: Bytes that are counted for it and its outcome.
     """
 
     place: int
     key: str
     process: int
+    size: int = 0
 
 
 def new_entry(

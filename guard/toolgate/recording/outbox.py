@@ -24,7 +24,8 @@ __all__ = ["Outbox"]
 _T = TypeVar("_T")
 # Nobody holds the lock for longer than a few statements, unless it waits for the disk.
 _TURN: Final = 0.05
-_UNBOUNDED: Final = 2**62
+# What an outcome usually adds to its intent, in bytes.
+_FOR_OUTCOME: Final = 192
 # Connections that were open when the process was forked: closing one would harm the parent's file.
 _inherited: Final[list[Store]] = []
 
@@ -43,6 +44,8 @@ class Outbox:
         self.place = place
         self.target = target
         self._lock = threading.RLock()
+        # Held while a second connection is open: a fork must find none, SQLite's own locks are not made for it.
+        self._tidying = threading.RLock()
         self._store: Store | None = None
         self._owner: Owner | None = None
         self._number = 0
@@ -67,30 +70,32 @@ class Outbox:
 
     def intend(self, entry: Entry) -> Intent:
         """Write down that a tool is about to run."""
-        return Intent(self._insert(entry, INTENT), entry.key, os.getpid())
+        body = entry.text()
+        # Room for the outcome is counted now: nothing has to be counted anew when it fits.
+        size = len(body.encode()) + _FOR_OUTCOME
+        return Intent(self._insert(entry.key, body, INTENT, size), entry.key, os.getpid(), size)
 
     def add(self, entry: Entry) -> None:
         """Keep an entry, to be sent."""
-        self._insert(entry, READY)
+        body = entry.text()
+        self._insert(entry.key, body, READY, len(body.encode()))
 
     def finish(self, entry: Entry, intent: Intent) -> None:
         """Make an intent what became of it."""
-        body = entry.text()
+        body = Entry(entry.body, intent.key).text()
+        size = len(body.encode())
 
         def work(store: Store) -> None:
-            if not store.finish(intent.place, intent.key, body):
+            if not store.finish(intent.place, intent.key, body, size if size > intent.size else None):
                 # Taken for dead meanwhile, or struck out by hand: the same key makes one log entry of both.
-                store.insert(
-                    self._number,
-                    self._target_number,
-                    READY,
-                    intent.key,
-                    body,
-                    rows=_UNBOUNDED,
-                    size=_UNBOUNDED,
-                )
+                owner = self._number, self._target_number
+                store.insert(*owner, READY, intent.key, body, size, bounded=False)
 
         self._do(work)
+
+    def forget(self, intent: Intent) -> None:
+        """Strike out the intent of a tool that did not run after all."""
+        self._do(lambda store: store.settle([Row(intent.place, intent.key, "")]))
 
     def room(self) -> None:
         """Say whether an entry can be kept.
@@ -155,16 +160,20 @@ class Outbox:
                 dead.let_go()
         return adopted
 
+    def unpark(self) -> int:
+        """Have what was laid aside, and goes where ours goes, sent once more; returns how many entries."""
+        return self._do(lambda store: store.unpark(self._number, self.target))
+
     def checkpoint(self) -> None:
         """Move what was written into the file itself: no caller pays for it."""
         path = self.place.path
         if path is None:
             return
-        with self._lock:
-            if self._store is None:
-                return
+        if not self.is_open:
+            return
         # On a connection of its own, which holds nobody up.
         with (
+            self._tidying,
             contextlib.suppress(sqlite3.Error),
             contextlib.closing(sqlite3.connect(path, timeout=0)) as other,
         ):
@@ -190,17 +199,15 @@ class Outbox:
     def _take_over(self, dead: int, store: Store) -> tuple[int, bool]:
         return store.adopt(dead, self._number, self.target), store.leave(dead)
 
-    def _insert(self, entry: Entry, state: int) -> int:
-        body = entry.text()
-
+    def _insert(self, key: str, body: str, state: int, size: int) -> int:
         def work(store: Store) -> tuple[int, int, int] | None:
-            return store.insert(self._number, self._target_number, state, entry.key, body)
+            return store.insert(self._number, self._target_number, state, key, body, size)
 
         found = self._do(work)
         if found is None:
             raise self._full(self.place.rows)
-        place, rows, size = found
-        self._levels.seen(rows + 1, size + len(body))
+        place, rows, size_before = found
+        self._levels.seen(rows + 1, size_before + size)
         return place
 
     def _do(self, work: Callable[[Store], _T]) -> _T:
@@ -263,6 +270,7 @@ class Outbox:
 
     def before_fork(self) -> None:
         """Hold everybody up, and close the file."""
+        self._tidying.acquire()
         self._lock.acquire()
         if self._store is not None and self.place.path is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -272,10 +280,11 @@ class Outbox:
     def after_fork_in_parent(self) -> None:
         """Go on."""
         self._lock.release()
+        self._tidying.release()
 
     def after_fork_in_child(self) -> None:
         """Begin anew, as another owner: what the parent kept is the parent's."""
-        self._lock = threading.RLock()
+        self._lock, self._tidying = threading.RLock(), threading.RLock()
         self._inside = False
         if self._store is not None and self.place.path is not None:
             _inherited.append(self._store)

@@ -37,6 +37,8 @@ class Parts:
         sender: Sends them.
         unwritten: Those that could not be written down.
         losses: Those that are lost.
+        busy: Raised while somebody else writes.
+        fault: Raised where entries cannot be kept.
         refusing: Whether the last intent could not be written down.
 
     Args:
@@ -44,6 +46,10 @@ class Parts:
         place: Where they are kept.
         deliverer: Gives who sends, when first needed.
     """
+
+    # Where they are caught, what is heavy is not loaded again for each call.
+    busy: type[Exception] = Busy
+    fault: type[Exception] = OutboxFault
 
     def __init__(self, settings: Settings, place: Place, deliverer: Callable[[], Delivering]) -> None:
         environment = "test" if settings.api_key.startswith("test_") else "production"
@@ -56,6 +62,11 @@ class Parts:
         survive_forks(self)
         _living.add(self)
         watch(self)
+
+    @staticmethod
+    def locked(busy: Exception) -> OutboxFault:
+        """What it means that somebody else writes all the time."""
+        return OutboxFault(f"the outbox stays locked ({busy})", "look which process holds it")
 
     def __len__(self) -> int:
         """How many entries wait to be sent."""

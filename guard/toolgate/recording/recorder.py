@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from toolgate.errors import OutboxFull
 from toolgate.events import logger
 from toolgate.recording.entries import Entry, Intent
+from toolgate.recording.handing import Handing
 from toolgate.recording.place import Place
 
 if TYPE_CHECKING:
@@ -61,14 +62,12 @@ class Recorder:
         parts = self._parts()
         if parts.outbox.is_open and not parts.refusing:
             return
-        from toolgate.recording.faults import Busy, OutboxFault
-
         try:
             parts.outbox.room()
             parts.refusing = False
-        except Busy:
+        except parts.busy:
             return
-        except OutboxFault as fault:
+        except parts.fault as fault:
             raise _refusal(action, fault) from fault
 
     def intend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
@@ -87,7 +86,14 @@ class Recorder:
         ends = time.monotonic() + self._timeout
         if self._place.full_sync:
             # The disk is waited for, which a loop must not.
-            return await asyncio.to_thread(self.intend, entry, may_be_lost=may_be_lost)
+            handing = Handing(self._forget)
+            try:
+                return await asyncio.to_thread(
+                    lambda: handing.hand_over(self.intend(entry, may_be_lost=may_be_lost))
+                )
+            except asyncio.CancelledError:
+                handing.give_up()
+                raise
         while (intent := self._intended(entry, ends, may_be_lost=may_be_lost)) is _AGAIN:  # noqa: ASYNC110 - another process is waited for
             await asyncio.sleep(random.uniform(0, _SHORT))  # noqa: S311 - no secret depends on it
         return intent
@@ -125,6 +131,13 @@ class Recorder:
         """Whether anything was recorded or sent."""
         return bool(self._made)
 
+    def _forget(self, intent: Intent) -> None:
+        """A task was cancelled while its intent was written: its tool has not run."""
+        parts = self._parts()
+        # By the thread that sends: neither a loop nor a dying one waits for the disk, and it tries until it is done.
+        parts.unwritten.forget(intent)
+        parts.sender.wake()
+
     def _parts(self) -> Parts:
         if not self._made:
             # No lock, which a fork could find held. Two threads may both get here: one set is never opened.
@@ -132,19 +145,17 @@ class Recorder:
         return self._made[0]
 
     def _intended(self, entry: Entry, ends: float, *, may_be_lost: bool) -> Intent | None:
-        from toolgate.recording.faults import Busy, OutboxFault
-
         parts = self._parts()
         try:
             if whose := self._whose():
                 parts.outbox.learn(*whose)
                 parts.sender.answered()
             return parts.outbox.intend(entry)
-        except Busy as busy:
+        except parts.busy as busy:
             if time.monotonic() < ends:
                 return _AGAIN
-            fault = OutboxFault(f"the outbox stays locked ({busy})", "look which process holds it")
-        except OutboxFault as error:
+            fault: Exception = parts.locked(busy)
+        except parts.fault as error:
             fault = error
         parts.refusing = True
         if may_be_lost:
@@ -153,24 +164,20 @@ class Recorder:
         raise _refusal(str(entry.body["action"]), fault) from fault
 
     def _record(self, entry: Entry, intent: Intent | None) -> None:
-        from toolgate.recording.faults import Busy, OutboxFault
-
         parts = self._parts()
-        if intent is not None and intent.process == os.getpid():
-            entry = Entry(entry.body, intent.key)
-        else:
+        if intent is not None and intent.process != os.getpid():
             # Of a call that forked: the parent's entry has the key.
-            intent = None
+            entry, intent = Entry(entry.body), None
         try:
             if intent is None:
                 parts.outbox.add(entry)
             else:
                 parts.outbox.finish(entry, intent)
-        except (Busy, OutboxFault) as error:
-            full = isinstance(error, OutboxFault) and error.full and intent is None
+        except (parts.busy, parts.fault) as error:
+            full = getattr(error, "full", False) and intent is None
             if full or not parts.unwritten.keep(entry, intent):
                 parts.losses.lost(entry.body.get("action"), str(error))
-            elif isinstance(error, OutboxFault):
+            elif isinstance(error, parts.fault):
                 parts.unkept(entry, error)
         parts.sender.wake()
 

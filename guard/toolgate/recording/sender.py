@@ -78,6 +78,7 @@ class Sender:
         self._passed_over = False
         self._most = _MOST
         self._failures = 0
+        self._hurried = False
         self._adopt_at = 0.0
         self._checkpoint_at = 0.0
 
@@ -96,10 +97,12 @@ class Sender:
 
     def hurry(self) -> int:
         """Somebody waits for everything to be sent; returns how many requests have failed so far."""
+        # Before anybody is told: the request that is made for this caller may fail at once.
+        failures = self._failures
         self._adopt_at = 0.0
         self._signals.hurry()
         self.wake()
-        return self._failures
+        return failures
 
     def flush(self, seconds: float) -> bool:
         """Wait until everything is sent; returns whether it is."""
@@ -115,7 +118,7 @@ class Sender:
     def done(self, failures: int) -> bool | None:
         """Whether everything is sent; None while it may yet be, False once a request has failed since."""
         try:
-            if self._adopt_at and not self.unwritten and not self._outbox.waits():
+            if self._adopt_at and not self.unwritten.owes and not self._outbox.waits():
                 return True
         except Busy:
             return None
@@ -186,9 +189,11 @@ class Sender:
     def _turn(self, seconds: float) -> float | None:
         """Send one request's worth; returns a pause before the next turn, or None when nothing waits."""
         with self._working:
+            self._hurried = self._signals.take_hurry()
             try:
                 return self._send(seconds)
             except Busy:
+                self._hurry_on()
                 time.sleep(_BUSY)
                 return 0.0
             except OutboxFault as fault:
@@ -196,10 +201,15 @@ class Sender:
                 self._troubles.told(0, str(fault))
                 return self._without_file(seconds)
 
+    def _hurry_on(self) -> None:
+        """Nothing came of this turn: whoever waits for it waits for the next one."""
+        if self._hurried:
+            self._signals.hurry()
+
     def _send(self, seconds: float) -> float | None:
         self.unwritten.write(self._outbox)
         self._take_over()
-        hurried, self._signals.hurried = self._signals.hurried, False
+        hurried = self._hurried
         if pause := self._pace.pause(hurried=hurried):
             self._failures += hurried
             return pause
@@ -239,6 +249,7 @@ class Sender:
             return 0.0
         if delivery.too_large and len(rows) > 1:
             self._most = max(1, len(rows) // 2)
+            self._hurry_on()
             return 0.0
         if refused is not None:
             self._after[old], self._passed_over = rows[-1].id, True
@@ -273,7 +284,7 @@ class Sender:
     def _without_file(self, seconds: float) -> float:
         """The outbox is of no use: what memory holds of it is sent from there."""
         entries = self.unwritten.some(_MOST)
-        if entries and not self._pace.pause(hurried=self._signals.hurried):
+        if entries and not self._pace.pause(hurried=self._hurried):
             delivery = self._to_gateway(entries, seconds)
             self.unwritten.sent(
                 [key for (key, _), each in zip(entries, delivery.results, strict=False) if each.taken]
@@ -287,17 +298,17 @@ class Sender:
     def _take_over(self) -> None:
         if (now := time.monotonic()) < self._adopt_at:
             return
-        if (adopted := self._outbox.adopt(self._knows_whose)) is None:
+        if (adopted := self._outbox.adopt(self.knows_whose)) is None:
             return
         if adopted:
             logger.info("%d log entries of processes that are gone are sent now", adopted)
         self._adopt_at = now + _ADOPT_EVERY
 
-    def _knows_whose(self) -> bool:
+    def knows_whose(self) -> bool:
         """Ask whose the key is, with no entry; whether the gateway answered."""
         if self._outbox.target.organization is not None:
             return True
-        if self._pace.pause(hurried=self._signals.hurried):
+        if self._pace.pause(hurried=self._hurried):
             return False
         delivery = self._to_gateway((), self._timeout)
         if delivery.fault is not None:

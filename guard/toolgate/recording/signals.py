@@ -36,6 +36,14 @@ class Signals:
             self.hurried = True
             self._raised.put(None)
 
+    def take_hurry(self) -> bool:
+        """Whether somebody waits; from here on it is the caller's to see to."""
+        # In this order: whoever hurries in between is seen to as well, or still is to be.
+        hurried = self.hurried
+        if hurried:
+            self.hurried = False
+        return hurried
+
     def wait_woken(self, seconds: float) -> bool:
         """Wait until woken, or hurried; returns whether it is."""
         return self._wait(seconds, hurried_only=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, TypeVar
 
 from toolgate.recording.place import Place
@@ -21,7 +21,11 @@ INSERT INTO entries (key, owner, target, state, bytes, body) SELECT ?, ?, ?, ?, 
 WHERE (SELECT rows < ? AND bytes < ? FROM totals)
 RETURNING id, (SELECT rows FROM totals), (SELECT bytes FROM totals)
 """
-_FINISH: Final = "UPDATE entries SET state = 1, bytes = ?, body = ? WHERE id = ? AND key = ? AND state = 0"
+_UNBOUNDED: Final = 2**62
+_FINISH: Final = "UPDATE entries SET state = 1, body = ? WHERE id = ? AND key = ? AND state = 0"
+_FINISH_LARGER: Final = (
+    "UPDATE entries SET state = 1, bytes = ?, body = ? WHERE id = ? AND key = ? AND state = 0"
+)
 _BATCH: Final = """
 SELECT id, key, body FROM entries WHERE owner = ? AND old = ? AND state = 1 AND id > ? ORDER BY id LIMIT ?
 """
@@ -29,6 +33,12 @@ _WAITING: Final = "SELECT EXISTS (SELECT 1 FROM entries WHERE owner = ? AND stat
 # A key belongs to one organization. Where that is not known, the same key is the same organization.
 _ADOPT: Final = """
 UPDATE entries SET owner = :owner, old = 1, state = 1 WHERE owner = :dead AND state <> 2 AND target IN (
+    SELECT id FROM targets WHERE url = :url
+        AND (organization = :organization AND environment = :environment
+             OR organization IS NULL AND fingerprint = :fingerprint))
+"""
+_UNPARK: Final = """
+UPDATE entries SET owner = :owner, old = 1, state = 1, reason = NULL WHERE state = 2 AND target IN (
     SELECT id FROM targets WHERE url = :url
         AND (organization = :organization AND environment = :environment
              OR organization IS NULL AND fingerprint = :fingerprint))
@@ -132,23 +142,24 @@ class Store:
         state: int,
         key: str,
         body: str,
+        size: int,
         *,
-        rows: int | None = None,
-        size: int | None = None,
+        bounded: bool = True,
     ) -> tuple[int, int, int] | None:
-        """Keep an entry, within the place's bounds or those given.
+        """Keep an entry that counts so many bytes.
 
         Returns:
-            Its place and how many entries and bytes there were before, or None when it is full.
+            Its place and how many entries and bytes there were before, or None when the outbox is full.
         """
-        bounds = (self._rows if rows is None else rows, self._bytes if size is None else size)
-        values = (key, owner, target, state, len(body.encode()), body, *bounds)
-        found = self._run(_INSERT, values).fetchall()
+        bounds = (self._rows, self._bytes) if bounded else (_UNBOUNDED, _UNBOUNDED)
+        found = self._run(_INSERT, (key, owner, target, state, size, body, *bounds)).fetchall()
         return found[0] if found else None
 
-    def finish(self, place: int, key: str, body: str) -> bool:
-        """Make an intent what became of it; returns whether it was still there."""
-        return self._run(_FINISH, (len(body.encode()), body, place, key)).rowcount > 0
+    def finish(self, place: int, key: str, body: str, size: int | None) -> bool:
+        """Make an intent what became of it, of a size of its own if one is given; returns whether it was still there."""
+        if size is None:
+            return self._run(_FINISH, (body, place, key)).rowcount > 0
+        return self._run(_FINISH_LARGER, (size, body, place, key)).rowcount > 0
 
     def batch(self, owner: int, *, old: bool, after: int, limit: int) -> list[Row]:
         """What an owner has to send, in order."""
@@ -166,6 +177,10 @@ class Store:
         values = [(PARKED, reason, row.id, row.key) for row, reason in rows]
         update = "UPDATE entries SET state = ?, reason = ? WHERE id = ? AND key = ?"
         self._whole(lambda: self._connection.executemany(update, values))
+
+    def unpark(self, owner: int, target: Target) -> int:
+        """Have what was laid aside, and goes where ours goes, sent once more; returns how many entries."""
+        return self._run(_UNPARK, {"owner": owner, **asdict(target)}).rowcount
 
     def waits(self, owner: int) -> bool:
         """Whether an owner has something to send."""
@@ -189,16 +204,7 @@ class Store:
 
     def adopt(self, dead: int, owner: int, target: Target) -> int:
         """Take over the entries of a dead owner that go where ours go; an intent becomes ready as it is."""
-        values = {
-            "url": target.url,
-            "fingerprint": target.fingerprint,
-            "environment": target.environment,
-            "organization": target.organization,
-            "dead": dead,
-            "owner": owner,
-        }
-        adopted = self._run(_ADOPT, values)
-        return adopted.rowcount
+        return self._run(_ADOPT, {"dead": dead, "owner": owner, **asdict(target)}).rowcount
 
     def totals(self) -> tuple[int, int]:
         """How many entries there are, and how many bytes."""

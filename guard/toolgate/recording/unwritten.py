@@ -25,6 +25,7 @@ class Unwritten:
     def __init__(self, bound: int = _BOUND) -> None:
         self._bound = bound
         self._entries: dict[str, tuple[Entry, Intent | None]] = {}
+        self._void: dict[str, Intent] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -36,13 +37,25 @@ class Unwritten:
         self._entries[entry.key] = (entry, intent)
         return True
 
+    @property
+    def owes(self) -> bool:
+        """Whether anything is still to be done to the outbox."""
+        return bool(self._entries or self._void)
+
+    def forget(self, intent: Intent) -> None:
+        """The tool of an intent did not run after all: it is to be struck out."""
+        self._void[intent.key] = intent
+
     def write(self, outbox: Outbox) -> None:
         """Write down whatever is here; what cannot be written stays, and what hinders it is raised."""
-        for key, (entry, intent) in list(self._entries.items()):
-            if intent is None:
+        for key, intent in list(self._void.items()):
+            outbox.forget(intent)
+            self._void.pop(key, None)
+        for key, (entry, begun) in list(self._entries.items()):
+            if begun is None:
                 outbox.add(entry)
             else:
-                outbox.finish(entry, intent)
+                outbox.finish(entry, begun)
             self._entries.pop(key, None)
 
     def some(self, most: int) -> Sequence[tuple[str, str]]:

@@ -15,10 +15,11 @@ from typing import Any
 
 import httpx
 import pytest
-from support.waiting import until
+from support.waiting import eventually, until
 
 from toolgate import ActionDenied, ConfigurationError, Guard, GuardError, OutboxFull
-from toolgate.recording.entries import new_entry
+from toolgate.recording.entries import Intent, new_entry
+from toolgate.recording.handing import Handing
 
 KEY = "ak_" + "k3y" * 12 + "z"
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -296,6 +297,38 @@ def test_memory_is_flat_while_nothing_is_taken(
         closed_tool(1)
 
 
+FORKING = """
+import os, sys, httpx, json
+from toolgate import Guard
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+def answer(request):
+    if request.url.path == "/sdk/check":
+        return httpx.Response(200, json=ALLOWED)
+    many = json.loads(request.content)["entries"]
+    for each in many:
+        os.write(1, (each["idempotency_key"] + " " + each["status"] + "\\n").encode())
+    return httpx.Response(200, json={"results": [{"status": 200} for _ in many]})
+guard = Guard("http://127.0.0.1:9", "ak_" + "a" * 37, "agent", transport=httpx.MockTransport(answer))
+child = guard.guarded("a.b")(lambda: os.fork())()
+assert guard.flush(20)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+guard.close()
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+def test_a_tool_that_forks(tmp_path: Path) -> None:
+    """Parent and child both come out of the tool, and each has an entry of its own key."""
+    command = [sys.executable, "-W", "error", "-c", FORKING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    sent = [line.split() for line in done.stdout.splitlines()]
+    assert [status for _, status in sent] == ["success", "success"]
+    assert len({key for key, _ in sent}) == 2
+
+
 ENDING = """
 import os, sys, httpx
 from toolgate import Guard, configure, guarded
@@ -373,6 +406,72 @@ async def test_power_loss_is_a_setting(
     [(level,)] = outbox._do(lambda store: store._run("PRAGMA synchronous", ()).fetchall())
     assert level == {"normal": 1, "full": 2}[sync]
     assert len(gateway.logs) == 1
+
+
+async def test_cancelled_while_the_disk_is_waited_for(
+    make_guard: Any, gateway: Any, own_outbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is cancelled before its tool began leaves no intent of it."""
+    monkeypatch.setenv("TOOLGATE_OUTBOX_SYNC", "full")
+    guard = make_guard()
+
+    @guard.guarded("a.b")
+    async def tool(run: bool) -> None:
+        assert run
+
+    await tool(run=True)
+    assert await guard.aflush()
+    with closing(sqlite3.connect(own_outbox, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        task = asyncio.create_task(tool(run=False))
+        await eventually(lambda: _is(len(gateway.checks) == 2))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        other.execute("ROLLBACK")
+    # Whatever the thread wrote in the end is struck out when it has.
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert await guard.aflush()
+    assert rows(own_outbox) == []
+    assert [each["status"] for each in gateway.logs] == ["success"]
+
+
+def test_an_intent_nobody_takes_is_struck_out() -> None:
+    """Given up before or after it was written: struck out once; taken: not at all."""
+    struck = list[Intent]()
+    intent = Intent(1, "key", 1)
+    assert Handing(struck.append).hand_over(intent) is intent
+    assert struck == []
+    for steps in (("hand_over", "give_up"), ("give_up", "hand_over")):
+        handing = Handing(struck.append)
+        for step in steps:
+            handing.give_up() if step == "give_up" else handing.hand_over(intent)
+    assert struck == [intent, intent]
+    Handing(struck.append).hand_over(None)
+    assert len(struck) == 2
+
+
+def test_striking_out_is_tried_until_it_is_done(make_guard: Any, gateway: Any, own_outbox: Path) -> None:
+    """While another process writes, the intent of a call that did not run is remembered, and goes in the end."""
+    guard = make_guard()
+    guard.guarded("a.b")(lambda: None)()
+    assert guard.flush()
+    recorder = guard._runtime.recorder
+    entry = new_entry(action="a.b", agent_id="agent-1", status="pending", context={})
+    intent = recorder.intend(entry, may_be_lost=False)
+    with closing(sqlite3.connect(own_outbox, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        recorder._forget(intent)
+        assert len(rows(own_outbox)) == 1
+        other.execute("ROLLBACK")
+    assert guard.flush()
+    assert rows(own_outbox) == []
+
+
+async def _is(value: bool) -> bool:
+    return value
 
 
 async def test_in_memory_nothing_is_left(call: Call, make_guard: Any, gateway: Any, own_outbox: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from support.waiting import until
 
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
+from toolgate.recording.faults import Busy
 from toolgate.recording.outbox import Outbox
 from toolgate.recording.pace import Pace
 from toolgate.recording.sender import Sender
@@ -82,6 +83,57 @@ def test_what_may_pass_waits(outbox: Outbox, sender: Sender, taker: Taker, deliv
     until(lambda: sender.flush(30))
     assert len(taker.sent) == 4
     assert len(taker.taken) == 1
+
+
+LASTING = Delivery((), ConfigurationError("key"), lasting=True)
+TOO_LARGE = Delivery((), GatewayProtocolError("too large", status=413), too_large=True)
+
+
+def busy_once(monkeypatch: pytest.MonkeyPatch, outbox: Outbox) -> None:
+    batch, busy = outbox.batch, [True]
+
+    def busily(**details: Any) -> Any:
+        if busy:
+            busy.clear()
+            raise Busy("another thread is writing")
+        return batch(**details)
+
+    monkeypatch.setattr(outbox, "batch", busily)
+
+
+@pytest.mark.parametrize("hindered", ["busy", "too large"])
+def test_whoever_waits_is_not_forgotten(
+    outbox: Outbox, sender: Sender, taker: Taker, monkeypatch: pytest.MonkeyPatch, hindered: str
+) -> None:
+    """A flush in the long pause after a refused key is seen to, also when its first turn comes to nothing."""
+    taker.replies = [LASTING]
+    outbox.add(entry())
+    assert not sender.flush(30)
+    if hindered == "busy":
+        busy_once(monkeypatch, outbox)
+    else:
+        outbox.add(entry())
+        taker.replies = [TOO_LARGE]
+    # Less than the pause.
+    assert sender.flush(12)
+
+
+def test_a_request_that_fails_at_once_is_not_waited_for_again(
+    outbox: Outbox, sender: Sender, taker: Taker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hurry whose request has failed before the caller looks is over."""
+    taker.usual = LASTING
+    outbox.add(entry())
+    hurry = sender._signals.hurry
+
+    def hurried() -> None:
+        hurry()
+        if threading.current_thread() is threading.main_thread():
+            sender.wake()
+            until(lambda: sender._failures)
+
+    monkeypatch.setattr(sender._signals, "hurry", hurried)
+    assert sender.done(sender.hurry()) is False
 
 
 def test_what_is_never_taken_is_laid_aside(
