@@ -14,6 +14,7 @@ from toolgate.cli.doctor import doctor
 from toolgate.cli.grants import grants
 from toolgate.cli.keys import keys
 from toolgate.cli.logs import logs
+from toolgate.cli.outbox import outbox
 from toolgate.cli.permissions import permissions
 from toolgate.cli.serve import serve
 from toolgate.cli.slack import slack
@@ -37,6 +38,7 @@ app.add_typer(agents)
 app.add_typer(permissions)
 app.add_typer(keys)
 app.add_typer(logs)
+app.add_typer(outbox)
 app.add_typer(approvals)
 app.add_typer(grants)
 app.add_typer(webhooks)
