@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolgate.carrying import carry
     from toolgate.decision import Decision
-    from toolgate.default import action, configure, flush, guarded, resume
+    from toolgate.default import action, configure, default_guard, flush, guarded, resume
     from toolgate.errors import (
         ActionDenied,
         ApprovalDenied,
@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     )
     from toolgate.guard import Guard
     from toolgate.identity import acting_as
+    from toolgate.naming import calling
+    from toolgate.steps import Approval
+    from toolgate.wrappers import guarded_action
 
 __all__ = [
     "ActionDenied",
+    "Approval",
     "ApprovalDenied",
     "ApprovalExpired",
     "ApprovalPending",
@@ -45,22 +49,29 @@ __all__ = [
     "OutboxFull",
     "acting_as",
     "action",
+    "calling",
     "carry",
     "configure",
+    "default_guard",
     "flush",
     "guarded",
+    "guarded_action",
     "resume",
 ]
 
 _HOMES = {
+    "Approval": "steps",
     "Decision": "decision",
     "Guard": "guard",
     "acting_as": "identity",
     "action": "default",
+    "calling": "naming",
     "carry": "carrying",
     "configure": "default",
+    "default_guard": "default",
     "flush": "default",
     "guarded": "default",
+    "guarded_action": "wrappers",
     "resume": "default",
 }
 

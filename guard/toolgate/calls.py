@@ -38,6 +38,7 @@ class Call:
         fail_open: Whether it may run where no gateway answers.
         refusals: What was refused before, and so does not fail open.
         unanswered: Why no gateway answered, if it runs all the same.
+        pauses: What the tool may raise to be called again.
     """
 
     action: str
@@ -51,6 +52,7 @@ class Call:
     fail_open: bool = False
     refusals: Refusals | None = field(default=None, compare=False, repr=False)
     unanswered: str | None = None
+    pauses: tuple[type[BaseException], ...] = ()
 
     def check(self, approval_id: str | None) -> Check:
         """What the gateway is asked, with the approval it has come to, if it is to pass by one."""

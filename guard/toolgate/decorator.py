@@ -124,6 +124,11 @@ class _Tool:
         self._names = None if kind is Kind.VALUE else (named.__name__, named.__qualname__)
         self.itself: Any = None
 
+    @property
+    def action(self) -> str:
+        """The action identifier."""
+        return self._options.action
+
     def __call__(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:

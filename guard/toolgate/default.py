@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from toolgate.resuming import Resume
     from toolgate.runtime import Runtime
 
-__all__ = ["action", "configure", "flush", "guarded", "resume"]
+__all__ = ["action", "configure", "default_guard", "flush", "guarded", "resume"]
 
 _lock = threading.Lock()
 _default: Guard | None = None
@@ -159,6 +159,21 @@ def flush(timeout: float = 5.0) -> bool:
     return True if guard is None else guard.flush(timeout)
 
 
+def default_guard() -> Guard:
+    """The guard behind `guarded` and `action`; made from the environment if there is none yet.
+
+    Raises:
+        ConfigurationError: If a setting is missing or wrong.
+    """
+    global _default  # noqa: PLW0603 - the one default guard of the process
+    with _lock:
+        if _default is None:
+            from toolgate.guard import Guard
+
+            _default = Guard()
+        return _default
+
+
 @contextmanager
 def default_is(guard: Guard) -> Iterator[None]:
     """Have `guarded`, `action` and `resume` use `guard` inside the block, in the whole process; for tests."""
@@ -178,10 +193,4 @@ def _is_default(runtime: Runtime) -> bool:
 
 
 def _runtime() -> Runtime:
-    global _default  # noqa: PLW0603 - the one default guard of the process
-    with _lock:
-        if _default is None:
-            from toolgate.guard import Guard
-
-            _default = Guard()
-        return _default._runtime  # noqa: SLF001 - the same object, one floor down
+    return default_guard()._runtime  # noqa: SLF001 - the same object, one floor down

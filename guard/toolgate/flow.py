@@ -57,7 +57,11 @@ def guarded_call(call: Call) -> Flow:
     intent = cast("Intent | None", (yield call.intend()))
     outcome = cast("Outcome", (yield Run()))
     facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}
-    if isinstance(outcome, Raised):
+    if isinstance(outcome, Raised) and isinstance(outcome.error, call.pauses):
+        yield call.record(
+            "pending", {"reason": "the tool paused and is to be called again", **facts}, intent=intent
+        )
+    elif isinstance(outcome, Raised):
         facts = {
             "error": describe_error(outcome.error, call.captured.hidden, call.captured.patterns),
             **facts,

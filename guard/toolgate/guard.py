@@ -6,31 +6,26 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
-from toolgate.action_name import valid_action
+from toolgate.asking import Asking
 from toolgate.block import Action
 from toolgate.calls import OnHold
-from toolgate.capture.context import Captured, Rules, capture, copy_context
+from toolgate.capture.context import Rules
 from toolgate.capture.deriving import AmountFrom, ContextFrom
 from toolgate.errors import ConfigurationError
-from toolgate.identity import identify, valid_id
 from toolgate.known import find, remember, words_for
 from toolgate.options import make_options
-from toolgate.recording.entries import Entry, new_entry
 from toolgate.recording.place import load_place
 from toolgate.resuming import Resume
 from toolgate.runtime import Runtime
 from toolgate.settings import load_settings, masked
-from toolgate.steps import Check, LogStatus
-from toolgate.telling import tell_decision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
     from ssl import SSLContext
 
-    from toolgate.decision import Decision
     from toolgate.decorator import Guardable
     from toolgate.embedded.gateway import EmbeddedGateway
     from toolgate.network import ClientCert
@@ -39,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Guard"]
 
 
-class Guard:
+class Guard(Asking):
     """Asks one gateway before tools run and records what they did.
 
     Usable from any thread, task and event loop, and after a fork. Also a context manager, with
@@ -279,94 +274,6 @@ class Guard:
         """
         return Resume(approval_id, lambda runtime: runtime is self._runtime)
 
-    def check(
-        self,
-        action: str,
-        context: Mapping[str, object] | None = None,
-        *,
-        agent_id: str | None = None,
-        approval_id: str | None = None,
-    ) -> Decision:
-        """Ask whether an action is allowed, and run nothing.
-
-        An approved request is used up by the check that passes (decisions §5).
-
-        Args:
-            action: The action identifier.
-            context: What the gateway compares and an approver reads.
-            agent_id: The agent that acts; wins over `acting_as`.
-            approval_id: Pass only by this approval.
-
-        Raises:
-            GatewayUnavailable: No gateway answered within the deadline.
-            GatewayProtocolError: Something answered that decides nothing.
-            ConfigurationError: If an argument or setting is wrong, or the gateway refuses the API key.
-        """
-        check = self._check(action, context, agent_id, approval_id)
-        return tell_decision(check, self._runtime.client().check(check))
-
-    async def acheck(
-        self,
-        action: str,
-        context: Mapping[str, object] | None = None,
-        *,
-        agent_id: str | None = None,
-        approval_id: str | None = None,
-    ) -> Decision:
-        """As `check`."""
-        check = self._check(action, context, agent_id, approval_id)
-        return tell_decision(check, await self._runtime.async_client().check(check))
-
-    def log(
-        self,
-        action: str,
-        status: LogStatus,
-        context: Mapping[str, object] | None = None,
-        *,
-        agent_id: str | None = None,
-        approval_id: str | None = None,
-        decision_id: str | None = None,
-        ip_address: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> dict[str, Any]:
-        """Record what happened, now, and return the log entry; unlike a guarded call this reports failure.
-
-        Args:
-            action: The action identifier.
-            status: `success`, `failed`, `pending` or `denied` (spec §2).
-            context: Details to keep.
-            agent_id: The agent that acted; wins over `acting_as`.
-            approval_id: The approval request it belongs to.
-            decision_id: The decision it belongs to.
-            ip_address: Where it came from; default the address the gateway sees.
-            idempotency_key: The same key makes one log entry within 24 hours; default a new one.
-
-        Raises:
-            GatewayUnavailable: No gateway answered within the deadline.
-            GatewayProtocolError: The gateway refuses the entry; `status` says how.
-            ConfigurationError: If an argument or setting is wrong, or the gateway refuses the API key.
-        """
-        details = {"approval_id": approval_id, "decision_id": decision_id, "ip_address": ip_address}
-        entry = self._entry(action, status, context, agent_id, idempotency_key, details)
-        return self._runtime.client().log(entry)
-
-    async def alog(
-        self,
-        action: str,
-        status: LogStatus,
-        context: Mapping[str, object] | None = None,
-        *,
-        agent_id: str | None = None,
-        approval_id: str | None = None,
-        decision_id: str | None = None,
-        ip_address: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> dict[str, Any]:
-        """As `log`."""
-        details = {"approval_id": approval_id, "decision_id": decision_id, "ip_address": ip_address}
-        entry = self._entry(action, status, context, agent_id, idempotency_key, details)
-        return await self._runtime.async_client().log(entry)
-
     @property
     def entries_lost(self) -> int:
         """How many log entries of this process and guard could not be kept (`fail_open`); each is logged as an error."""
@@ -427,40 +334,3 @@ class Guard:
 
     def _shared(self) -> Runtime:
         return self._runtime
-
-    def _check(
-        self,
-        action: str,
-        context: Mapping[str, object] | None,
-        agent_id: str | None,
-        approval_id: str | None,
-    ) -> Check:
-        explicit = None if agent_id is None else valid_id(agent_id, "agent_id")
-        who = identify(explicit, self._runtime.ensure_open().settings.agent_id)
-        return Check(valid_action(action), who, self._capture(context).context, approval_id)
-
-    def _entry(
-        self,
-        action: str,
-        status: str,
-        context: Mapping[str, object] | None,
-        agent_id: str | None,
-        key: str | None,
-        details: Mapping[str, str | None],
-    ) -> Entry:
-        if status not in get_args(LogStatus):
-            raise ConfigurationError(f"status is {status!r}; use one of {', '.join(get_args(LogStatus))}")
-        check = self._check(action, context, agent_id, None)
-        return new_entry(
-            action=check.action,
-            agent_id=check.who.agent_id,
-            status=status,
-            context=check.context,
-            key=None if key is None else valid_id(key, "idempotency_key"),
-            **details,
-            run_id=check.who.run_id,
-        )
-
-    def _capture(self, context: Mapping[str, object] | None) -> Captured:
-        given = {} if context is None else copy_context(context)
-        return capture(given, Rules(), self._runtime.hider)

@@ -10,20 +10,22 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from types import TracebackType
+from typing import cast
 
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Identity", "acting_as", "identify", "valid_id"]
+__all__ = ["Identity", "acting_as", "identify", "valid_approval_id", "valid_id"]
 
 _MAX_LENGTH = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The agent that acts and the run it acts in."""
+    """The agent that acts, the run it acts in, and the call as its framework names it."""
 
     agent_id: str
     run_id: str | None = None
+    call_id: str | None = None
 
 
 _acting: ContextVar[Identity | None] = ContextVar("toolgate_acting", default=None)
@@ -42,6 +44,17 @@ def valid_id(value: object, name: str) -> str:
             f"{name} {value[:40]!r} has {len(value)} characters; use at most {_MAX_LENGTH} printable ones"
         )
     return value
+
+
+def valid_approval_id(value: object) -> str:
+    """Return `value` if it can be an approval's id.
+
+    Raises:
+        ConfigurationError: Naming the value and the cure.
+    """
+    if valid_id(value, "approval_id") in {".", ".."}:
+        raise ConfigurationError(f"approval_id is {value!r}; pass the approval_id of an ApprovalPending")
+    return cast("str", value)
 
 
 def acting_as(agent_id: str, *, run_id: str | None = None) -> AbstractContextManager[None]:

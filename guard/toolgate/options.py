@@ -54,16 +54,24 @@ class Options:
         from toolgate.calls import Call
         from toolgate.failing import refusals_at
         from toolgate.flow import guarded_call
+        from toolgate.naming import named, pauses_now
         from toolgate.observing import observed
 
-        explicit, named = (self.agent_id, None) if self.at_call else (None, self.agent_id)
-        who = identify(explicit, named, runtime.settings.agent_id)
+        explicit, default = (self.agent_id, None) if self.at_call else (None, self.agent_id)
+        who = named(identify(explicit, default, runtime.settings.agent_id))
         if not self.fail_open:
             # Before the gateway is asked: an approval would be used up for nothing.
             runtime.recorder.ready(self.action)
         refusals = refusals_at(runtime.settings.url) if self.fail_open else None
         call = Call(
-            self.action, who, captured, self.on_hold, resumes, fail_open=self.fail_open, refusals=refusals
+            self.action,
+            who,
+            captured,
+            self.on_hold,
+            resumes,
+            fail_open=self.fail_open,
+            refusals=refusals,
+            pauses=pauses_now(),
         )
         return observed(guarded_call(call), call, self.tool)
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 
 from toolgate.errors import ConfigurationError
-from toolgate.identity import valid_id
+from toolgate.identity import valid_approval_id
 from toolgate.runtime import Runtime
 
 __all__ = ["Resume", "resumed_by"]
@@ -27,11 +27,7 @@ class Resume:
     """
 
     def __init__(self, approval_id: str, belongs: Callable[[Runtime], bool]) -> None:
-        if valid_id(approval_id, "approval_id") in {".", ".."}:
-            raise ConfigurationError(
-                f"approval_id is {approval_id!r}; pass the approval_id of an ApprovalPending"
-            )
-        self._approval_id = approval_id
+        self._approval_id = valid_approval_id(approval_id)
         self._belongs = belongs
         self._lock = threading.Lock()
         self._free = False

@@ -44,6 +44,7 @@ class Check:
 
     Attributes:
         fail_open: What was refused before, and so does not fail open; None if nothing does.
+        dry_run: Only look.
     """
 
     action: str
@@ -51,6 +52,7 @@ class Check:
     context: dict[str, Json]
     approval_id: str | None = None
     fail_open: Refusals | None = field(default=None, compare=False, repr=False)
+    dry_run: bool = False
 
 
 class Refusals(Protocol):

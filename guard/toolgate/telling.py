@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from http import HTTPStatus
+from typing import Final, cast
 
+from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.events import tell
 from toolgate.recording.entries import Entry, new_entry
 from toolgate.steps import Approval, AwaitApproval, Check, Intend, Look, Record
+
+_KEY_LENGTH: Final = 32
 
 __all__ = [
     "entry_of",
@@ -87,7 +92,8 @@ def entry_of(step: Record) -> Entry:
         reason=step.reason,
         approval_id=step.approval_id,
     )
-    return _entry(step)
+    entry = _entry(step)
+    return _of_named_call(entry, step) if step.status in ("denied", "pending") else entry
 
 
 def intended(step: Intend) -> Entry:
@@ -105,4 +111,17 @@ def _entry(step: Record) -> Entry:
         approval_id=step.approval_id,
         decision_id=step.decision_id,
         run_id=step.who.run_id,
+        call_id=step.who.call_id,
     )
+
+
+def _of_named_call(entry: Entry, step: Record) -> Entry:
+    """What became of a call that bears a name, before its tool ran: one entry, however often it is called again."""
+    who = step.who
+    if who.call_id is None:
+        return entry
+    told = [step.status, step.action, who.agent_id, who.run_id, who.call_id, step.approval_id]
+    key = hashlib.sha256(dumps(cast("list[Json]", told)).encode()).hexdigest()[:_KEY_LENGTH]
+    # Word for word the same the next time: so nothing is in it that changes from one answer to the next.
+    body = {name: value for name, value in entry.body.items() if name not in {"decision_id", "occurred_at"}}
+    return Entry(body, key)

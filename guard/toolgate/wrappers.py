@@ -13,7 +13,7 @@ import wrapt
 
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Again", "GuardedBoundFunction", "GuardedFunction", "refuse_guarded"]
+__all__ = ["Again", "GuardedBoundFunction", "GuardedFunction", "guarded_action", "refuse_guarded"]
 
 if TYPE_CHECKING:
     _Wrapper = wrapt.FunctionWrapper[..., Any]
@@ -83,15 +83,28 @@ def refuse_guarded(function: Any, action: str) -> None:
     Raises:
         ConfigurationError: Naming it and the action.
     """
+    seen = _guarded_in(function)
+    if seen is not None:
+        raise ConfigurationError(
+            f"{getattr(seen, '__qualname__', seen)!r} is already guarded; remove @guarded({action!r}) or the other"
+        )
+
+
+def guarded_action(function: object) -> str | None:
+    """The action with which a function is guarded, however deep inside; None if it is not."""
+    seen = _guarded_in(function)
+    return None if seen is None else str(seen._self_wrapper.action)  # noqa: SLF001 - wrapt's own name for it
+
+
+def _guarded_in(function: Any) -> Any:
     seen: Any = function
     before: list[Any] = []
     while seen is not None and not any(seen is each for each in before):
-        before.append(seen)
         if type(seen) in (GuardedFunction, GuardedBoundFunction):
-            raise ConfigurationError(
-                f"{getattr(seen, '__qualname__', seen)!r} is already guarded; remove @guarded({action!r}) or the other"
-            )
+            return seen
+        before.append(seen)
         seen = _inside(seen)
+    return None
 
 
 def _inside(function: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, model_validator
 
-__all__ = ["ApprovalAnswer", "CheckAnswer", "LogAnswer"]
+__all__ = ["ApprovalAnswer", "CheckAnswer", "DryCheckAnswer", "LogAnswer"]
 
 _STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
@@ -34,19 +34,27 @@ class CheckAnswer(BaseModel):
     reason: _Text | None
     approval_id: _Text | None
 
+    _dry: ClassVar[bool] = False
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.allowed and (
             self.requires_approval or self.reason is not None or self.approval_id is not None
         ):
             raise ValueError("'allowed' is true beside a reason, an approval or requires_approval")
-        if self.requires_approval and not self.approval_id:
+        if self.requires_approval and not self.approval_id and not self._dry:
             raise ValueError("'requires_approval' is true without an approval_id")
         if not self.requires_approval and self.approval_id is not None:
             raise ValueError("'approval_id' is set although nothing requires approval")
         if not self.allowed and not self.requires_approval and self.reason is None:
             raise ValueError("the action is blocked without a reason")
         return self
+
+
+class DryCheckAnswer(CheckAnswer):
+    """The answer when nobody was to be asked: what would be held has no approval yet (decisions §4)."""
+
+    _dry: ClassVar[bool] = True
 
 
 class ApprovalAnswer(BaseModel):

@@ -23,7 +23,7 @@ from toolgate.recording.entries import Entry
 from toolgate.settings import Settings, proxies_allowed
 from toolgate.steps import Approval, Check
 from toolgate.wire._http import AsyncWire, Wire
-from toolgate.wire.answers import ApprovalAnswer, CheckAnswer, LogAnswer
+from toolgate.wire.answers import ApprovalAnswer, CheckAnswer, DryCheckAnswer, LogAnswer
 from toolgate.wire.breaker import Breaker
 from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
 from toolgate.wire.local import AsyncLocalWire, LocalGateway, LocalWire
@@ -62,8 +62,12 @@ class _Gateway:
         }
         if check.who.run_id is not None:
             body["run_id"] = check.who.run_id
+        if check.who.call_id is not None:
+            body["call_id"] = check.who.call_id
         if check.approval_id is not None:
             body["approval_id"] = check.approval_id
+        if check.dry_run:
+            body["dry_run"] = True
         # One key per attempt, reused by its retries: a lost answer must not cost a second approval.
         return self._post("/sdk/check", body, secrets.token_hex(_KEY_BYTES))
 
@@ -172,7 +176,7 @@ class GatewayClient(_Gateway):
         """
         request, gated = self._check(check), check.approval_id is None
         try:
-            read = self._ask(request, CheckAnswer, self._deadline(), gated=gated)
+            read = self._ask(request, _answer(check), self._deadline(), gated=gated)
         except (ConfigurationError, GatewayProtocolError) as error:
             self._refused(check, error)
             raise
@@ -307,7 +311,7 @@ class AsyncGatewayClient(_Gateway):
         """As `GatewayClient.check`."""
         request, gated = self._check(check), check.approval_id is None
         try:
-            read = await self._ask(request, CheckAnswer, self._deadline(), gated=gated)
+            read = await self._ask(request, _answer(check), self._deadline(), gated=gated)
         except (ConfigurationError, GatewayProtocolError) as error:
             self._refused(check, error)
             raise
@@ -352,6 +356,10 @@ class AsyncGatewayClient(_Gateway):
                 return await AsyncRetrying(sleep=self.sleep, **policy(deadline, trying.is_last))(after)
             except Transient as error:
                 raise trying.given_up(error) from error.__cause__
+
+
+def _answer(check: Check) -> type[CheckAnswer]:
+    return DryCheckAnswer if check.dry_run else CheckAnswer
 
 
 def whose(headers: Mapping[str, str]) -> tuple[str, str] | None:

@@ -1,0 +1,92 @@
+"""What a guard asks besides the calls it guards: dry checks, and approvals by their id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from toolgate import ApprovalPending, ConfigurationError, Guard
+from toolgate.embedded.gateway import EmbeddedGateway
+from toolgate.testing import FakeGateway
+
+
+@pytest.fixture(params=["fake", "embedded"])
+def held(request: pytest.FixtureRequest) -> Iterator[tuple[Guard, FakeGateway | EmbeddedGateway]]:
+    """A guard that must ask a person about mails, with whoever decides."""
+    if request.param == "fake":
+        fake = FakeGateway(hold=["mail.send"])
+        yield fake.guard(), fake
+        return
+    with Guard.embedded(":memory:", agent="bot", hold=["mail.send"]) as guard:
+        yield guard, guard.gateway
+
+
+def ask(guard: Guard, to: str = "you") -> str:
+    with pytest.raises(ApprovalPending) as pending, guard.action("mail.send", {"to": to}):
+        pytest.fail("it is held")
+    return pending.value.approval_id
+
+
+def test_approval_and_cancel(held: tuple[Guard, Any]) -> None:
+    """A request is looked at, withdrawn before and after it was approved, and withdrawing it again changes nothing."""
+    guard, gateway = held
+    first, second = ask(guard, "a"), ask(guard, "b")
+    gateway.approve(second)
+    assert [guard.approval(each).status for each in (first, second)] == ["pending", "approved"]
+    assert guard.approval(first).context == {"to": "a"}
+    assert [guard.cancel(each).status for each in (first, second)] == ["cancelled", "cancelled"]
+    assert guard.cancel(first).status == "cancelled"
+    # What was withdrawn lets nothing through: the same call asks anew.
+    assert ask(guard, "b") not in {first, second}
+
+
+async def test_approval_and_cancel_async(held: tuple[Guard, Any]) -> None:
+    """As the synchronous test."""
+    guard, gateway = held
+    first, second = ask(guard, "a"), ask(guard, "b")
+    gateway.approve(second)
+    assert [(await guard.aapproval(each)).status for each in (first, second)] == ["pending", "approved"]
+    assert [(await guard.acancel(each)).status for each in (first, second)] == ["cancelled", "cancelled"]
+    assert (await guard.acancel(first)).status == "cancelled"
+
+
+async def test_what_was_used_stays_used(held: tuple[Guard, Any]) -> None:
+    """A request that was carried out cannot be withdrawn any more, and says so."""
+    guard, gateway = held
+    approval_id = ask(guard)
+    gateway.approve(approval_id)
+    with guard.action("mail.send", {"to": "you"}):
+        pass
+    assert guard.cancel(approval_id).status == "consumed"
+    assert (await guard.acancel(approval_id)).status == "consumed"
+
+
+async def test_unknown_approvals(held: tuple[Guard, Any]) -> None:
+    """An id that the gateway does not know, or that can be none, is the caller's mistake and says so."""
+    guard, _ = held
+    for wrong in ("nothing", "..", ""):
+        with pytest.raises(ConfigurationError, match="approval"):
+            guard.approval(wrong)
+        with pytest.raises(ConfigurationError, match="approval"):
+            guard.cancel(wrong)
+        with pytest.raises(ConfigurationError, match="approval"):
+            await guard.aapproval(wrong)
+        with pytest.raises(ConfigurationError, match="approval"):
+            await guard.acancel(wrong)
+
+
+async def test_a_dry_check_changes_nothing(held: tuple[Guard, Any]) -> None:
+    """A dry check makes no request and uses up no approval, for the named call as for any other."""
+    guard, gateway = held
+    assert guard.check("mail.send", {"to": "you"}, call_id="c1", dry_run=True).held
+    assert (await guard.acheck("mail.send", {"to": "you"}, call_id="c1", dry_run=True)).held
+    assert list(gateway.pending()) == []
+    approval_id = guard.check("mail.send", {"to": "you"}, call_id="c1").approval_id
+    gateway.approve(approval_id)
+    assert guard.check("mail.send", {"to": "you"}, call_id="c1", dry_run=True).allowed
+    assert guard.check("mail.send", {"to": "you"}, call_id="c2", dry_run=True).held
+    assert guard.check("mail.send", {"to": "you"}, call_id="c1").allowed
+    with pytest.raises(ConfigurationError, match="dry_run is 'yes'"):
+        guard.check("mail.send", dry_run="yes")  # type: ignore[arg-type]  # a caller without types
