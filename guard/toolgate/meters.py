@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
-from toolgate.observing import backlogs
+from toolgate.observing import lost, waiting
 
 __all__ = ["Meters"]
 
@@ -43,8 +43,8 @@ class Meters:
 
 
 def _waiting(_: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(sum(map(len, backlogs())))]
+    return [Observation(waiting())]
 
 
 def _lost(_: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(sum(each.lost for each in backlogs()))]
+    return [Observation(lost())]

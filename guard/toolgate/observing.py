@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from typing import TYPE_CHECKING, Final, Protocol
@@ -11,23 +12,39 @@ from toolgate.calls import Call, Flow
 if TYPE_CHECKING:
     from toolgate.spans import ObservedFlow
 
-__all__ = ["Backlogged", "abandoned", "backlogs", "observed", "tool_goes_on", "watch"]
+__all__ = [
+    "Backlogged",
+    "Lossy",
+    "abandoned",
+    "lost",
+    "observed",
+    "remember_losses",
+    "tool_goes_on",
+    "waiting",
+    "watch",
+]
 
 
 class Backlogged(Protocol):
     """Where log entries wait."""
-
-    @property
-    def lost(self) -> int:
-        """How many were given up."""
-        ...
 
     def __len__(self) -> int:
         """How many wait."""
         ...
 
 
+class Lossy(Protocol):
+    """What counts log entries that were given up."""
+
+    count: int
+
+
 _backlogs: Final = weakref.WeakSet[Backlogged]()
+# Kept although their guards are gone: a counter never falls. Only guards that lost something have one here.
+_losses: Final[list[Lossy]] = []
+if hasattr(os, "register_at_fork"):
+    # What the parent lost is the parent's to tell.
+    os.register_at_fork(after_in_child=_losses.clear)
 
 
 def watch(backlog: Backlogged) -> None:
@@ -35,9 +52,19 @@ def watch(backlog: Backlogged) -> None:
     _backlogs.add(backlog)
 
 
-def backlogs() -> list[Backlogged]:
-    """Everything that is watched."""
-    return list(_backlogs)
+def waiting() -> int:
+    """How many log entries of this process the gateway has not acknowledged."""
+    return sum(map(len, list(_backlogs)))
+
+
+def remember_losses(losses: Lossy) -> None:
+    """Have `losses` counted in the metrics for as long as the process lives."""
+    _losses.append(losses)
+
+
+def lost() -> int:
+    """How many log entries of this process were given up."""
+    return sum(each.count for each in list(_losses))
 
 
 def observed(flow: Flow, call: Call, tool: str | None) -> Flow:

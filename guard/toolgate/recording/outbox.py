@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import threading
@@ -86,7 +87,8 @@ class Outbox:
         size = len(body.encode())
 
         def work(store: Store) -> None:
-            if not store.finish(intent.place, intent.key, body, size if size > intent.size else None):
+            counted = size if size > intent.size else None
+            if not store.finish(self._number, intent.place, intent.key, body, counted):
                 # Taken for dead meanwhile, or struck out by hand: the same key makes one log entry of both.
                 owner = self._number, self._target_number
                 store.insert(*owner, READY, intent.key, body, size, bounded=False)
@@ -163,6 +165,19 @@ class Outbox:
     def unpark(self) -> int:
         """Have what was laid aside, and goes where ours goes, sent once more; returns how many entries."""
         return self._do(lambda store: store.unpark(self._number, self.target))
+
+    def abandon(self) -> list[object]:
+        """Give up what is in memory alone and was to be sent; returns the actions. A file is left as it is."""
+        if self.place.path is not None or not self.is_open:
+            return []
+        # Whoever holds the lock does so for moments; there is no other process.
+        with self._lock:
+            store, self._store = self._store, None
+            self._number = self._target_number = 0
+            bodies = [] if store is None else store.bodies()
+            if store is not None:
+                store.close()
+        return [json.loads(body).get("action") for body in bodies]
 
     def checkpoint(self) -> None:
         """Move what was written into the file itself: no caller pays for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import hmac
 import time
@@ -59,6 +60,8 @@ class Parts:
         self.losses = Losses()
         self.refusing = False
         self._told = False
+        self._closed = False
+        self._counted = 0
         survive_forks(self)
         _living.add(self)
         watch(self)
@@ -70,15 +73,10 @@ class Parts:
 
     def __len__(self) -> int:
         """How many entries wait to be sent."""
-        try:
-            return len(self.unwritten) + (self.outbox.count() if self.outbox.is_open else 0)
-        except (Busy, OutboxFault):
-            return len(self.unwritten)
-
-    @property
-    def lost(self) -> int:
-        """How many entries could not be kept."""
-        return self.losses.count
+        # Where it cannot be read: as many as when it could be.
+        with contextlib.suppress(Busy, OutboxFault):
+            self._counted = self.outbox.count() if self.outbox.is_open else 0
+        return len(self.unwritten) + self._counted
 
     def unkept(self, entry: Entry, fault: Exception) -> None:
         """Tell that an entry is in memory only."""
@@ -93,10 +91,24 @@ class Parts:
     def close(self, seconds: float) -> None:
         """End the sending and let go of the file."""
         _living.discard(self)
+        self._closed = True
+        # A call under way may end later: its entry is tried once.
+        self.sender.after_fault = self._let_go
         self.sender.stop(seconds)
-        if self.unwritten:
-            logger.error(
-                "%d log entries lost: the guard is closed, and they could not be kept", len(self.unwritten)
+        self._let_go()
+
+    def recorded(self) -> None:
+        """An entry was kept: have it sent, and looked after when the guard is closed already."""
+        if self._closed:
+            _living.add(self)
+        self.sender.wake()
+
+    def _let_go(self) -> None:
+        """Leave what is in the file to whoever comes next; what is in memory alone is lost, and told."""
+        gone = [*self.unwritten.abandon(), *self.outbox.abandon()]
+        if gone:
+            self.losses.lost(
+                gone[-1], "the guard is closed, and nobody has taken them", len(gone), aloud=True
             )
         self.outbox.close()
 
@@ -110,6 +122,7 @@ class Parts:
         """Begin anew: what the parent has in memory is the parent's."""
         self.unwritten = Unwritten()
         self.losses = Losses()
+        self._counted = 0
         self.sender.begin_anew()
         self.sender.unwritten = self.unwritten
 

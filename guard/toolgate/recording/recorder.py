@@ -179,7 +179,7 @@ class Recorder:
                 parts.losses.lost(entry.body.get("action"), str(error))
             elif isinstance(error, parts.fault):
                 parts.unkept(entry, error)
-        parts.sender.wake()
+        parts.recorded()
 
 
 def _refusal(action: str, fault: Exception) -> OutboxFull:

@@ -64,6 +64,8 @@ class Sender:
         self._deliverer: Delivering | None = None
         self._timeout = timeout
         self._troubles = Troubles()
+        #: what is done in place of a second try, once nobody looks after this any more
+        self.after_fault: Callable[[], None] | None = None
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -168,6 +170,9 @@ class Sender:
                 self._failures += 1
                 pause = _IDLE
             self._look_after_file()
+            if pause and self.after_fault is not None:
+                self._stopped = True
+                self.after_fault()
             if self._stopped or (pause is None and not self._rest()):
                 self._thread = None
                 # Woken in this very moment: somebody may have seen this thread and left it to it.

@@ -22,9 +22,9 @@ WHERE (SELECT rows < ? AND bytes < ? FROM totals)
 RETURNING id, (SELECT rows FROM totals), (SELECT bytes FROM totals)
 """
 _UNBOUNDED: Final = 2**62
-_FINISH: Final = "UPDATE entries SET state = 1, body = ? WHERE id = ? AND key = ? AND state = 0"
+_FINISH: Final = "UPDATE entries SET state = 1, owner = ?, body = ? WHERE id = ? AND key = ? AND state = 0"
 _FINISH_LARGER: Final = (
-    "UPDATE entries SET state = 1, bytes = ?, body = ? WHERE id = ? AND key = ? AND state = 0"
+    "UPDATE entries SET state = 1, owner = ?, bytes = ?, body = ? WHERE id = ? AND key = ? AND state = 0"
 )
 _BATCH: Final = """
 SELECT id, key, body FROM entries WHERE owner = ? AND old = ? AND state = 1 AND id > ? ORDER BY id LIMIT ?
@@ -155,11 +155,19 @@ class Store:
         found = self._run(_INSERT, (key, owner, target, state, size, body, *bounds)).fetchall()
         return found[0] if found else None
 
-    def finish(self, place: int, key: str, body: str, size: int | None) -> bool:
-        """Make an intent what became of it, of a size of its own if one is given; returns whether it was still there."""
+    def finish(self, owner: int, place: int, key: str, body: str, size: int | None) -> bool:
+        """Make an intent what became of it, for an owner to send; returns whether it was still there.
+
+        Args:
+            owner: Who sends it: whoever closed the outbox meanwhile has another number than when it began.
+            place: Where it is.
+            key: Its key.
+            body: What became of it.
+            size: What it counts from now on; None as before.
+        """
         if size is None:
-            return self._run(_FINISH, (body, place, key)).rowcount > 0
-        return self._run(_FINISH_LARGER, (size, body, place, key)).rowcount > 0
+            return self._run(_FINISH, (owner, body, place, key)).rowcount > 0
+        return self._run(_FINISH_LARGER, (owner, size, body, place, key)).rowcount > 0
 
     def batch(self, owner: int, *, old: bool, after: int, limit: int) -> list[Row]:
         """What an owner has to send, in order."""
@@ -190,6 +198,10 @@ class Store:
         """How many entries an owner has to send."""
         statement = "SELECT count(*) FROM entries WHERE owner = ? AND state = 1"
         return int(self._run(statement, (owner,)).fetchone()[0])
+
+    def bodies(self) -> list[str]:
+        """What everybody has to send."""
+        return [body for (body,) in self._run("SELECT body FROM entries WHERE state = 1", ()).fetchall()]
 
     def age(self, owner: int) -> None:
         """Whatever an owner has to send now has waited: it is sent at the pace of what is old."""

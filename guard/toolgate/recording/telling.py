@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from toolgate.events import logger, tell
+from toolgate.observing import remember_losses
 from toolgate.recording.store import Row
 
 __all__ = ["Losses", "Troubles", "tell_parked"]
@@ -55,15 +56,23 @@ class Troubles:
 
 
 class Losses:
-    """Counts entries that are lost, and tells of the 1st, 2nd, 4th, 8th and so on."""
+    """Counts entries that are lost, and tells of the 1st, 2nd, 4th, 8th and so on.
+
+    Attributes:
+        count: How many so far.
+    """
 
     def __init__(self) -> None:
         self.count = 0
 
-    def lost(self, action: object, why: str) -> None:
-        """One more."""
-        self.count += 1
-        if self.count & (self.count - 1) == 0:
+    def lost(self, action: object, why: str, entries: int = 1, *, aloud: bool = False) -> None:
+        """So many more, the last one of `action`; `aloud` tells of them in any case."""
+        before = self.count
+        self.count += entries
+        if not before:
+            # Counted for as long as the process lives, also when the guard is gone.
+            remember_losses(self)
+        if aloud or before.bit_length() != self.count.bit_length():
             logger.error(
                 "%d log entries lost, the last one of action %r: %s",
                 self.count,

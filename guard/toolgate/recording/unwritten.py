@@ -62,6 +62,11 @@ class Unwritten:
         """The first of them, each with its key and JSON text."""
         return [(key, entry.text()) for key, (entry, _) in list(self._entries.items())[:most]]
 
+    def abandon(self) -> list[object]:
+        """Give up all of it; returns the actions."""
+        gone = [self._entries.pop(key, None) for key in list(self._entries)]
+        return [one[0].body.get("action") for one in gone if one is not None]
+
     def sent(self, keys: Sequence[str]) -> None:
         """The gateway has them."""
         for key in keys:

@@ -116,6 +116,24 @@ def test_memory_leaves_nothing(open_guard: Open, tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
+def test_closed_while_a_tool_runs(
+    open_guard: Open, own_outbox: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`:memory:` goes with its log, and says that the entry is lost; a file's entry waits for its next guard."""
+    guard = open_guard(":memory:", allow=["math.add"])
+    guard.guarded("math.add")(guard.close)()
+    until(lambda: guard.entries_lost)
+    assert "1 log entries lost, the last one of action 'math.add'" in caplog.text
+    assert not own_outbox.exists()
+    first = open_guard(allow=["math.add"])
+    first.guarded("math.add")(first.close)()
+    again = open_guard(allow=["math.add"])
+    until(again.flush)
+    page: Any = again.gateway._decided("GET", "/api/logs", None)
+    assert [(one["action"], one["status"]) for one in page] == [("math.add", "success")]
+    assert first.entries_lost == 0
+
+
 def test_an_agent_switched_off_stays_so(open_guard: Open) -> None:
     """Starting again does not undo what a person did to the agent."""
     guard = open_guard(allow=["math.add"])
