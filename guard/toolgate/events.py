@@ -1,12 +1,13 @@
 """What the SDK tells the standard logging: logger `toolgate`, extra fields with stable names.
 
 toolgate_event        decision | waiting | approved | edited | cancelled | cancel_failed | record | record_failed |
-                      fail_open
+                      record_resumed | outbox_fills | entries_lost | fail_open
 toolgate_action       the action
 toolgate_agent_id     the agent
 toolgate_outcome      allowed | blocked | held | unasked, or the log entry's status
 toolgate_reason       the explanation, or None
 toolgate_approval_id  the approval request, or None
+toolgate_entries      how many log entries wait or are lost
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import gc
 import logging
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -18,8 +19,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from support.waiting import until
 
-from toolgate import GuardError, acting_as, spans
+from toolgate import Guard, GuardError, acting_as, spans
 
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -253,6 +255,42 @@ def test_the_outbox_is_counted(
         tool()
     assert sum(seen.figures("toolgate.outbox.entries").values()) == before + 3
     assert sum(seen.figures("toolgate.entries.lost").values()) == lost + 2 == lost + guard.entries_lost
+
+
+def test_what_is_lost_stays_counted(seen: Seen, gateway: Any) -> None:
+    """A counter never falls, not even when the guard is closed or gone; what was lost by closing counts."""
+    transport = httpx.MockTransport(gateway)
+    guard = Guard("http://127.0.0.1:9", "ak_" + "a" * 37, "agent-1", transport=transport, outbox="memory")
+    gateway.log = [httpx.Response(503)] * 100
+    guard.guarded("a.b")(lambda: 1)()
+    lost = sum(seen.figures("toolgate.entries.lost").values())
+    guard.close()
+    assert sum(seen.figures("toolgate.entries.lost").values()) == lost + 1
+    gone = weakref.ref(guard._runtime.recorder._parts())
+    del guard
+
+    def collected() -> bool:
+        gc.collect()
+        return gone() is None
+
+    until(collected)
+    assert sum(seen.figures("toolgate.entries.lost").values()) == lost + 1
+
+
+def test_what_waits_is_counted_while_somebody_writes(seen: Seen, make_guard: Any, gateway: Any) -> None:
+    """Where the outbox cannot be read for a moment the figure is what it was."""
+    guard = make_guard()
+    gateway.log = [httpx.Response(503)] * 100
+    guard.guarded("a.b")(lambda: 1)()
+    before = sum(seen.figures("toolgate.outbox.entries").values())
+    assert before >= 1
+    outbox = guard._runtime.recorder._parts().outbox
+    with outbox._lock:
+        outbox._inside = True
+        try:
+            assert sum(seen.figures("toolgate.outbox.entries").values()) == before
+        finally:
+            outbox._inside = False
 
 
 def test_without_a_provider_nothing_is_told() -> None:
