@@ -23,12 +23,18 @@ if sys.platform == "win32":
     def _lock(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
+    def _unlock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
 else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
         # Not POSIX locks: those are let go when the process closes any descriptor of the file.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 class Owner:
@@ -41,10 +47,12 @@ class Owner:
         path: Where its file is.
         token: Its name.
         descriptor: The file, locked.
+        claimed: Whether it is a dead owner's, held for moments by whoever takes its place.
     """
 
-    def __init__(self, path: Path, token: str, descriptor: int) -> None:
+    def __init__(self, path: Path, token: str, descriptor: int, *, claimed: bool = False) -> None:
         self.token = token
+        self._claimed = claimed
         self._path = path
         self._descriptor: int | None = descriptor
 
@@ -63,6 +71,10 @@ class Owner:
         """Let go, and leave the file: entries are left, for others to take over."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
+            if self._claimed:
+                # A child that was forked meanwhile has the file open too, and would hold it for its whole life.
+                with contextlib.suppress(OSError):
+                    _unlock(descriptor)
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
@@ -104,4 +116,4 @@ def claim(outbox: Path, token: str) -> Owner | None:
     except OSError:
         os.close(descriptor)
         return None
-    return Owner(path, token, descriptor)
+    return Owner(path, token, descriptor, claimed=True)

@@ -20,6 +20,7 @@ import pytest
 
 from toolgate.recording.faults import Busy, OutboxFault
 from toolgate.recording.outbox import Outbox
+from toolgate.recording.owners import claim
 from toolgate.recording.place import Place
 from toolgate.recording.store import Row, Target
 
@@ -332,6 +333,25 @@ def test_an_owner_that_leaves_nothing_leaves_nothing(make_outbox: Make, tmp_path
     heir = make_outbox()
     assert heir.adopt(asked) == 1
     assert len(list((tmp_path / "outbox.db-owners").iterdir())) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+def test_a_claim_ends_for_forked_children_too(tmp_path: Path) -> None:
+    """Whoever looks whether an owner lives lets go of it for good, although a child has the same file open."""
+    place, token = tmp_path / "outbox.db", "a" * 32
+    claimed = claim(place, token)
+    assert claimed is not None
+    assert claimed._descriptor is not None
+    # What a fork does with it.
+    childs = os.dup(claimed._descriptor)
+    try:
+        assert claim(place, token) is None
+        claimed.let_go()
+        again = claim(place, token)
+        assert again is not None
+        again.leave()
+    finally:
+        os.close(childs)
 
 
 FORKED = """
