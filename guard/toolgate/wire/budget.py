@@ -17,7 +17,7 @@ from toolgate.wire.exchange import TransportFault
 from toolgate.wire.faults import hung_up, refused_tls
 from toolgate.wire.names import look_up
 
-__all__ = ["keep_budget", "spending"]
+__all__ = ["keep_budget", "spending", "within_budget"]
 
 # A slow reader takes some of each piece, and the time left is looked at between them.
 _PIECE: Final = 64 * 1024
@@ -50,6 +50,16 @@ def keep_budget(transport: object, core: Any) -> None:
     pool: Any = getattr(transport, "_pool", None)
     if isinstance(pool, core.ConnectionPool) and not isinstance(pool._network_backend, _Backend):  # noqa: SLF001 - offered by the pool's constructor, which the HTTP library does not pass on
         pool._network_backend = _Backend(pool._network_backend, core)  # noqa: SLF001 - likewise
+
+
+def within_budget(backend: object, core: Any) -> object:
+    """A network backend whose connections keep to the budget, for a pool of one's own.
+
+    Args:
+        backend: Opens them.
+        core: As for `keep_budget`.
+    """
+    return _Backend(backend, core)
 
 
 class _Backend:

@@ -12,7 +12,7 @@ from typing import Any
 from toolgate.wire.faults import hung_up, refused_tls
 from toolgate.wire.within import is_within
 
-__all__ = ["close_given_up"]
+__all__ = ["close_given_up", "closing_given_up"]
 
 
 def close_given_up(transport: object, core: Any) -> None:
@@ -25,6 +25,16 @@ def close_given_up(transport: object, core: Any) -> None:
     pool: Any = getattr(transport, "_pool", None)
     if isinstance(pool, core.AsyncConnectionPool) and not isinstance(pool._network_backend, _Backend):  # noqa: SLF001 - offered by the pool's constructor, which the HTTP library does not pass on
         pool._network_backend = _Backend(pool._network_backend, core)  # noqa: SLF001 - likewise
+
+
+def closing_given_up(backend: object, core: Any) -> object:
+    """A network backend whose connections are closed, for a pool of one's own.
+
+    Args:
+        backend: Opens them.
+        core: As for `close_given_up`.
+    """
+    return _Backend(backend, core)
 
 
 class _Backend:

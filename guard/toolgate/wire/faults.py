@@ -40,13 +40,13 @@ class Faults:
     """Judges the HTTP library's exceptions.
 
     Args:
-        httpx: The library.
+        libraries: The library, and its library for connections, which names its own alike.
     """
 
-    def __init__(self, httpx: Any) -> None:
-        self._proxy: type[Exception] = httpx.ProxyError
-        self._malformed: type[Exception] = httpx.RemoteProtocolError
-        self._nobody: tuple[type[Exception], ...] = (httpx.TimeoutException, httpx.NetworkError)
+    def __init__(self, *libraries: Any) -> None:
+        self._proxy = _named("ProxyError", libraries)
+        self._malformed = _named("RemoteProtocolError", libraries)
+        self._nobody = _named("TimeoutException", libraries) + _named("NetworkError", libraries)
 
     def answered(self, error: BaseException) -> bool:
         """Whether somebody answered, be it a stranger in the gateway's place."""
@@ -58,6 +58,10 @@ class Faults:
             # The one of these that is no answer: the peer died before it said anything.
             return not str(error).startswith("Server disconnected without sending a response")
         return not isinstance(error, self._nobody)
+
+
+def _named(name: str, libraries: tuple[Any, ...]) -> tuple[type[Exception], ...]:
+    return tuple(getattr(library, name) for library in libraries)
 
 
 def refused_tls(error: BaseException) -> bool:
