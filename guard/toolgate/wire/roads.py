@@ -114,12 +114,13 @@ class Building:
         """
         try:
             host, address = self._address(request.url)
-            headers = [(b"Host", host)]
+            headers, body = [(b"Host", host)], request.body
+            if not body and request.method in _WITH_LENGTH:
+                headers.append((b"Content-Length", b"0"))
             for name, value in request.headers.items():
                 headers.append((name.encode("ascii"), value.encode("ascii")))
-            body = request.body
-            if body is not None or request.method in _WITH_LENGTH:
-                headers.append((b"Content-Length", b"%d" % len(body or b"")))
+            if body:
+                headers.append((b"Content-Length", b"%d" % len(body)))
             return self._core.Request(
                 request.method,
                 address,

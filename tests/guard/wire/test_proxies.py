@@ -93,7 +93,7 @@ def test_certificates_of_the_environment(
 ) -> None:
     """SSL_CERT_FILE is read with and without proxies: a missing one is an error, a good one is none."""
     monkeypatch.setenv("SSL_CERT_FILE", certifi.where())
-    Wire(library, None, time.monotonic, proxies=proxies)._library.client().close()
+    Wire(library, None, time.monotonic, proxies=proxies)._library.road().close()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
     with pytest.raises(ConfigurationError, match="SSL_CERT_FILE"):
-        Wire(library, None, time.monotonic, proxies=proxies)._library.client()
+        Wire(library, None, time.monotonic, proxies=proxies)._library.road()
