@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from toolgate.wire.exchange import TransportFault
@@ -108,6 +108,7 @@ class _Stream:
         self._inner = inner
         self._core = core
         self._fresh_tls = fresh_tls
+        self._held = b""
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         try:
@@ -116,6 +117,11 @@ class _Stream:
             # This thread had no turn until now: what has come meanwhile is an answer all the same.
             late.answered = bool(self._inner.get_extra_info("is_readable"))
             raise
+        if self._held:
+            # The peer may have answered before it read everything: that counts, as where it is not held back.
+            with suppress(self._core.WriteError):
+                self._let_go(timeout)
+            seconds = _cut(timeout)
         # A transport may be shared with others, who are served as before.
         ours = _budget.left is not None
         try:
@@ -130,8 +136,15 @@ class _Stream:
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), _PIECE):
-            self._inner.write(buffer[start : start + _PIECE], timeout=_cut(timeout))
+        # Head and body come one after the other: together they are one packet, and wake the peer once.
+        self._held += buffer
+        if len(self._held) > _PIECE or _budget.left is None:
+            self._let_go(timeout)
+
+    def _let_go(self, timeout: float | None) -> None:
+        held, self._held = self._held, b""
+        for start in range(0, len(held), _PIECE):
+            self._inner.write(held[start : start + _PIECE], timeout=_cut(timeout))
 
     def close(self) -> None:
         self._inner.close()

@@ -140,3 +140,65 @@ def test_what_came_while_this_thread_had_no_turn(came: bool) -> None:
     with budget.spending(lambda: -1.0), pytest.raises(TransportFault) as raised:
         budget._Stream(Stream(), httpcore).read(1)
     assert raised.value.answered is came
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("given", [True, False], ids=["own transport", "the library's"])
+def test_head_and_body_are_one_packet(peer: Any, library: Any, given: bool) -> None:
+    """Whoever reads a request of ours reads the whole of it at once, over a kept connection as well."""
+    server = peer(lambda connection: connection.sendall(OK))
+    wire = Wire(library.__name__, library.HTTPTransport() if given else None, time.monotonic)
+    for _ in range(2):
+        wire.send(Request("POST", server.url, {"X-Key": "k"}, b'{"a":1}'), 5)
+    assert [each.endswith(b'\r\n\r\n{"a":1}') for each in server.requests] == [True, True]
+    wire.close()
+
+
+class Written:
+    """A connection that keeps what is written, in pieces; one that is broken takes nothing and still answers."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.pieces: list[bytes] = []
+        self._broken = broken
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        if self._broken:
+            raise httpcore.WriteError
+        self.pieces.append(buffer)
+
+    def read(self, _: int, timeout: float | None = None) -> bytes:
+        return b"answer"
+
+
+def test_what_is_held_back_is_little() -> None:
+    """Beyond one piece nothing is held back, and nothing at all of whoever shares the transport."""
+    inner = Written()
+    stream = budget._Stream(inner, httpcore)
+    stream.write(b"theirs")
+    with budget.spending(lambda: 5.0):
+        stream.write(b"head")
+        assert inner.pieces == [b"theirs"]
+        stream.write(b"x" * budget._PIECE)
+        assert b"".join(inner.pieces) == b"theirs" + b"head" + b"x" * budget._PIECE
+        stream.write(b"end")
+        assert stream.read(1) == b"answer"
+    assert inner.pieces[-1] == b"end"
+
+
+def test_an_answer_before_the_request_was_read() -> None:
+    """A peer that answers and hangs up early is heard, though nothing can be written to it any more."""
+    stream = budget._Stream(Written(broken=True), httpcore)
+    with budget.spending(lambda: 5.0):
+        stream.write(b"request")
+        assert stream.read(1) == b"answer"
+
+
+def test_what_is_held_back_when_the_time_is_over() -> None:
+    """It is not sent any more: nobody waits for its answer."""
+    inner, left = Written(), iter([5.0, -1.0])
+    stream = budget._Stream(inner, httpcore)
+    with budget.spending(lambda: next(left)):
+        stream.write(b"request")
+        with pytest.raises(TransportFault, match="in time"):
+            stream.read(1)
+    assert inner.pieces == []
