@@ -14,8 +14,8 @@ from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.identity import identify, valid_approval_id, valid_id
 from toolgate.naming import in_run
 from toolgate.recording.entries import Entry, new_entry
-from toolgate.steps import Approval, Check, LogStatus
-from toolgate.telling import tell_decision
+from toolgate.steps import Approval, Check, LogStatus, Record
+from toolgate.telling import entry_of, tell_decision
 
 if TYPE_CHECKING:
     from toolgate.decision import Decision
@@ -176,6 +176,35 @@ class Asking:
         entry = self._entry(action, status, context, agent_id, idempotency_key, details)
         return await self._runtime.async_client().log(entry)
 
+    def record(
+        self,
+        action: str,
+        status: LogStatus,
+        context: Mapping[str, object] | None = None,
+        *,
+        agent_id: str | None = None,
+        approval_id: str | None = None,
+        call_id: str | None = None,
+    ) -> None:
+        """Record what happened as guarded calls do: written down, sent behind the caller's back; never fails for that.
+
+        Args:
+            action: The action identifier.
+            status: `success`, `failed`, `pending` or `denied` (spec §2).
+            context: Details to keep.
+            agent_id: The agent that acted; wins over `acting_as`.
+            approval_id: The approval request it belongs to.
+            call_id: The call it is about, as `calling` names it: said again it is the same log entry.
+
+        Raises:
+            ConfigurationError: If an argument is wrong.
+        """
+        _valid_status(status)
+        check = self._check(action, context, agent_id, approval_id, call_id)
+        self._runtime.recorder.record(
+            entry_of(Record(check.action, check.who, status, check.context, approval_id))
+        )
+
     def _check(
         self,
         action: str,
@@ -203,8 +232,7 @@ class Asking:
         key: str | None,
         details: Mapping[str, str | None],
     ) -> Entry:
-        if status not in get_args(LogStatus):
-            raise ConfigurationError(f"status is {status!r}; use one of {', '.join(get_args(LogStatus))}")
+        _valid_status(status)
         check = self._check(action, context, agent_id, None)
         return new_entry(
             action=check.action,
@@ -219,6 +247,11 @@ class Asking:
     def _capture(self, context: Mapping[str, object] | None) -> Captured:
         given = {} if context is None else copy_context(context)
         return capture(given, Rules(), self._runtime.hider)
+
+
+def _valid_status(status: object) -> None:
+    if status not in get_args(LogStatus):
+        raise ConfigurationError(f"status is {status!r}; use one of {', '.join(get_args(LogStatus))}")
 
 
 @contextmanager

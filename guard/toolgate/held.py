@@ -33,13 +33,14 @@ def decided(call: Call, reason: str | None) -> Passed:
     """
     while True:
         answer = call.on_hold if isinstance(call.on_hold, str) else (yield AskCaller(call.pending(reason)))
-        if answer == "raise":
+        if answer == "raise" and call.who.call_id is None:
             raise call.pending(reason)
+        # A call by name may have been here before, and a person may have changed it since.
         waits = answer == "wait"
         approval_id, approval = yield from _newest(call, waits=waits)
         if approval is not None and approval.status != "pending":
             return (yield from _settled(call, approval_id, approval))
-        if waits:
+        if answer != "check":
             # Named by the first id: by that one a later call can follow all edits.
             raise call.pending(reason)
 
@@ -63,7 +64,14 @@ def continued(call: Call) -> Passed:
 
 def _look(call: Call, approval_id: str) -> Look:
     named = approval_id == call.resumes
-    return Look(call.action, call.who, approval_id, resumed=named, patient=call.on_hold == "wait")
+    return Look(
+        call.action,
+        call.who,
+        approval_id,
+        resumed=named,
+        patient=call.on_hold == "wait",
+        forgiving=call.resumes is None and call.who.call_id is not None,
+    )
 
 
 def _belongs(call: Call, approval: Approval) -> Generator[Step, Any, None]:

@@ -16,7 +16,7 @@ __all__ = ["calling", "in_run", "named", "pauses_now"]
 
 
 def calling(
-    call_id: str, *, run_id: str | None = None, pauses: Iterable[type[BaseException]] = ()
+    call_id: str | None, *, run_id: str | None = None, pauses: Iterable[type[BaseException]] = ()
 ) -> AbstractContextManager[None]:
     """Name the call that begins inside: what carries out the same call again asks about the same call.
 
@@ -25,7 +25,7 @@ def calling(
     no other call through, and it never passes by an approval twice (decisions §5).
 
     Args:
-        call_id: The call, within its run; 1 to 255 printable characters.
+        call_id: The call, within its run; 1 to 255 printable characters. None names the run alone.
         run_id: The run of all calls inside, unless `acting_as` names one.
         pauses: Exceptions by which tools inside stop only to be called again: they are logged `pending` in
             place of `failed`.
@@ -36,7 +36,8 @@ def calling(
     Raises:
         ConfigurationError: If an id cannot be one.
     """
-    valid_id(call_id, "call_id")
+    if call_id is not None:
+        valid_id(call_id, "call_id")
     if run_id is not None:
         valid_id(run_id, "run_id")
     return _Calling(call_id, run_id, tuple(pauses))
@@ -65,7 +66,9 @@ def pauses_now() -> tuple[type[BaseException], ...]:
 
 
 class _Calling(AbstractContextManager[None]):
-    def __init__(self, call_id: str, run_id: str | None, pauses: tuple[type[BaseException], ...]) -> None:
+    def __init__(
+        self, call_id: str | None, run_id: str | None, pauses: tuple[type[BaseException], ...]
+    ) -> None:
         self.run_id = run_id
         self.pauses = pauses
         self._call_id: str | None = call_id

@@ -167,6 +167,10 @@ class Performer(_Hands):
             if step.patient:
                 return self._polled(step, once=True)
             return tell_approval(step, self._client.approval(step.approval_id, 0))
+        except GatewayUnavailable:
+            if step.forgiving:
+                return None
+            raise
         except GatewayProtocolError as error:
             if mistaken := not_known(step, error):
                 raise mistaken from error
@@ -285,6 +289,10 @@ class AsyncPerformer(_Hands):
             if step.patient:
                 return await self._polled(step, once=True)
             return tell_approval(step, await self._client.approval(step.approval_id, 0))
+        except GatewayUnavailable:
+            if step.forgiving:
+                return None
+            raise
         except GatewayProtocolError as error:
             if mistaken := not_known(step, error):
                 raise mistaken from error

@@ -94,6 +94,7 @@ class Look:
     Attributes:
         resumed: The caller named the approval: one the gateway does not know is the caller's mistake.
         patient: Outlast a gateway that is away as a wait would; then answered with None when the time is up.
+        forgiving: Answered with None as well if the gateway is away.
     """
 
     action: str
@@ -101,6 +102,7 @@ class Look:
     approval_id: str
     resumed: bool = False
     patient: bool = False
+    forgiving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

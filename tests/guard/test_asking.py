@@ -90,3 +90,22 @@ async def test_a_dry_check_changes_nothing(held: tuple[Guard, Any]) -> None:
     assert guard.check("mail.send", {"to": "you"}, call_id="c1").allowed
     with pytest.raises(ConfigurationError, match="dry_run is 'yes'"):
         guard.check("mail.send", dry_run="yes")  # type: ignore[arg-type]  # a caller without types
+
+
+def test_record_is_sent_behind_the_back(guard: Guard, gateway: Any) -> None:
+    """What is recorded reaches the gateway when it is next up, and a named call's refusal is one entry."""
+    gateway.log = [ConnectionError("down")]
+    for _ in range(2):
+        guard.record(
+            "a.b", "denied", {"reason": "no", "token": "s3cr3t-value"}, approval_id="appr-1", call_id="c1"
+        )
+    guard.record("a.b", "success")
+    guard.flush()
+    assert guard.flush()
+    first, second, third = gateway.taken
+    assert first == second
+    assert (first["call_id"], first["approval_id"], first["context"]["reason"]) == ("c1", "appr-1", "no")
+    assert "s3cr3t" not in str(first)
+    assert (third["status"], "call_id" in third) == ("success", False)
+    with pytest.raises(ConfigurationError, match="status is 'done'"):
+        guard.record("a.b", "done")  # type: ignore[arg-type]  # a caller without types

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from toolgate import (
@@ -90,6 +91,7 @@ def test_a_hold_is_recorded_once(guard: Guard, gateway: Any) -> None:
     held = {"allowed": False, "requires_approval": True, "reason": "a person", "approval_id": "appr-1"}
     blocked = {"allowed": False, "requires_approval": False, "reason": "no", "approval_id": None}
     gateway.check = [held, held, held, blocked, blocked]
+    gateway.approval = [{"id": "appr-1", "status": "pending", "note": None}] * 3
     for call_id in ("c1", "c1", "c2"):
         with pytest.raises(ApprovalPending), calling(call_id, run_id="r"), guard.action("a.b", {"n": 1}):
             pytest.fail("it is held")
@@ -232,6 +234,13 @@ def test_names_that_cannot_be(call_id: Any, run_id: Any) -> None:
         calling(call_id, run_id=run_id)
 
 
+def test_a_run_without_a_call(guard: Guard, gateway: Any) -> None:
+    """A run can be named alone: its calls bear no name of their own."""
+    with calling(None, run_id="r"), guard.action("a.b"):
+        pass
+    assert [(each["run_id"], "call_id" in each) for each in gateway.checks] == [("r", False)]
+
+
 def test_entered_once() -> None:
     """One object names one call."""
     name = calling("c1")
@@ -262,3 +271,42 @@ def test_default_guard(guard: Guard) -> None:
     """The guard behind the module's own `guarded` can be had."""
     with default_is(guard):
         assert default_guard() is guard
+
+
+async def test_an_edit_is_followed(held: tuple[Guard, Any]) -> None:
+    """A named call that a person changed is asked again under its name, and runs as they changed it, once."""
+    guard, gateway = held
+    ran: list[str] = []
+
+    @guard.guarded("mail.send")
+    async def send(to: str) -> None:
+        ran.append(to)
+
+    with pytest.raises(ApprovalPending) as pending, calling("call-1"):
+        await send("eve")
+    gateway.approve(pending.value.approval_id, context={"to": "ann"})
+    with calling("call-1"):
+        await send("eve")
+    assert ran == ["ann"]
+    with pytest.raises(ActionDenied, match="already let through"), calling("call-1"):
+        await send("eve")
+    assert ran == ["ann"]
+
+
+@pytest.mark.parametrize("answer", ["raise", lambda _: "raise"])
+def test_a_gateway_that_leaves_after_the_hold(answer: Any, guard: Guard, gateway: Any) -> None:
+    """A hold stays a hold where nobody answers any more what became of it, and the caller is asked once."""
+    asked: list[object] = []
+
+    def on_hold(pending: object) -> str:
+        asked.append(pending)
+        return "raise"
+
+    gateway.check = [
+        {"allowed": False, "requires_approval": True, "reason": "a person", "approval_id": "appr-1"}
+    ]
+    gateway.approval = [httpx.ConnectError("gone")] * 20
+    with pytest.raises(ApprovalPending) as pending, calling("call-1"):
+        guard.guarded("a.b", on_hold="raise" if answer == "raise" else on_hold)(lambda: None)()
+    assert pending.value.approval_id == "appr-1"
+    assert len(asked) == (answer != "raise")

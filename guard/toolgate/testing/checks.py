@@ -144,16 +144,22 @@ class Checks:
                     asked.status, asked.consumed_call_id = "consumed", question.call_id or ""
                     self._ledger.tell(asked)
                 return Verdict("allowed")
-        pending = next((one for one in equal if self._ledger.state(one) == "pending"), None)
+        waiting = self._waiting(equal, question)
         held = needs_approval(question.action)
-        if pending is not None:
-            return Verdict("held", held, pending.approval_id)
+        if waiting is not None:
+            return Verdict("held", held, waiting.approval_id)
         if question.approval_id is not None:
             return Verdict("blocked", self._ended(equal[0]))
         refusal = self._why_not_asked(rule, question)
         if refusal is not None:
             return Verdict("blocked", refusal)
         return Verdict("held", held, None if question.dry_run else self._ask(rule, question))
+
+    def _waiting(self, equal: list[Asked], question: Question) -> Asked | None:
+        # A call by name that a person changed waits for what became of that.
+        named = bool(question.call_id) and question.approval_id is None
+        states = ("replaced", "pending") if named else ("pending",)
+        return next((one for state in states for one in equal if self._ledger.state(one) == state), None)
 
     def _equal(self, rule: Rule, question: Question) -> list[Asked]:
         bound_to = _bound_to(rule, question)

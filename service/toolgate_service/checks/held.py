@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.approvals.models import APPROVED, DENIED, PENDING, Approval
+from toolgate_service.approvals.models import APPROVED, DENIED, PENDING, REPLACED, Approval
 from toolgate_service.approvals.states import state_of
 from toolgate_service.checks import requests
 from toolgate_service.checks.attempts import Attempt, remember, remembered
@@ -105,6 +105,9 @@ async def _settle_by(
             return Blocked(
                 f"Approval {approval.id!r} no longer counts: {lost}; check again without approval_id"
             )
+    edited = _edited(states, question)
+    if edited is not None:
+        return Held(reason, edited.id)
     pending = next((approval for approval, state in states if state == PENDING), None)
     if question.approval_id is not None:
         return Held(reason, pending.id) if pending else _ended(*states[0])
@@ -124,6 +127,13 @@ async def _settle_by(
     return Held(
         reason, None if question.dry_run else await requests.ask(session, settings, standing, question)
     )
+
+
+def _edited(states: Sequence[tuple[Approval, str]], question: Question) -> Approval | None:
+    # This very call was changed by a person: it waits for what became of that, and is not asked for anew.
+    if not question.call_id or question.approval_id is not None:
+        return None
+    return next((approval for approval, state in states if state == REPLACED), None)
 
 
 def _answers(approval: Approval, question: Question) -> bool:

@@ -71,6 +71,18 @@ def test_only_that_context_with_that_id_passes_once(one: Board) -> None:
     assert one.seen_by_agent(approval)["approved_context"] == EDITED
 
 
+def test_a_call_by_name_waits_for_its_edit(one: Board) -> None:
+    """Asked again it names the request that was edited and makes no other; carried out as edited, it is over."""
+    approval = one.ask(ASKED, run_id="r", call_id="c")
+    successor = one.approved(approval, context=EDITED)["replaced_by"]
+    assert one.ask(ASKED, run_id="r", call_id="c") == approval
+    assert one.check(ASKED, run_id="r", call_id="c", dry_run=True)["approval_id"] == approval
+    assert one.ask(ASKED, run_id="r", call_id="another") != approval
+    assert one.allowed(EDITED, run_id="r", call_id="c", approval_id=successor)
+    again = one.check(ASKED, run_id="r", call_id="c")
+    assert (again["requires_approval"], again["reason"]) == (False, "Call 'c' was already let through once")
+
+
 def test_an_edit_does_not_jump_the_permission(one: Board) -> None:
     """An amount above the maximum, or none at all, is 400 with the reason; the request goes on waiting."""
     approval = one.ask(ASKED)

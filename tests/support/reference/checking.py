@@ -134,9 +134,9 @@ def _with_approval(
         return Outcome("allowed")
     if question.call_id and _call(agent, question, question.call_id) in world.let_through:
         return Outcome("blocked", "already let through", (question.call_id,))
-    used = _by_approved(mine, agent, question, world, now)
-    if used is not None:
-        return used
+    settled = _by_approved(mine, agent, question, world, now) or _edited(mine, question, now)
+    if settled is not None:
+        return settled
     held = next((approval for approval in mine if approval.state(now) == "pending"), None)
     waits = held and Outcome("held", "needs human approval", (question.action,), held)
     if question.approval_id is not None:
@@ -153,6 +153,14 @@ def _with_approval(
     if no is not None:
         return waits or no
     return _use_grant(world, agent, permission, question, grant, own, now)
+
+
+def _edited(mine: list[Approval], question: Question, now: datetime) -> Outcome | None:
+    # A call by name waits for what a person made of it.
+    if not question.call_id or question.approval_id is not None:
+        return None
+    edited = next((approval for approval in mine if approval.state(now) == "replaced"), None)
+    return None if edited is None else Outcome("held", approval=edited)
 
 
 def _by_approved(

@@ -1,0 +1,341 @@
+"""What every plugin shares: the frameworks there are, names of actions, who acts, and one way to carry out a call.
+
+Translation only: what may happen is decided by the gateway, and asked for by `toolgate`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from toolgate import (
+    ConfigurationError,
+    GatewayProtocolError,
+    GatewayUnavailable,
+    Guard,
+    acting_as,
+    calling,
+    default_guard,
+    guarded_action,
+)
+
+__all__ = [
+    "INTEGRATIONS",
+    "Bridge",
+    "Integration",
+    "MissingFrameworkError",
+    "ToolActions",
+    "ToolCall",
+    "require",
+]
+
+T = TypeVar("T")
+logger = logging.getLogger("toolgate")
+
+#: actions by tool name, or a function that is given the name; None, or no entry, leaves the default
+ToolActions: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """One framework there is a plugin for.
+
+    Attributes:
+        identifier: The plugin's module, and the extra that installs the framework.
+        distribution: The framework's package.
+        minimum: The oldest version with the hook.
+    """
+
+    identifier: str
+    distribution: str
+    minimum: str
+
+
+INTEGRATIONS: Final[Mapping[str, Integration]] = {
+    one.identifier: one
+    for one in (
+        Integration("langchain", "langchain", "1.0"),
+        Integration("openai_agents", "openai-agents", "0.6"),
+        Integration("pydantic_ai", "pydantic-ai-slim", "2.0"),
+        Integration("mcp", "mcp", "1.10"),
+        Integration("fastmcp", "fastmcp", "2.9"),
+    )
+}
+
+
+class MissingFrameworkError(ConfigurationError, ImportError):
+    """The framework of a plugin is not installed, or too old."""
+
+
+def require(identifier: str) -> None:
+    """Look whether the framework of a plugin is there, before anything of it is imported.
+
+    Raises:
+        MissingFrameworkError: It is not, or too old; one line, with the command that installs it.
+    """
+    wanted = INTEGRATIONS[identifier]
+    cure = f"pip install 'toolgate[{identifier.replace('_', '-')}]'"
+    try:
+        found = version(wanted.distribution)
+    except PackageNotFoundError:
+        raise MissingFrameworkError(f"{wanted.distribution!r} is not installed; {cure}") from None
+    if _release(found) < _release(wanted.minimum):
+        raise MissingFrameworkError(
+            f"{wanted.distribution!r} is {found}, and {wanted.minimum} is the oldest that can be guarded; {cure}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool, as a framework makes it.
+
+    Attributes:
+        name: The tool's name.
+        arguments: What the model gave it, by name.
+        call_id: The framework's name of this call; the same when it is carried out again.
+        run_id: The framework's name of what the call is part of, the same after a pause.
+        agent: The framework agent's name.
+        function: The Python function of the tool, if it is defined in this process.
+        server: The name under which the tool's server is configured here, if the tool is a remote one.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(repr=False)
+    call_id: str | None = None
+    run_id: str | None = None
+    agent: str | None = None
+    function: object = None
+    server: str | None = None
+
+
+class Bridge:
+    """Carries out a framework's tool calls as guarded actions.
+
+    Args:
+        guard: The guard that asks; None is the environment's.
+        tool_actions: Actions of tools by their names, in place of the default (decisions §13).
+        agents: Agent ids by the names of the framework's agents; others act as the guard's own agent.
+        on_hold: `wait` waits for the person; anything else raises `ApprovalPending`.
+
+    Raises:
+        ConfigurationError: An argument is of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        *,
+        tool_actions: ToolActions | None = None,
+        agents: Mapping[str, str] | None = None,
+        on_hold: str = "raise",
+    ) -> None:
+        if guard is not None and not isinstance(guard, Guard):
+            raise ConfigurationError(
+                f"guard is {guard!r}; pass a toolgate.Guard, or None for the environment's"
+            )
+        if tool_actions is not None and not callable(tool_actions) and not isinstance(tool_actions, Mapping):
+            raise ConfigurationError(
+                f"tool_actions is {tool_actions!r}; pass a mapping, or a function of the name"
+            )
+        if agents is not None and not isinstance(agents, Mapping):
+            raise ConfigurationError(f"agents is {agents!r}; pass a mapping of agent names to agent ids")
+        self._guard = guard
+        self._tool_actions = tool_actions
+        self._agents = dict(agents or {})
+        self._waits = on_hold == "wait"
+        self._defaults: dict[str, tuple[str | None, str]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def guard(self) -> Guard:
+        """The guard that asks; made from the environment when first needed."""
+        return default_guard() if self._guard is None else self._guard
+
+    def action_of(self, call: ToolCall) -> str:
+        """The action of a call: the function's own, the one named for the tool, or the default.
+
+        Raises:
+            ConfigurationError: Two tools have the same default action, or the server has a name it may not have.
+        """
+        return guarded_action(call.function) or self._named(call.name) or self._default(call)
+
+    def run(
+        self,
+        call: ToolCall,
+        tool: Callable[[dict[str, Any]], T],
+        failed: Callable[[T], str | None] = lambda _: None,
+        pauses: tuple[type[BaseException], ...] = (),
+    ) -> T:
+        """Ask, let the framework run the tool, record; a function that is guarded itself asks by itself.
+
+        Args:
+            call: The call.
+            tool: Runs the tool, with the arguments as they were approved.
+            failed: What the framework's answer says went wrong, where it says so instead of raising.
+            pauses: What the framework raises to come back later.
+
+        Raises:
+            GuardError: The tool did not run.
+        """
+        with self._as(call, pauses):
+            if guarded_action(call.function) is not None:
+                return tool(dict(call.arguments))
+            try:
+                with self.guard.action(
+                    self.action_of(call), call.arguments, on_hold=self._on_hold, edits=True
+                ) as act:
+                    return _judged(tool(dict(act.context)), failed)
+            except _FailedError as failure:
+                answer: T = failure.answer
+                return answer
+
+    async def arun(
+        self,
+        call: ToolCall,
+        tool: Callable[[dict[str, Any]], Awaitable[T]],
+        failed: Callable[[T], str | None] = lambda _: None,
+        pauses: tuple[type[BaseException], ...] = (),
+    ) -> T:
+        """As `run`."""
+        with self._as(call, pauses):
+            if guarded_action(call.function) is not None:
+                return await tool(dict(call.arguments))
+            try:
+                async with self.guard.action(
+                    self.action_of(call), call.arguments, on_hold=self._on_hold, edits=True
+                ) as act:
+                    return _judged(await tool(dict(act.context)), failed)
+            except _FailedError as failure:
+                answer: T = failure.answer
+                return answer
+
+    def reject(self, call: ToolCall, why: str) -> None:
+        """Take a no that the framework was given: the call's request is withdrawn, and the log says so.
+
+        Never raises for a gateway that is away: the call does not run either way.
+        """
+        with self._as(call, (), bears_name=False):
+            guard, action, call_id = self.guard, self.action_of(call), fitting(call.call_id)
+            approval_id = None
+            try:
+                approval_id = guard.check(action, call.arguments, call_id=call_id, dry_run=True).approval_id
+                if approval_id is not None:
+                    guard.cancel(approval_id)
+            except (GatewayUnavailable, GatewayProtocolError) as error:
+                logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
+            guard.record(
+                action, "denied", {**call.arguments, "reason": why}, approval_id=approval_id, call_id=call_id
+            )
+
+    async def areject(self, call: ToolCall, why: str) -> None:
+        """As `reject`."""
+        with self._as(call, (), bears_name=False):
+            guard, action, call_id = self.guard, self.action_of(call), fitting(call.call_id)
+            approval_id = None
+            try:
+                asked = await guard.acheck(action, call.arguments, call_id=call_id, dry_run=True)
+                approval_id = asked.approval_id
+                if approval_id is not None:
+                    await guard.acancel(approval_id)
+            except (GatewayUnavailable, GatewayProtocolError) as error:
+                logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
+            guard.record(
+                action, "denied", {**call.arguments, "reason": why}, approval_id=approval_id, call_id=call_id
+            )
+
+    @property
+    def _on_hold(self) -> Any:
+        return "wait" if self._waits else "raise"
+
+    @contextmanager
+    def _as(
+        self, call: ToolCall, pauses: tuple[type[BaseException], ...], *, bears_name: bool = True
+    ) -> Iterator[None]:
+        call_id = fitting(call.call_id) if bears_name else None
+        run_id = fitting(call.run_id)
+        agent_id = None if call.agent is None else self._agents.get(call.agent)
+        with ExitStack() as stack:
+            if agent_id is not None:
+                stack.enter_context(acting_as(agent_id))
+            stack.enter_context(calling(call_id, run_id=run_id, pauses=pauses))
+            yield
+
+    def _named(self, name: str) -> str | None:
+        if self._tool_actions is None:
+            return None
+        return self._tool_actions(name) if callable(self._tool_actions) else self._tool_actions.get(name)
+
+    def _default(self, call: ToolCall) -> str:
+        name = _visible(call.name)
+        if call.server is not None:
+            if call.server == "tools":
+                raise ConfigurationError(
+                    "a server may not be called 'tools'; configure it under another name"
+                )
+            action = f"{_visible(call.server)}.{name}"
+        elif call.function is not None and "." in name.strip("."):
+            action = name
+        else:
+            action = f"tools.{name}"
+        with self._lock:
+            first = self._defaults.setdefault(action, (call.server, call.name))
+        if first != (call.server, call.name):
+            raise ConfigurationError(
+                f"the tools {first[1]!r} and {call.name!r} would both be the action {action!r}; "
+                "name one of them in tool_actions"
+            )
+        return action
+
+
+def fitting(name: str | None) -> str | None:
+    """A framework's id as the gateway takes it: one that is too long or odd is a digest of itself."""
+    if not name or not name.strip():
+        return None
+    if len(name) <= _LONGEST and name.isprintable():
+        return name
+    return "sha256:" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class _FailedError(Exception):
+    """What a framework's answer says went wrong: recorded as a failure, and given to the model all the same."""
+
+    def __init__(self, why: str, answer: Any) -> None:
+        super().__init__(why)
+        self.answer = answer
+
+
+def _judged(answer: T, failed: Callable[[T], str | None]) -> T:
+    why = failed(answer)
+    if why is not None:
+        raise _FailedError(why, answer)
+    return answer
+
+
+def _visible(name: str) -> str:
+    """A name as part of an action identifier; no two names become the same one."""
+    found = quote(name, safe=_KEPT)
+    if len(found) <= _LONGEST // 2:
+        return found
+    return f"{found[:40]}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _release(text: str) -> tuple[int, ...]:
+    numbers = []
+    for part in text.split("."):
+        digits = "".join(char for char in part if char.isdigit())
+        if not part[:1].isdigit():
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)
+
+
+_LONGEST: Final = 255
+# Every visible character but the one that escapes, and the one that marks what was cut.
+_KEPT: Final = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}"

@@ -1,0 +1,207 @@
+"""Every framework behaves alike: its own agent loop and fake model, the plugin, and a live gateway."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.frameworks.harness import Call, Harness, Mode, Scene, Session
+from support.frameworks.langchain import LangChain
+from support.gateway import LiveGateway, Owner
+
+from toolgate import Guard
+
+HARNESSES: list[Harness] = [LangChain()]
+LOOK = Call("look", {"what": "sky"}, "call-look")
+PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
+MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")
+DROP = Call("drop", {"table": "users"}, "call-drop")
+BURN = Call("burn", {"what": "water"}, "call-burn")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test every framework in every mode, but what it says it cannot do."""
+    if "harness" in metafunc.fixturenames:
+        cell = metafunc.function.__name__
+        metafunc.parametrize(
+            ("harness", "mode"),
+            [
+                pytest.param(harness, mode, id=f"{harness.name}-{mode}")
+                for harness in HARNESSES
+                for mode in harness.modes
+                if cell not in harness.cannot
+            ],
+        )
+
+
+@pytest.fixture
+def scene(owner: Owner, harness: Harness) -> Iterator[Scene]:
+    agent_id = owner.agent()
+    for tool, fields in (("look", {}), ("burn", {}), ("pay", {"requires_approval": True})):
+        owner.permit(agent_id, f"{harness.prefix}.{tool}", **fields)
+    with Guard(owner.url, owner.key, agent_id) as guard:
+        yield Scene(owner, guard, agent_id, harness.prefix)
+
+
+@pytest.fixture
+async def session(scene: Scene, harness: Harness, mode: Mode, tmp_path: Path) -> AsyncIterator[Session]:
+    session = harness.session(scene, mode, tmp_path)
+    yield session
+    await session.close()
+
+
+async def test_allowed(session: Session, scene: Scene) -> None:
+    """An allowed call runs once, the model reads its result, and the log says so."""
+    seen = await session.start(LOOK)
+    assert scene.ran == [("look", "sky")]
+    assert "seen sky" in seen.read["call-look"]
+    assert (seen.text, dict(seen.held)) == ("done", {})
+    assert scene.logged() == [("look", "success")]
+
+
+async def test_blocked(session: Session, scene: Scene) -> None:
+    """A blocked call does not run; the model reads why, and the run goes on."""
+    seen = await session.start(DROP)
+    assert scene.ran == []
+    assert "Not done" in seen.read["call-drop"]
+    assert "blocked" in seen.read["call-drop"]
+    assert seen.text == "done"
+    assert scene.logged() == [("drop", "denied")]
+
+
+async def test_held_then_approved(session: Session, scene: Scene) -> None:
+    """A held call pauses the run; approved at the gateway it is carried out, once."""
+    seen = await session.start(PAY)
+    assert scene.ran == []
+    assert (list(seen.held), seen.text) == (["call-pay"], None)
+    scene.approve(seen.held["call-pay"])
+    seen = await session.resume()
+    assert scene.ran == [("pay", "eve", 40)]
+    assert "paid 40 to eve" in seen.read["call-pay"]
+    assert seen.text == "done"
+    assert scene.requests() == 1
+    assert scene.logged() == [("pay", "pending"), ("pay", "success")]
+
+
+async def test_held_then_declined(session: Session, scene: Scene) -> None:
+    """A call that a person declined is not carried out; the model reads their note."""
+    seen = await session.start(PAY)
+    scene.deny(seen.held["call-pay"], "eve is not our customer")
+    seen = await session.resume()
+    assert scene.ran == []
+    assert "eve is not our customer" in seen.read["call-pay"]
+    assert seen.text == "done"
+    assert scene.logged() == [("pay", "denied"), ("pay", "pending")]
+
+
+async def test_resumed_undecided(session: Session, scene: Scene) -> None:
+    """Whatever the resume says, only the gateway's decision lets the call run: undecided, it pauses again."""
+    first = await session.start(PAY)
+    again = await session.resume("go")
+    assert scene.ran == []
+    assert dict(again.held) == dict(first.held)
+    scene.approve(again.held["call-pay"])
+    last = await session.resume("go")
+    assert scene.ran == [("pay", "eve", 40)]
+    assert last.text == "done"
+    assert scene.requests() == 1
+    assert scene.logged() == [("pay", "pending"), ("pay", "success")]
+
+
+async def test_rejected_in_the_framework(session: Session, scene: Scene) -> None:
+    """Rejected in the framework's own way the call does not run, its request is withdrawn, and the log says so."""
+    seen = await session.start(PAY)
+    approval_id = seen.held["call-pay"]
+    seen = await session.resume("reject")
+    assert scene.ran == []
+    assert scene.status(approval_id) == "cancelled"
+    assert seen.text == "done"
+    assert seen.read["call-pay"]
+    assert scene.logged() == [("pay", "denied"), ("pay", "pending")]
+
+
+async def test_edited(session: Session, scene: Scene) -> None:
+    """What the approver changed is what runs."""
+    seen = await session.start(PAY)
+    scene.approve(seen.held["call-pay"], context={"to": "eve", "amount": 25})
+    seen = await session.resume()
+    assert scene.ran == [("pay", "eve", 25)]
+    assert "paid 25 to eve" in seen.read["call-pay"]
+
+
+async def test_tool_error(session: Session, scene: Scene) -> None:
+    """A tool that raises is logged as failed, whatever the framework makes of it."""
+    with contextlib.suppress(RuntimeError):
+        await session.start(BURN)
+    assert scene.ran == [("burn", "water")]
+    assert scene.logged() == [("burn", "failed")]
+
+
+async def test_outage(session: Session, scene: Scene, live_gateway: LiveGateway) -> None:
+    """Without a gateway nothing runs, and the model is told so."""
+    live_gateway.stop()
+    try:
+        seen = await session.start(LOOK)
+    finally:
+        live_gateway.start()
+    assert scene.ran == []
+    assert "did not answer" in seen.read["call-look"]
+    assert seen.text == "done"
+
+
+async def test_parallel(session: Session, scene: Scene) -> None:
+    """Of four calls in one turn each has its own fate: one runs, one is blocked, two wait and are decided apart."""
+    seen = await session.start(LOOK, DROP, PAY, MORE)
+    assert set(seen.held) == {"call-pay", "call-more"}
+    assert len(set(seen.held.values())) == 2
+    assert [each for each in scene.ran if each[0] != "look"] == []
+    scene.approve(seen.held["call-more"])
+    scene.deny(seen.held["call-pay"], "not eve")
+    seen = await session.resume()
+    assert sorted(scene.ran) == [("look", "sky"), ("pay", "ann", 70)]
+    assert "seen sky" in seen.read["call-look"]
+    assert "blocked" in seen.read["call-drop"]
+    assert "not eve" in seen.read["call-pay"]
+    assert "paid 70 to ann" in seen.read["call-more"]
+    assert seen.text == "done"
+    assert scene.requests() == 2
+
+
+async def test_replayed_after_a_restart(session: Session, scene: Scene) -> None:
+    """A run goes on in another process: nothing is asked or recorded twice, what ran does not run again."""
+    seen = await session.start(LOOK, PAY)
+    scene.approve(seen.held["call-pay"])
+    await session.close()
+    fresh = session.restarted()
+    try:
+        seen = await fresh.resume()
+    finally:
+        await fresh.close()
+    assert sorted(scene.ran) == [("look", "sky"), ("pay", "eve", 40)]
+    assert seen.text == "done"
+    assert scene.requests() == 1
+    assert scene.logged() == [("look", "success"), ("pay", "pending"), ("pay", "success")]
+
+
+async def test_a_finished_run_is_not_carried_out_again(session: Session, scene: Scene) -> None:
+    """The state of a paused run, gone on with twice, carries its call out once."""
+    seen = await session.start(PAY)
+    scene.approve(seen.held["call-pay"])
+    twin = session.restarted()
+    try:
+        await session.resume()
+        await _ignoring(twin.resume())
+    finally:
+        await twin.close()
+    assert scene.ran == [("pay", "eve", 40)]
+
+
+async def _ignoring(run: Any) -> None:
+    # A framework may refuse to go on with what has ended; that is as good as telling the model.
+    try:
+        await run
+    except AssertionError:
+        raise
+    except Exception:
+        return

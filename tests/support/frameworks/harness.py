@@ -1,0 +1,150 @@
+"""What the behaviour suite asks of a framework's harness, and the scene it plays in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from support.gateway import Owner
+from toolgate import Guard
+
+Mode = Literal["sync", "async", "stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call that the model is scripted to make.
+
+    Attributes:
+        tool: `look`, `pay`, `drop` or `burn`.
+        arguments: by name.
+        id: the framework's id of it.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What has come of a run so far.
+
+    Attributes:
+        held: calls the run is paused for, by id, and the approval each waits for.
+        read: what the model read of calls, by id, once it is asked again.
+        text: the model's last word; None while the run is paused.
+    """
+
+    held: Mapping[str, str] = field(default_factory=dict)
+    read: Mapping[str, str] = field(default_factory=dict)
+    text: str | None = None
+
+
+@dataclass
+class Scene:
+    """Four tools, an agent that may use three of them, and the people behind the gateway.
+
+    `look(what)` is allowed; `pay(to, amount)` is held for a person; `drop(table)` is not granted; `burn(what)` is
+    allowed and raises. Their actions are `tools.<name>`, or `bank.<name>` where the framework reaches them over MCP.
+
+    Attributes:
+        owner: the organization's admin, who decides.
+        guard: speaks for the agent.
+        agent_id: the agent.
+        prefix: of the actions: `tools` or `bank`.
+        ran: what the tools were called with, in order.
+    """
+
+    owner: Owner
+    guard: Guard
+    agent_id: str
+    prefix: str = "tools"
+    ran: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def look(self, what: str) -> str:
+        """Look at something."""
+        self.ran.append(("look", what))
+        return f"seen {what}"
+
+    def pay(self, to: str, amount: int) -> str:
+        """Pay somebody."""
+        self.ran.append(("pay", to, amount))
+        return f"paid {amount} to {to}"
+
+    def drop(self, table: str) -> str:
+        """Drop a table."""
+        self.ran.append(("drop", table))
+        return f"dropped {table}"
+
+    def burn(self, what: str) -> str:
+        """Fail."""
+        self.ran.append(("burn", what))
+        raise RuntimeError(f"{what} does not burn")
+
+    @property
+    def tools(self) -> Mapping[str, Any]:
+        """The tools, by name."""
+        return {"look": self.look, "pay": self.pay, "drop": self.drop, "burn": self.burn}
+
+    def approve(self, approval_id: str, **body: Any) -> None:
+        """Approve a request, as the admin."""
+        answer = self.owner.http.post(f"/api/approvals/{approval_id}/approve", json=body)
+        assert answer.status_code == 200, answer.text
+
+    def deny(self, approval_id: str, note: str) -> None:
+        """Decline a request, as the admin."""
+        answer = self.owner.http.post(f"/api/approvals/{approval_id}/deny", json={"note": note})
+        assert answer.status_code == 200, answer.text
+
+    def status(self, approval_id: str) -> str:
+        """What has become of a request."""
+        return str(self.owner.http.get(f"/api/approvals/{approval_id}").json()["status"])
+
+    def requests(self) -> int:
+        """How many requests were ever made."""
+        return len(self.owner.http.get("/api/approvals").json())
+
+    def logged(self) -> list[tuple[str, str]]:
+        """Each log entry's action, without its prefix, and status; sorted."""
+        assert self.guard.flush(30)
+        return sorted((each["action"].split(".")[-1], each["status"]) for each in self.owner.entries())
+
+
+class Session(Protocol):
+    """One run of an agent that is scripted to make its calls in one turn, then to say "done"."""
+
+    async def start(self, *calls: Call) -> Seen:
+        """Begin, and go on until the run ends or pauses."""
+        ...
+
+    async def resume(self, answer: Literal["go", "reject"] = "go", only: Sequence[str] | None = None) -> Seen:
+        """Answer the calls the run is paused for, all or `only` these, in the framework's own way."""
+        ...
+
+    def restarted(self) -> "Session":
+        """The same run in a new process: everything is gone but what the framework keeps durably."""
+        ...
+
+    async def close(self) -> None:
+        """End what runs."""
+        ...
+
+
+class Harness(Protocol):
+    """One framework.
+
+    Attributes:
+        name: as in the table of the docs.
+        prefix: of the tools' actions.
+        modes: in which it can be run.
+        cannot: cells of the suite that it has no way to do, by the test's name, and why.
+    """
+
+    name: str
+    prefix: str
+    modes: Sequence[Mode]
+    cannot: Mapping[str, str]
+
+    def session(self, scene: Scene, mode: Mode, folder: Any) -> Session:
+        """A new run; what is durable goes into `folder`."""
+        ...

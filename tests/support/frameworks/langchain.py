@@ -1,0 +1,92 @@
+"""LangChain's `create_agent` with a checkpointer in a file, and a scripted chat model."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from support.frameworks.harness import Call, Mode, Scene, Seen
+from toolgate_integrations.langchain import GuardMiddleware
+
+
+class Model(GenericFakeChatModel):
+    """Says what it is told to; the one that comes along knows no tools, and forgets calls when streamed."""
+
+    _stream = BaseChatModel._stream
+
+    def bind_tools(self, *_: object, **__: object) -> "Model":  # type: ignore[override]  # takes whatever is bound
+        return self
+
+
+class LangChainSession:
+    """One thread of one agent."""
+
+    def __init__(self, scene: Scene, mode: Mode, saver: Any) -> None:
+        self._scene, self._mode, self._saver = scene, mode, saver
+        self._config: Any = {"configurable": {"thread_id": "thread-1"}}
+        self._said: list[AIMessage] = []
+        model = Model(messages=iter(self._saying()))
+        tools = [tool(each) for each in scene.tools.values()]
+        self._agent = create_agent(
+            model, tools, middleware=[GuardMiddleware(scene.guard)], checkpointer=saver, name="treasurer"
+        )
+
+    def _saying(self) -> Any:
+        yield from self._said
+        while True:
+            yield AIMessage("done")
+
+    async def start(self, *calls: Call) -> Seen:
+        made = [{"name": each.tool, "args": dict(each.arguments), "id": each.id} for each in calls]
+        self._said.append(AIMessage("", tool_calls=made))
+        return await self._run({"messages": [("user", "go")]})
+
+    async def resume(self, answer: str = "go", only: Sequence[str] | None = None) -> Seen:
+        waiting = self._agent.get_state(self._config).interrupts
+        said = {"type": "approve"} if answer == "go" else {"type": "reject", "message": "no"}
+        chosen = [each for each in waiting if only is None or each.value["tool_call_id"] in only]
+        return await self._run(Command(resume={each.id: said for each in chosen}))
+
+    def restarted(self) -> "LangChainSession":
+        return LangChainSession(self._scene, self._mode, self._saver)
+
+    async def close(self) -> None:
+        pass
+
+    async def _run(self, given: Any) -> Seen:
+        if self._mode == "sync":
+            self._agent.invoke(given, self._config)
+        elif self._mode == "async":
+            await self._agent.ainvoke(given, self._config)
+        else:
+            async for _ in self._agent.astream(given, self._config, stream_mode=["updates", "messages"]):
+                pass
+        return self._seen()
+
+    def _seen(self) -> Seen:
+        state = self._agent.get_state(self._config)
+        held = {each.value["tool_call_id"]: each.value["approval_id"] for each in state.interrupts}
+        messages = state.values["messages"]
+        read = {each.tool_call_id: str(each.content) for each in messages if isinstance(each, ToolMessage)}
+        last = messages[-1]
+        text = str(last.content) if isinstance(last, AIMessage) and not held else None
+        return Seen(held, read, text)
+
+
+class LangChain:
+    """LangChain's agent."""
+
+    name = "langchain"
+    prefix = "tools"
+    modes: Sequence[Mode] = ("sync", "async", "stream")
+    cannot: Mapping[str, str] = {}
+
+    def session(self, scene: Scene, mode: Mode, folder: Path) -> LangChainSession:
+        return LangChainSession(scene, mode, InMemorySaver())
