@@ -90,7 +90,7 @@ class Wire:
         try:
             response = road.send(request, seconds)
             try:
-                yield Answer(response.status, _headers(response), b""), iter(response.pieces)
+                yield Answer(response.status, response.headers, b""), iter(response.pieces)
             finally:
                 response.close()
         except self._library.fault as error:
@@ -217,7 +217,7 @@ class _Heard:
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
     def head(self, response: Arriving | AsyncArriving) -> None:
-        self.headers = _headers(response)
+        self.headers = response.headers
         self.answered = not from_a_proxy(response.status, self.headers)
 
     def fault(self, error: Exception, faults: Faults) -> TransportFault:
@@ -262,16 +262,6 @@ def _append(body: bytes, piece: bytes, *, late: bool) -> bytes:
     if len(body) + len(piece) > _MAX_ANSWER:
         raise TransportFault(f"the answer is longer than {_MAX_ANSWER} bytes")
     return body + piece
-
-
-def _headers(response: Arriving | AsyncArriving) -> dict[str, str]:
-    # As the library's own `items`, which looks at every name for every other.
-    headers: dict[str, str] = {}
-    for raw, value in response.raw:
-        name = raw.decode("latin-1").lower()
-        text = value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {text}" if name in headers else text
-    return headers
 
 
 def _no_turn(seconds: float) -> str:

@@ -16,7 +16,8 @@ from toolgate.network import Network
 from toolgate.wire.budget import keep_budget, within_budget
 from toolgate.wire.closing import close_given_up, closing_given_up
 from toolgate.wire.faults import Faults
-from toolgate.wire.roads import AsyncRoad, Building, ByClient, ByPool, Road, describe
+from toolgate.wire.kept import Kept
+from toolgate.wire.roads import AsyncRoad, Building, ByClient, ByKept, ByPool, Road, describe
 
 __all__ = ["Library"]
 
@@ -57,15 +58,14 @@ class Library:
         """A synchronous road, which keeps to the budget of the thread it serves."""
         if self._is_direct():
             backend = within_budget(self._core.SyncBackend(), self._core)
-            return ByPool(self._made("Client", lambda: self._pool("ConnectionPool", backend)), self._building)
+            return ByKept(self._made("Client", lambda: self._kept(backend)), self._building)
         return self._by_client("Client", keep_budget)
 
     def async_road(self) -> AsyncRoad:
         """An asynchronous road."""
         if self._is_direct():
             backend = closing_given_up(self._core.AnyIOBackend(), self._core)
-            made = self._made("AsyncClient", lambda: self._pool("AsyncConnectionPool", backend))
-            return ByPool(made, self._building)
+            return ByPool(self._made("AsyncClient", lambda: self._pool(backend)), self._building)
         return self._by_client("AsyncClient", close_given_up)
 
     def _is_direct(self) -> bool:
@@ -77,8 +77,18 @@ class Library:
         named = getproxies()
         return not any(named.get(scheme) for scheme in ("http", "https", "all"))
 
-    def _pool(self, kind: str, backend: object) -> Any:
-        return getattr(self._core, kind)(
+    def _kept(self, backend: object) -> Kept:
+        context = self._context()
+
+        def connection(origin: Any) -> Any:
+            return self._core.HTTPConnection(
+                origin, ssl_context=context, keepalive_expiry=_IDLE_SECONDS, network_backend=backend
+            )
+
+        return Kept(self._core, connection, _IDLE)
+
+    def _pool(self, backend: object) -> Any:
+        return self._core.AsyncConnectionPool(
             ssl_context=self._context(),
             max_connections=None,
             max_keepalive_connections=_IDLE,

@@ -1,12 +1,12 @@
-"""The two roads of a request: by pools of connections, and by a client of the HTTP library where one is needed.
+"""The two roads of a request: by connections alone, and by a client of the HTTP library where one is needed.
 
-What stands above the pools — requests, responses, cookies, redirects, credentials — takes longer than all that a guarded
+What stands above the connections — requests, responses, cookies, redirects, credentials — takes longer than all that a guarded
 call does itself, and none of it is used here. A transport of the caller's own and proxies are the library's to serve.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -14,11 +14,22 @@ from typing import Any, Final, Protocol
 from toolgate.errors import ConfigurationError
 from toolgate.wire.barrier import before_request
 from toolgate.wire.exchange import Request
+from toolgate.wire.kept import Kept
 
-__all__ = ["Arriving", "AsyncArriving", "AsyncRoad", "Building", "ByClient", "ByPool", "Road", "describe"]
+__all__ = [
+    "Arriving",
+    "AsyncArriving",
+    "AsyncRoad",
+    "Building",
+    "ByClient",
+    "ByKept",
+    "ByPool",
+    "Road",
+    "describe",
+]
 
 _STEPS: Final = ("connect", "read", "write", "pool")
-_ENCODED: Final = b"content-encoding"
+_ENCODED: Final = "content-encoding"
 #: verbs whose requests say how long they are, also where they have no body
 _WITH_LENGTH: Final = frozenset({"POST", "PUT", "PATCH"})
 
@@ -29,13 +40,13 @@ class Arriving:
 
     Attributes:
         status: Its status.
-        raw: Its headers.
+        headers: Its headers, names in lower case.
         pieces: Its body, unpacked.
         close: Gives the connection back.
     """
 
     status: int
-    raw: Sequence[tuple[bytes, bytes]]
+    headers: dict[str, str]
     pieces: Iterable[bytes]
     close: Callable[[], None]
 
@@ -45,7 +56,7 @@ class AsyncArriving:
     """As `Arriving`, asynchronously."""
 
     status: int
-    raw: Sequence[tuple[bytes, bytes]]
+    headers: dict[str, str]
     pieces: AsyncIterable[bytes]
     aclose: Callable[[], Awaitable[None]]
 
@@ -107,7 +118,7 @@ class Building:
             raise _unsendable(error) from error
 
     def for_pool(self, request: Request, seconds: float) -> Any:
-        """`request` for the pools, the same on the wire.
+        """`request` for connections and pools, the same on the wire.
 
         Raises:
             ConfigurationError: It cannot be made.
@@ -131,11 +142,9 @@ class Building:
         except (self._httpx.InvalidURL, ValueError) as error:
             raise _unsendable(error) from error
 
-    def unpacked(self, status: int, raw: Sequence[tuple[bytes, bytes]], stream: Any) -> Any:
-        """The library's response with the pool's answer in it, which unpacks it; None where nothing is packed."""
-        if any(name.lower() == _ENCODED for name, _ in raw):
-            return self._httpx.Response(status, headers=raw, content=stream)
-        return None
+    def unpacking(self, answer: Any) -> Any:
+        """The library's response with the pool's answer in it, which unpacks it."""
+        return self._httpx.Response(answer.status, headers=answer.headers, content=answer.stream)
 
     def _addressed(self, text: str) -> tuple[bytes, Any]:
         url = self._url(text)
@@ -143,8 +152,34 @@ class Building:
         return url.netloc, address
 
 
+class ByKept:
+    """Sends by kept connections.
+
+    Args:
+        kept: The connections.
+        building: Makes their requests.
+    """
+
+    def __init__(self, kept: Kept, building: Building) -> None:
+        self._kept = kept
+        self._building = building
+
+    def send(self, request: Request, seconds: float) -> Arriving:
+        """As `Road.send`."""
+        before_request(request.url)
+        answer, give_back = self._kept.send(self._building.for_pool(request, seconds))
+        headers = _headers(answer.headers)
+        packed = _ENCODED in headers
+        pieces = self._building.unpacking(answer).iter_bytes() if packed else answer.stream
+        return Arriving(answer.status, headers, pieces, give_back)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._kept.close()
+
+
 class ByPool:
-    """Sends by a pool of connections, synchronous or asynchronous.
+    """Sends by a pool of connections, asynchronously.
 
     Args:
         pool: The pool.
@@ -155,25 +190,14 @@ class ByPool:
         self._pool = pool
         self._building = building
 
-    def send(self, request: Request, seconds: float) -> Arriving:
-        """As `Road.send`."""
-        before_request(request.url)
-        answer = self._pool.handle_request(self._building.for_pool(request, seconds))
-        status, raw, stream = answer.status, answer.headers, answer.stream
-        packed = self._building.unpacked(status, raw, stream)
-        return Arriving(status, raw, stream if packed is None else packed.iter_bytes(), stream.close)
-
     async def asend(self, request: Request, seconds: float) -> AsyncArriving:
         """As `Road.send`."""
         before_request(request.url)
         answer = await self._pool.handle_async_request(self._building.for_pool(request, seconds))
-        status, raw, stream = answer.status, answer.headers, answer.stream
-        packed = self._building.unpacked(status, raw, stream)
-        return AsyncArriving(status, raw, stream if packed is None else packed.aiter_bytes(), stream.aclose)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._pool.close()
+        headers = _headers(answer.headers)
+        packed = _ENCODED in headers
+        pieces = self._building.unpacking(answer).aiter_bytes() if packed else answer.stream
+        return AsyncArriving(answer.status, headers, pieces, answer.stream.aclose)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -198,13 +222,15 @@ class ByClient:
         """As `Road.send`."""
         built, transport = self._prepared(request, seconds)
         answer = transport.handle_request(built)
-        return Arriving(answer.status_code, answer.headers.raw, answer.iter_bytes(), answer.close)
+        return Arriving(answer.status_code, _headers(answer.headers.raw), answer.iter_bytes(), answer.close)
 
     async def asend(self, request: Request, seconds: float) -> AsyncArriving:
         """As `Road.send`."""
         built, transport = self._prepared(request, seconds)
         answer = await transport.handle_async_request(built)
-        return AsyncArriving(answer.status_code, answer.headers.raw, answer.aiter_bytes(), answer.aclose)
+        return AsyncArriving(
+            answer.status_code, _headers(answer.headers.raw), answer.aiter_bytes(), answer.aclose
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -224,6 +250,20 @@ class ByClient:
 def describe(error: Exception) -> str:
     """An exception in words."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    # As the library's own `items`, which looks at every name for every other.
+    headers: dict[str, str] = {}
+    for each, value in raw:
+        name, text = _name(each), value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
+
+
+@lru_cache(maxsize=256)
+def _name(raw: bytes) -> str:
+    return raw.decode("latin-1").lower()
 
 
 def _limits(seconds: float) -> dict[str, float]:
