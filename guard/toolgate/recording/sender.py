@@ -81,6 +81,7 @@ class Sender:
         self._most = _MOST
         self._failures = 0
         self._hurried = False
+        self._gathers = self._hastens = False
         self._adopt_at = 0.0
         self._checkpoint_at = 0.0
 
@@ -170,6 +171,8 @@ class Sender:
                 self._failures += 1
                 pause = _IDLE
             self._look_after_file()
+            if pause is None:
+                self._hastens = False
             if pause and self.after_fault is not None:
                 self._stopped = True
                 self.after_fault()
@@ -182,6 +185,9 @@ class Sender:
             elif pause:
                 # A hurry ends a pause, but not one that the gateway asked for.
                 self._signals.wait_hurried(pause)
+            elif self._gathers:
+                # More is coming: sent one by one it would keep the callers and the gateway busy.
+                self._signals.wait_hurried(_LINGER)
 
     def _rest(self) -> bool:
         """Wait until there is something to send; returns whether there is."""
@@ -195,6 +201,9 @@ class Sender:
         """Send one request's worth; returns a pause before the next turn, or None when nothing waits."""
         with self._working:
             self._hurried = self._signals.take_hurry()
+            self._gathers = False
+            # Until nothing waits: who has asked for that waits for what comes meanwhile as well.
+            self._hastens = self._hastens or self._hurried
             try:
                 return self._send(seconds)
             except Busy:
@@ -224,13 +233,22 @@ class Sender:
                     return None
                 self._failures += hurried
                 return pause
-            if rows := self._fitting(self._outbox.batch(old=old, after=self._after[old], limit=self._most)):
-                return self._deliver(rows, seconds, old=old)
+            waiting = self._outbox.batch(old=old, after=self._after[old], limit=self._most)
+            if rows := self._fitting(waiting):
+                # What is old has its turn when nothing new is there: it is not made to wait for that.
+                last = not old and len(rows) == len(waiting) < self._most and not self._some_old()
+                pause = self._deliver(rows, seconds, old=old)
+                taken = len(rows) <= self._most
+                self._gathers = last and taken and not pause and not self._hastens
+                return pause
         if not self._passed_over:
             return None
         # Once more from the beginning, with what was not taken.
         self._passed_over, self._after = False, {False: 0, True: 0}
         return self._pace.pause() or _BUSY
+
+    def _some_old(self) -> bool:
+        return bool(self._outbox.batch(old=True, after=self._after[True], limit=1))
 
     def _deliver(self, rows: list[Row], seconds: float, *, old: bool) -> float:
         delivery = self._to_gateway([(row.key, row.body) for row in rows], seconds)

@@ -49,6 +49,60 @@ def test_many_go_together(make_outbox: Make, make_sender: Make, taker: Taker) ->
     assert len(taker.sent) < 10
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_what_is_coming_goes_together(
+    outbox: Outbox, sender: Sender, taker: Taker, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    """While calls go on, each request waits for company, so that they and the gateway are left alone.
+
+    What is old does not wait for that.
+    """
+    events: list[object] = []
+    coming = [entry() for _ in range(3)]
+    wait = sender._signals.wait_hurried
+
+    def reply(entries: Any) -> Delivery:
+        events.append(len(entries))
+        if coming:
+            outbox.add(coming.pop())
+        return Delivery([TAKEN] * len(entries))
+
+    def waits(seconds: float) -> bool:
+        events.append("waits")
+        return wait(seconds)
+
+    taker.usual = reply
+    monkeypatch.setattr(sender._signals, "wait_hurried", waits)
+    outbox.add(entry())
+    if old:
+        outbox.age()
+        outbox.add(entry())
+    sender.wake()
+    until(lambda: not coming and not outbox.waits())
+    expected = [1, 1, 1, 1, 1] if old else [1, "waits", 1, "waits", 1, "waits", 1]
+    assert events[: len(expected)] == expected
+
+
+def test_whoever_flushes_does_not_wait_for_company(
+    outbox: Outbox, sender: Sender, taker: Taker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until nothing waits, what is recorded meanwhile is sent at once as well."""
+    events: list[object] = []
+    coming = [entry() for _ in range(3)]
+
+    def reply(entries: Any) -> Delivery:
+        events.append(len(entries))
+        if coming:
+            outbox.add(coming.pop())
+        return Delivery([TAKEN] * len(entries))
+
+    taker.usual = reply
+    monkeypatch.setattr(sender._signals, "wait_hurried", lambda _: events.append("waits"))
+    outbox.add(entry())
+    assert sender.flush(30)
+    assert events[:4] == [1, 1, 1, 1]
+
+
 def test_an_outage(outbox: Outbox, sender: Sender, taker: Taker, caplog: pytest.LogCaptureFixture) -> None:
     """What is not taken waits and goes out under the same key; it is told once, and who flushes learns of it."""
     taker.usual = DOWN
