@@ -114,7 +114,7 @@ class JsonSafe:
         name = str.__str__(name)
         if len(name) > _MAX_NAME or _UNSENDABLE.search(name):
             return self._hider.label(name)
-        if self._names is not None and self._names.found_in(name):
+        if self._names is not None and self._names.found_in_name(name):
             self.hidden.extend(forms(name))
             return self._hider.label(name)
         # A mapping that looks like a digest must not pass for one.
