@@ -16,10 +16,14 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from toolgate import (
+    Approval,
+    ApprovalPending,
     ConfigurationError,
+    Decision,
     GatewayProtocolError,
     GatewayUnavailable,
     Guard,
+    GuardError,
     acting_as,
     calling,
     default_guard,
@@ -216,39 +220,103 @@ class Bridge:
                 answer: T = failure.answer
                 return answer
 
-    def reject(self, call: ToolCall, why: str) -> None:
+    def waiting(self, call: ToolCall) -> ApprovalPending | None:
+        """Look whether a call waits for a person, and carry nothing out; its request is made if there is none.
+
+        A function that is guarded itself is not looked at: what it would ask only its own call knows.
+
+        Raises:
+            GatewayUnavailable: Nobody can say.
+        """
+        if guarded_action(call.function) is not None:
+            return None
+        try:
+            with self._as(call, (), bears_name=False):
+                guard, action = self.guard, self.action_of(call)
+                asked = guard.check(action, call.arguments, call_id=fitting(call.call_id), dry_run=True)
+                if not asked.held:
+                    return None
+                approval = newest = asked.approval_id and guard.approval(asked.approval_id)
+                while newest and newest.status == "replaced" and newest.replaced_by:
+                    newest = guard.approval(newest.replaced_by)
+            if approval and newest:
+                return _still(action, asked, approval, newest)
+            self.run(call, _not_yet, pauses=(_NotYetError,))
+        except ApprovalPending as pending:
+            return pending
+        except GatewayUnavailable:
+            raise
+        except (GuardError, _NotYetError):
+            # Decided one way or the other: its own check says how.
+            return None
+        return None
+
+    async def awaiting(self, call: ToolCall) -> ApprovalPending | None:
+        """As `waiting`."""
+        if guarded_action(call.function) is not None:
+            return None
+        try:
+            with self._as(call, (), bears_name=False):
+                guard, action = self.guard, self.action_of(call)
+                call_id = fitting(call.call_id)
+                asked = await guard.acheck(action, call.arguments, call_id=call_id, dry_run=True)
+                if not asked.held:
+                    return None
+                approval = newest = asked.approval_id and await guard.aapproval(asked.approval_id)
+                while newest and newest.status == "replaced" and newest.replaced_by:
+                    newest = await guard.aapproval(newest.replaced_by)
+            if approval and newest:
+                return _still(action, asked, approval, newest)
+            await self.arun(call, _anot_yet, pauses=(_NotYetError,))
+        except ApprovalPending as pending:
+            return pending
+        except GatewayUnavailable:
+            raise
+        except (GuardError, _NotYetError):
+            # Decided one way or the other: its own check says how.
+            return None
+        return None
+
+    def reject(self, call: ToolCall, why: str, approval_id: str | None = None) -> None:
         """Take a no that the framework was given: the call's request is withdrawn, and the log says so.
 
-        Never raises for a gateway that is away: the call does not run either way.
+        Never raises for a gateway that is away: the call does not run either way. The request of a function that is
+        guarded itself is found only by its id: otherwise it stays, and lets nothing through but this very call.
+
+        Args:
+            call: The call.
+            why: What was said.
+            approval_id: Its request, where that is known.
         """
         with self._as(call, (), bears_name=False):
             guard, action, call_id = self.guard, self.action_of(call), fitting(call.call_id)
-            approval_id = None
+            told = _tellable(call)
             try:
-                approval_id = guard.check(action, call.arguments, call_id=call_id, dry_run=True).approval_id
+                if approval_id is None and told is not None:
+                    asked = guard.check(action, told, call_id=call_id, dry_run=True)
+                    approval_id = asked.approval_id
                 if approval_id is not None:
                     guard.cancel(approval_id)
             except (GatewayUnavailable, GatewayProtocolError) as error:
                 logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
-            guard.record(
-                action, "denied", {**call.arguments, "reason": why}, approval_id=approval_id, call_id=call_id
-            )
+            facts = {**(told or {}), "reason": why}
+            guard.record(action, "denied", facts, approval_id=approval_id, call_id=call_id)
 
-    async def areject(self, call: ToolCall, why: str) -> None:
+    async def areject(self, call: ToolCall, why: str, approval_id: str | None = None) -> None:
         """As `reject`."""
         with self._as(call, (), bears_name=False):
             guard, action, call_id = self.guard, self.action_of(call), fitting(call.call_id)
-            approval_id = None
+            told = _tellable(call)
             try:
-                asked = await guard.acheck(action, call.arguments, call_id=call_id, dry_run=True)
-                approval_id = asked.approval_id
+                if approval_id is None and told is not None:
+                    asked = await guard.acheck(action, told, call_id=call_id, dry_run=True)
+                    approval_id = asked.approval_id
                 if approval_id is not None:
                     await guard.acancel(approval_id)
             except (GatewayUnavailable, GatewayProtocolError) as error:
                 logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
-            guard.record(
-                action, "denied", {**call.arguments, "reason": why}, approval_id=approval_id, call_id=call_id
-            )
+            facts = {**(told or {}), "reason": why}
+            guard.record(action, "denied", facts, approval_id=approval_id, call_id=call_id)
 
     @property
     def _on_hold(self) -> Any:
@@ -309,6 +377,34 @@ class _FailedError(Exception):
     def __init__(self, why: str, answer: Any) -> None:
         super().__init__(why)
         self.answer = answer
+
+
+class _NotYetError(Exception):
+    """A call that would have run where it was only looked at."""
+
+
+def _not_yet(_: dict[str, Any]) -> None:
+    raise _NotYetError
+
+
+async def _anot_yet(_: dict[str, Any]) -> None:
+    raise _NotYetError
+
+
+def _still(action: str, asked: Decision, approval: Approval, newest: Approval) -> ApprovalPending | None:
+    if newest.status != "pending":
+        return None
+    return ApprovalPending(
+        action=action,
+        agent_id=approval.agent_id or "",
+        approval_id=asked.approval_id or "",
+        reason=asked.reason,
+    )
+
+
+def _tellable(call: ToolCall) -> Mapping[str, Any] | None:
+    """What may be told of a call; of a function that is guarded itself only that one knows."""
+    return None if guarded_action(call.function) is not None else call.arguments
 
 
 def _judged(answer: T, failed: Callable[[T], str | None]) -> T:

@@ -1,11 +1,22 @@
-"""LangChain and LangGraph: `create_agent(…, middleware=[GuardMiddleware()])`."""
+"""LangChain and LangGraph: `create_agent(…, middleware=[GuardMiddleware()])`.
+
+For a plain graph: `ToolNode(tools, wrap_tool_call=g.wrap_tool_call, awrap_tool_call=g.awrap_tool_call)`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate import (
+    ApprovalPending,
+    ConfigurationError,
+    GatewayUnavailable,
+    Guard,
+    GuardError,
+    guarded_action,
+)
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require
 from toolgate_integrations.refusals import refusal_text
 
@@ -13,9 +24,11 @@ require("langchain")
 
 from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
 from langchain_core.messages import ToolMessage
-from langgraph.config import get_config
+from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import Command, interrupt
+from langgraph.types import Command
+
+from toolgate_integrations._langchain_turns import Turn, calls_beside, turn_of
 
 if TYPE_CHECKING:
     Answer = ToolMessage | Command[Any]
@@ -23,9 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["GuardMiddleware"]
 
 OnHold = Literal["interrupt", "wait", "tell"]
-_PAUSES: Final = (GraphBubbleUp,)
-# LangGraph has no public way to see an answer without taking it, and a no must be seen before the gateway is asked.
-_SCRATCHPAD: Final = "__pregel_scratchpad"
 
 
 class GuardMiddleware(AgentMiddleware[Any, Any]):
@@ -54,67 +64,137 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         super().__init__()
         if on_hold not in ("interrupt", "wait", "tell"):
             raise ConfigurationError(f"on_hold is {on_hold!r}; use 'interrupt', 'wait' or 'tell'")
-        self._pauses = on_hold == "interrupt"
+        self._on_hold = on_hold
         self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
     ) -> Answer:
         """Ask, let the tool run, record; what is refused is told to the model."""
-        call = _call(request)
-        for answer in _answers():
-            if (why := _rejected(answer)) is not None:
-                self._bridge.reject(call, why)
-                return _message(request, f"Not done: it was rejected. {why}".strip())
-        while True:
-            try:
-                return self._bridge.run(
-                    call, lambda arguments: handler(_with(request, arguments)), _failed, _PAUSES
-                )
-            except ApprovalPending as pending:
-                if not self._pauses:
-                    return _refusal(request, pending)
-                interrupt(_shown(request, pending))
-            except GuardError as error:
-                return _refusal(request, error)
+        call, turn = self._call(request), turn_of(request.runtime.config)
+        if turn is not None and (why := turn.why_not(request.tool_call["id"])) is not None:
+            self._bridge.reject(call, why)
+            return _message(request, _REJECTED.format(why).strip())
+
+        def run(arguments: dict[str, Any]) -> Answer:
+            with _running(turn, request):
+                return handler(_with(request, arguments))
+
+        try:
+            if turn is not None and self._on_hold == "interrupt":
+                self._settle(turn, request)
+            return self._bridge.run(call, run, _failed, self._pauses)
+        except ApprovalPending as pending:
+            if turn is None or self._on_hold != "interrupt":
+                return _refusal(request, pending)
+            turn.pause(_shown(request.tool_call, pending))
+            self._bridge.reject(call, _BESIDE, pending.approval_id)
+            return _message(request, _BESIDE)
+        except GuardError as error:
+            return _refusal(request, error)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
         """As `wrap_tool_call`."""
-        call = _call(request)
-        for answer in _answers():
-            if (why := _rejected(answer)) is not None:
-                await self._bridge.areject(call, why)
-                return _message(request, f"Not done: it was rejected. {why}".strip())
-        while True:
-            try:
-                return await self._bridge.arun(
-                    call, lambda arguments: handler(_with(request, arguments)), _failed, _PAUSES
-                )
-            except ApprovalPending as pending:
-                if not self._pauses:
-                    return _refusal(request, pending)
-                interrupt(_shown(request, pending))
-            except GuardError as error:
-                return _refusal(request, error)
+        call, turn = self._call(request, coroutine=True), turn_of(request.runtime.config)
+        if turn is not None and (why := turn.why_not(request.tool_call["id"])) is not None:
+            await self._bridge.areject(call, why)
+            return _message(request, _REJECTED.format(why).strip())
+
+        async def run(arguments: dict[str, Any]) -> Answer:
+            with _running(turn, request):
+                return await handler(_with(request, arguments))
+
+        try:
+            if turn is not None and self._on_hold == "interrupt":
+                await self._asettle(turn, request)
+            return await self._bridge.arun(call, run, _failed, self._pauses)
+        except ApprovalPending as pending:
+            if turn is None or self._on_hold != "interrupt":
+                return _refusal(request, pending)
+            turn.pause(_shown(request.tool_call, pending))
+            await self._bridge.areject(call, _BESIDE, pending.approval_id)
+            return _message(request, _BESIDE)
+        except GuardError as error:
+            return _refusal(request, error)
+
+    @property
+    def _pauses(self) -> tuple[type[BaseException], ...]:
+        return (GraphBubbleUp, ApprovalPending) if self._on_hold == "interrupt" else (GraphBubbleUp,)
+
+    def _settle(self, turn: Turn, request: ToolCallRequest) -> None:
+        """Pause the task while any call in it waits for a person; the first hook finds out for all."""
+        beside = calls_beside(request.tool_call, request.state, request.runtime.config)
+        if len(beside) == 1 or turn.settled:
+            return
+        with turn.settling:
+            turn.go_on()
+            waiting: list[dict[str, Any]] = []
+            with suppress(GatewayUnavailable):
+                for called in [] if turn.settled else beside:
+                    if turn.why_not(called["id"]) is None:
+                        pending = self._bridge.waiting(self._call(request, called))
+                        waiting += [] if pending is None else [_shown(called, pending)]
+            if waiting:
+                turn.pause({**waiting[0], "others": waiting[1:]})
+            turn.settled = True
+
+    async def _asettle(self, turn: Turn, request: ToolCallRequest) -> None:
+        beside = calls_beside(request.tool_call, request.state, request.runtime.config)
+        if len(beside) == 1 or turn.settled:
+            return
+        async with turn.asettling:
+            turn.go_on()
+            waiting: list[dict[str, Any]] = []
+            with suppress(GatewayUnavailable):
+                for called in [] if turn.settled else beside:
+                    if turn.why_not(called["id"]) is None:
+                        call = self._call(request, called, coroutine=True)
+                        pending = await self._bridge.awaiting(call)
+                        waiting += [] if pending is None else [_shown(called, pending)]
+            if waiting:
+                turn.pause({**waiting[0], "others": waiting[1:]})
+            turn.settled = True
+
+    def _call(
+        self, request: ToolCallRequest, called: Mapping[str, Any] | None = None, *, coroutine: bool = False
+    ) -> ToolCall:
+        """The request's own call, or another one of its task."""
+        tool, config = request.tool, request.runtime.config
+        if called is not None and called["name"] != request.tool_call["name"]:
+            known = getattr(request.runtime, "tools", None) or ()
+            tool = next((one for one in known if one.name == called["name"]), None)
+        called = called or request.tool_call
+        run_id = (config.get("configurable") or {}).get("thread_id")
+        function = _function(tool, coroutine=coroutine)
+        return ToolCall(
+            called["name"],
+            called["args"],
+            call_id=called["id"] if self._comes_again(run_id, function) else None,
+            run_id=None if run_id is None else str(run_id),
+            agent=(config.get("metadata") or {}).get("lc_agent_name"),
+            function=function,
+        )
+
+    def _comes_again(self, run_id: object, function: object) -> bool:
+        # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
+        own = guarded_action(function) is not None
+        return run_id is not None and (self._on_hold == "interrupt" or (self._on_hold == "wait" and not own))
 
 
-def _call(request: ToolCallRequest) -> ToolCall:
-    called, config = request.tool_call, request.runtime.config
-    configurable, metadata = config.get("configurable") or {}, config.get("metadata") or {}
-    return ToolCall(
-        called["name"],
-        called["args"],
-        call_id=called["id"],
-        run_id=configurable.get("thread_id"),
-        agent=metadata.get("lc_agent_name"),
-        function=_function(request.tool),
-    )
+def _function(tool: object, *, coroutine: bool) -> object:
+    """The function that will be called: a tool has one, or two, or is a class with methods."""
+    plain, other = getattr(tool, "func", None), getattr(tool, "coroutine", None)
+    if plain is None and other is None and isinstance(tool, BaseTool):
+        return tool._arun if coroutine and type(tool)._arun is not BaseTool._arun else tool._run  # noqa: SLF001 - the names under which LangChain has them overridden
+    return (other or plain) if coroutine else (plain or other)
 
 
-def _function(tool: object) -> object:
-    return getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+@contextmanager
+def _running(turn: Turn | None, request: ToolCallRequest) -> Iterator[None]:
+    with nullcontext() if turn is None else turn.running(request.tool_call["id"]):
+        yield
 
 
 def _with(request: ToolCallRequest, arguments: dict[str, Any]) -> ToolCallRequest:
@@ -135,24 +215,7 @@ def _message(request: ToolCallRequest, text: str) -> ToolMessage:
     return ToolMessage(text, name=called["name"], tool_call_id=called["id"], status="error")
 
 
-def _answers() -> list[Any]:
-    """What the run has been resumed with for this task so far; looked at before the gateway is asked."""
-    scratchpad = (get_config().get("configurable") or {}).get(_SCRATCHPAD)
-    if scratchpad is None:
-        return []
-    bare = scratchpad.get_null_resume(False)
-    return [*scratchpad.resume, *([] if bare is None else [bare])]
-
-
-def _rejected(answer: object) -> str | None:
-    """Why, if an answer is a no in LangChain's own form."""
-    if not isinstance(answer, Mapping) or answer.get("type") != "reject":
-        return None
-    return str(answer.get("message") or "")
-
-
-def _shown(request: ToolCallRequest, pending: ApprovalPending) -> dict[str, Any]:
-    called = request.tool_call
+def _shown(called: Mapping[str, Any], pending: ApprovalPending) -> dict[str, Any]:
     return {
         "type": "tool_approval",
         "tool_call_id": called["id"],
@@ -161,3 +224,9 @@ def _shown(request: ToolCallRequest, pending: ApprovalPending) -> dict[str, Any]
         "description": pending.reason,
         "approval_id": pending.approval_id,
     }
+
+
+_REJECTED: Final = "Not done: it was rejected. {}"
+_BESIDE: Final = (
+    "Not done: it needs a person, and other calls have already run beside it. Ask for it again, alone."
+)

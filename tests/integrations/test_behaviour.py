@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from support.frameworks.harness import Call, Harness, Mode, Scene, Session
-from support.frameworks.langchain import LangChain
+from support.frameworks.langchain import LangChain, LangGraph
 from support.gateway import LiveGateway, Owner
 
 from toolgate import Guard
 
-HARNESSES: list[Harness] = [LangChain()]
+HARNESSES: list[Harness] = [LangChain(), LangGraph()]
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
 MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")

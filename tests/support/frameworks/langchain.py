@@ -1,4 +1,4 @@
-"""LangChain's `create_agent` with a checkpointer in a file, and a scripted chat model."""
+"""LangChain's `create_agent` and a plain LangGraph with a `ToolNode`, and a scripted chat model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +10,8 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
 from support.frameworks.harness import Call, Mode, Scene, Seen
@@ -34,9 +36,10 @@ class LangChainSession:
         self._said: list[AIMessage] = []
         model = Model(messages=iter(self._saying()))
         tools = [tool(each) for each in scene.tools.values()]
-        self._agent = create_agent(
-            model, tools, middleware=[GuardMiddleware(scene.guard)], checkpointer=saver, name="treasurer"
-        )
+        self._agent = self.made_of(model, tools, GuardMiddleware(scene.guard), saver)
+
+    def made_of(self, model: Model, tools: Any, guard: GuardMiddleware, saver: Any) -> Any:
+        return create_agent(model, tools, middleware=[guard], checkpointer=saver, name="treasurer")
 
     def _saying(self) -> Any:
         yield from self._said
@@ -55,7 +58,7 @@ class LangChainSession:
         return await self._run(Command(resume={each.id: said for each in chosen}))
 
     def restarted(self) -> "LangChainSession":
-        return LangChainSession(self._scene, self._mode, self._saver)
+        return type(self)(self._scene, self._mode, self._saver)
 
     async def close(self) -> None:
         pass
@@ -72,12 +75,30 @@ class LangChainSession:
 
     def _seen(self) -> Seen:
         state = self._agent.get_state(self._config)
-        held = {each.value["tool_call_id"]: each.value["approval_id"] for each in state.interrupts}
+        waiting = [one for each in state.interrupts for one in (each.value, *each.value.get("others", ()))]
+        held = {each["tool_call_id"]: each["approval_id"] for each in waiting}
         messages = state.values["messages"]
         read = {each.tool_call_id: str(each.content) for each in messages if isinstance(each, ToolMessage)}
         last = messages[-1]
         text = str(last.content) if isinstance(last, AIMessage) and not held else None
         return Seen(held, read, text)
+
+
+class LangGraphSession(LangChainSession):
+    """One thread of one graph, in which all tool calls of a turn are one task."""
+
+    def made_of(self, model: Model, tools: Any, guard: GuardMiddleware, saver: Any) -> Any:
+        def ask(state: MessagesState) -> dict[str, Any]:
+            return {"messages": [model.invoke(state["messages"])]}
+
+        node = ToolNode(tools, wrap_tool_call=guard.wrap_tool_call, awrap_tool_call=guard.awrap_tool_call)
+        graph = StateGraph(MessagesState)
+        graph.add_node("model", ask)
+        graph.add_node("tools", node)
+        graph.add_edge(START, "model")
+        graph.add_conditional_edges("model", tools_condition)
+        graph.add_edge("tools", "model")
+        return graph.compile(checkpointer=saver)
 
 
 class LangChain:
@@ -90,3 +111,15 @@ class LangChain:
 
     def session(self, scene: Scene, mode: Mode, folder: Path) -> LangChainSession:
         return LangChainSession(scene, mode, InMemorySaver())
+
+
+class LangGraph:
+    """A graph with a `ToolNode`."""
+
+    name = "langgraph"
+    prefix = "tools"
+    modes: Sequence[Mode] = ("sync", "async")
+    cannot: Mapping[str, str] = {}
+
+    def session(self, scene: Scene, mode: Mode, folder: Path) -> LangGraphSession:
+        return LangGraphSession(scene, mode, InMemorySaver())
