@@ -126,13 +126,15 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     def _settle(self, turn: Turn, request: ToolCallRequest) -> None:
         """Pause the task while any call in it waits for a person; the first hook finds out for all."""
         beside = calls_beside(request.tool_call, request.state, request.runtime.config)
-        if len(beside) == 1 or turn.settled:
+        if len(beside) == 1:
             return
         with turn.settling:
             turn.go_on()
+            if turn.settled:
+                return
             waiting: list[dict[str, Any]] = []
             with suppress(GatewayUnavailable):
-                for called in [] if turn.settled else beside:
+                for called in beside:
                     if turn.why_not(called["id"]) is None:
                         pending = self._bridge.waiting(self._call(request, called))
                         waiting += [] if pending is None else [_shown(called, pending)]
@@ -142,13 +144,15 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
 
     async def _asettle(self, turn: Turn, request: ToolCallRequest) -> None:
         beside = calls_beside(request.tool_call, request.state, request.runtime.config)
-        if len(beside) == 1 or turn.settled:
+        if len(beside) == 1:
             return
         async with turn.asettling:
             turn.go_on()
+            if turn.settled:
+                return
             waiting: list[dict[str, Any]] = []
             with suppress(GatewayUnavailable):
-                for called in [] if turn.settled else beside:
+                for called in beside:
                     if turn.why_not(called["id"]) is None:
                         call = self._call(request, called, coroutine=True)
                         pending = await self._bridge.awaiting(call)

@@ -5,26 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
-from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
+from support.frameworks.graphs import tool_graph
 from support.frameworks.harness import Call, Mode, Scene, Seen
+from support.frameworks.scripted import Model
 from toolgate_integrations.langchain import GuardMiddleware
-
-
-class Model(GenericFakeChatModel):
-    """Says what it is told to; the one that comes along knows no tools, and forgets calls when streamed."""
-
-    _stream = BaseChatModel._stream
-
-    def bind_tools(self, *_: object, **__: object) -> "Model":  # type: ignore[override]  # takes whatever is bound
-        return self
 
 
 class LangChainSession:
@@ -88,17 +77,7 @@ class LangGraphSession(LangChainSession):
     """One thread of one graph, in which all tool calls of a turn are one task."""
 
     def made_of(self, model: Model, tools: Any, guard: GuardMiddleware, saver: Any) -> Any:
-        def ask(state: MessagesState) -> dict[str, Any]:
-            return {"messages": [model.invoke(state["messages"])]}
-
-        node = ToolNode(tools, wrap_tool_call=guard.wrap_tool_call, awrap_tool_call=guard.awrap_tool_call)
-        graph = StateGraph(MessagesState)
-        graph.add_node("model", ask)
-        graph.add_node("tools", node)
-        graph.add_edge(START, "model")
-        graph.add_conditional_edges("model", tools_condition)
-        graph.add_edge("tools", "model")
-        return graph.compile(checkpointer=saver)
+        return tool_graph(model, tools, guard, saver)
 
 
 class LangChain:
