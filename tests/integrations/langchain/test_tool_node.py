@@ -10,7 +10,6 @@ from support.frameworks.graphs import Run, tool_graph
 from support.frameworks.harness import Scene
 from support.frameworks.scripted import calling
 
-from toolgate import guarded_action
 from toolgate_integrations.langchain import GuardMiddleware
 
 LOOK = ("look", {"what": "sky"}, "call-look")
@@ -136,9 +135,6 @@ async def test_one_after_the_other(scene: Scene, mode: Mode) -> None:
 
 async def test_the_synchronous_method_alone_in_an_asynchronous_graph(scene: Scene) -> None:
     """`ToolNode` calls it on the loop's thread; nobody waits for anybody else there."""
-    from langgraph.prebuilt import ToolNode
-
-    del ToolNode
     guard = GuardMiddleware(scene.guard)
     guard.awrap_tool_call = None  # type: ignore[assignment, method-assign]  # as `ToolNode` has it by default
     tools = [tool(each) for each in scene.tools.values()]
@@ -160,29 +156,34 @@ async def test_an_edit_reaches_its_own_call(scene: Scene, mode: Mode) -> None:
     assert sorted(scene.ran) == [("pay", "ann", 9), ("pay", "eve", 1)]
 
 
-@MODES
-async def test_a_function_that_is_guarded_itself_is_asked_about_once(scene: Scene, mode: Mode) -> None:
-    """Beside calls that run it is told to the model; alone it pauses, goes on, and runs once."""
+async def test_a_function_that_is_guarded_itself_pauses_a_turn_in_which_nothing_ran(scene: Scene) -> None:
+    """What it asks only its own call knows; coming first it pauses the turn, and each runs once."""
     scene.owner.permit(scene.agent_id, "bank.pay", requires_approval=True)
-    pay = scene.guard.guarded("bank.pay")(scene.pay)
-    assert guarded_action(pay) == "bank.pay"
-    tools, guard = [tool(pay), tool(scene.look)], GuardMiddleware(scene.guard)
-    model = calling([PAY, LOOK], [("pay", {"to": "eve", "amount": 1}, "call-again")])
-    run = Run(tool_graph(model, tools, guard, InMemorySaver()), mode)
+    tools = [tool(scene.guard.guarded("bank.pay")(scene.pay)), tool(scene.look)]
+    run = Run(tool_graph(calling([PAY, LOOK]), tools, GuardMiddleware(scene.guard), InMemorySaver()))
+    run.config["max_concurrency"] = 1
     await run.start()
-    while "call-again" not in run.held:
-        # Whether it came before the other call or after it is a matter of threads; both are right.
-        assert ("pay", "eve", 1) not in scene.ran
-        scene.approve(run.held["call-pay"])
-        await run.resume("go")
-        if ("pay", "eve", 1) in scene.ran:
-            break
-    if "call-again" in run.held:
-        assert "Ask for it again" in run.read["call-pay"]
-        scene.approve(run.held["call-again"])
-        await run.resume("go")
-    assert scene.ran.count(("look", "sky")) == 1
-    assert scene.ran.count(("pay", "eve", 1)) >= 1
+    assert scene.ran == []
+    scene.approve(run.held["call-pay"])
+    await run.resume("go")
+    assert scene.ran == [("pay", "eve", 1), ("look", "sky")]
+    assert scene.requests() == 1
+
+
+async def test_a_function_that_is_guarded_itself_is_told_of_once_others_ran(scene: Scene) -> None:
+    """Pausing would carry the others out again: the model is told to ask for it alone, and that pauses."""
+    scene.owner.permit(scene.agent_id, "bank.pay", requires_approval=True)
+    tools = [tool(scene.guard.guarded("bank.pay")(scene.pay)), tool(scene.look)]
+    model = calling([LOOK, PAY], [(*PAY[:2], "call-again")])
+    run = Run(tool_graph(model, tools, GuardMiddleware(scene.guard), InMemorySaver()))
+    run.config["max_concurrency"] = 1
+    await run.start()
+    assert scene.ran == [("look", "sky")]
+    assert "Ask for it again, alone" in run.read["call-pay"]
+    assert list(run.held) == ["call-again"]
+    scene.approve(run.held["call-again"])
+    await run.resume("go")
+    assert scene.ran == [("look", "sky"), ("pay", "eve", 1)]
 
 
 @MODES
