@@ -68,8 +68,8 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("langchain", "langchain", "1.0"),
         Integration("openai_agents", "openai-agents", "0.6"),
         Integration("pydantic_ai", "pydantic-ai-slim", "2.0"),
-        Integration("mcp", "mcp", "1.10"),
-        Integration("fastmcp", "fastmcp", "2.9"),
+        Integration("mcp", "mcp", "2.0"),
+        Integration("fastmcp", "fastmcp", "4.0"),
     )
 }
 
@@ -127,6 +127,7 @@ class Bridge:
         tool_actions: Actions of tools by their names, in place of the default (decisions §13).
         agents: Agent ids by the names of the framework's agents; others act as the guard's own agent.
         on_hold: `wait` waits for the person; anything else raises `ApprovalPending`.
+        hold_timeout: Seconds to wait; None waits as long as it takes.
 
     Raises:
         ConfigurationError: An argument is of the wrong kind.
@@ -139,6 +140,7 @@ class Bridge:
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
         on_hold: str = "raise",
+        hold_timeout: float | None = None,
     ) -> None:
         if guard is not None and not isinstance(guard, Guard):
             raise ConfigurationError(
@@ -154,6 +156,7 @@ class Bridge:
         self._tool_actions = tool_actions
         self._agents = dict(agents or {})
         self._waits = on_hold == "wait"
+        self._hold_timeout = hold_timeout
         self._defaults: dict[str, tuple[str | None, str]] = {}
         self._lock = threading.Lock()
 
@@ -193,7 +196,7 @@ class Bridge:
                 return tool(dict(call.arguments))
             try:
                 with self.guard.action(
-                    self.action_of(call), call.arguments, on_hold=self._on_hold, edits=True
+                    self.action_of(call), call.arguments, **self._holding(waits=False), edits=True
                 ) as act:
                     return _judged(tool(dict(act.context)), failed)
             except _FailedError as failure:
@@ -206,14 +209,24 @@ class Bridge:
         tool: Callable[[dict[str, Any]], Awaitable[T]],
         failed: Callable[[T], str | None] = lambda _: None,
         pauses: tuple[type[BaseException], ...] = (),
+        *,
+        waits: bool = False,
     ) -> T:
-        """As `run`."""
+        """As `run`.
+
+        Args:
+            call: The call.
+            tool: Runs the tool, with the arguments as they were approved.
+            failed: What the framework's answer says went wrong, where it says so instead of raising.
+            pauses: What the framework raises to come back later.
+            waits: Wait for the person this time, whatever `on_hold` says.
+        """
         with self._as(call, pauses):
             if guarded_action(call.function) is not None:
                 return await tool(dict(call.arguments))
             try:
                 async with self.guard.action(
-                    self.action_of(call), call.arguments, on_hold=self._on_hold, edits=True
+                    self.action_of(call), call.arguments, **self._holding(waits=waits), edits=True
                 ) as act:
                     return _judged(await tool(dict(act.context)), failed)
             except _FailedError as failure:
@@ -318,9 +331,10 @@ class Bridge:
             facts = {**(told or {}), "reason": why}
             guard.record(action, "denied", facts, approval_id=approval_id, call_id=call_id)
 
-    @property
-    def _on_hold(self) -> Any:
-        return "wait" if self._waits else "raise"
+    def _holding(self, *, waits: bool) -> dict[str, Any]:
+        if waits or self._waits:
+            return {"on_hold": "wait", "hold_timeout": self._hold_timeout}
+        return {"on_hold": "raise"}
 
     @contextmanager
     def _as(

@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 from support.frameworks.harness import Call, Harness, Mode, Scene, Session
 from support.frameworks.langchain import LangChain, LangGraph
+from support.frameworks.mcp import Handshake, Modern
 from support.gateway import LiveGateway, Owner
 
 from toolgate import Guard
 
-HARNESSES: list[Harness] = [LangChain(), LangGraph()]
+HARNESSES: list[Harness] = [
+    LangChain(),
+    LangGraph(),
+    Modern(),
+    Handshake(),
+]
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
 MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")
