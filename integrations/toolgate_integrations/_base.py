@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -152,6 +153,10 @@ class Bridge:
             )
         if agents is not None and not isinstance(agents, Mapping):
             raise ConfigurationError(f"agents is {agents!r}; pass a mapping of agent names to agent ids")
+        if hold_timeout is not None and not _is_time(hold_timeout):
+            raise ConfigurationError(
+                f"hold_timeout is {hold_timeout!r}; use seconds above 0, or None to wait without limit"
+            )
         self._guard = guard
         self._tool_actions = tool_actions
         self._agents = dict(agents or {})
@@ -426,6 +431,11 @@ def _judged(answer: T, failed: Callable[[T], str | None]) -> T:
     if why is not None:
         raise _FailedError(why, answer)
     return answer
+
+
+def _is_time(seconds: object) -> bool:
+    real = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    return real and 0 < float(seconds) < math.inf  # type: ignore[arg-type]  # looked at just before
 
 
 def _visible(name: str) -> str:

@@ -59,7 +59,9 @@ class Page:
         """Whether there is one."""
         return self._template is not None
 
-    def question(self, way: Way, pending: ApprovalPending) -> ElicitRequestURLParams | ElicitRequestFormParams:
+    def question(
+        self, way: Way, pending: ApprovalPending
+    ) -> ElicitRequestURLParams | ElicitRequestFormParams:
         """What a client shows: where to decide. The answer carries nothing.
 
         Args:
@@ -68,7 +70,9 @@ class Page:
         """
         waits = f"{pending.action!r} waits for a person (approval {pending.approval_id})."
         if self._template is None:
-            told = f"Decide with `toolgate approvals approve {pending.approval_id}`, or `deny`, then go on here."
+            told = (
+                f"Decide with `toolgate approvals approve {pending.approval_id}`, or `deny`, then go on here."
+            )
             return ElicitRequestFormParams(message=f"{waits} {told}", requested_schema=_EMPTY_FORM)
         address = self._template.replace(_PLACE, quote(pending.approval_id, safe=""))
         if way == "form":

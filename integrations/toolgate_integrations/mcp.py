@@ -66,6 +66,8 @@ class GuardExtension(Extension):
         self._name = server_name(name)
         self._elicits = on_hold == "elicit"
         self._page = Page(approval_page)
+        if functions is not None and not isinstance(functions, Mapping):
+            raise ConfigurationError(f"functions is {functions!r}; pass a mapping of tool names to functions")
         self._functions = dict(functions or {})
         self._bridge = Bridge(
             guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout

@@ -161,7 +161,7 @@ class HandshakeSession:
                 lambda: sum(not each.done() for each in self._calls.values()) == len(self._asked)
             )
         held = {self._call_of(approval_id): approval_id for approval_id in self._asked}
-        read = {id: text_of(each.result()) for id, each in self._calls.items() if each.done()}
+        read = {call_id: text_of(each.result()) for call_id, each in self._calls.items() if each.done()}
         return Seen(held, read, None if held else "done")
 
     def _call_of(self, approval_id: str) -> str:
