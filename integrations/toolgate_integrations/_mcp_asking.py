@@ -21,7 +21,7 @@ from mcp_types import (
 
 from toolgate import ApprovalPending, ConfigurationError
 
-__all__ = ["NOBODY_ASKED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
+__all__ = ["NOBODY_ASKED", "ROUNDS", "Page", "Round", "Way", "server_name", "way_to_ask"]
 
 #: how often the same held call is asked about before it is given up; clients stop at ten
 ROUNDS: Final = 8
@@ -97,6 +97,22 @@ def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | Non
         return "url"
     # Before there were two ways a client declared neither, and meant forms.
     return "form" if elicits.form is not None or elicits.url is None else None
+
+
+def server_name(name: object) -> str:
+    """A server's name as actions begin with it.
+
+    Args:
+        name: What was given.
+
+    Raises:
+        ConfigurationError: It cannot be one.
+    """
+    if not isinstance(name, str) or not name.strip() or name == "tools":
+        raise ConfigurationError(
+            f"name is {name!r}; name the server as its actions are to begin, and not 'tools'"
+        )
+    return name
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from mcp.server.extension import Extension
 from mcp_types import CallToolRequestParams, CallToolResult, ElicitResult, InputRequiredResult, TextContent
 from mcp_types.version import is_version_at_least
 
-from toolgate_integrations._mcp_asking import NOBODY_ASKED, ROUNDS, Page, Round, Way, way_to_ask
+from toolgate_integrations._mcp_asking import NOBODY_ASKED, ROUNDS, Page, Round, Way, server_name, way_to_ask
 
 __all__ = ["GuardExtension"]
 
@@ -145,19 +145,6 @@ class GuardExtension(Extension):
         if not self._elicits or not (_is_modern(ctx) or ctx.session.can_send_request):
             return None
         return way_to_ask(ctx.session.client_capabilities, self._page)
-
-
-def server_name(name: str) -> str:
-    """A server's name as actions begin with it.
-
-    Raises:
-        ConfigurationError: It cannot be one.
-    """
-    if not isinstance(name, str) or not name.strip() or name == "tools":
-        raise ConfigurationError(
-            f"name is {name!r}; name the server as its actions are to begin, and not 'tools'"
-        )
-    return name
 
 
 class _ToolAsksError(Exception):

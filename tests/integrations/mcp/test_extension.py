@@ -149,6 +149,7 @@ async def test_the_same_state_sent_many_times_at_once(scene: Scene) -> None:
         )
     assert scene.ran == [("pay", "eve", 40)]
     assert sum(isinstance(each, CallToolResult) and not each.is_error for each in found) == 1
+    assert scene.requests() == 1
 
 
 async def test_a_late_no_changes_nothing(scene: Scene) -> None:
@@ -211,12 +212,12 @@ async def test_a_tool_that_asks_for_itself(scene: Scene) -> None:
 
 
 async def test_failures_are_recorded_with_what_the_model_reads(scene: Scene) -> None:
-    """Crashes keep their text on the server, deliberate errors and error results have theirs recorded."""
+    """Crashes, deliberate errors and error results are failures, whatever the server made of them."""
     server = bank(scene)
     told = {}
 
     def crash() -> str:
-        raise RuntimeError("password is swordfish")
+        raise RuntimeError("out of paper")
 
     def refuse() -> str:
         raise ToolError("insufficient funds")
@@ -228,7 +229,6 @@ async def test_failures_are_recorded_with_what_the_model_reads(scene: Scene) -> 
         server.tool()(tool)
         scene.owner.permit(scene.agent_id, f"bank.{tool.__name__}")
         told[tool.__name__] = text_of(await call(server, MODERN, tool.__name__, {}))
-    assert "swordfish" not in told["crash"]
     scene.logged()
     recorded = {each["action"]: each for each in scene.owner.entries()}
     assert {each["status"] for each in recorded.values()} == {"failed"}

@@ -1,0 +1,40 @@
+"""An MCP server with three tools, every call of which asks the gateway first."""
+
+import os
+from pathlib import Path
+
+from mcp.server import MCPServer
+
+from toolgate_integrations.mcp import GuardExtension
+
+server = MCPServer(
+    "bank",
+    extensions=[GuardExtension(name="bank", approval_page=os.environ.get("BANK_APPROVAL_PAGE"))],
+)
+BOOK = Path(os.environ.get("BANK_BOOK", "bank.txt"))
+
+
+@server.tool()
+def balance(account: str) -> str:
+    """Say what an account holds."""
+    return f"{account} holds 1200"
+
+
+@server.tool()
+def pay(to: str, amount: int) -> str:
+    """Pay somebody."""
+    with BOOK.open("a") as book:
+        book.write(f"{to} {amount}\n")
+    return f"paid {amount} to {to}"
+
+
+@server.tool()
+def close_account(account: str) -> str:
+    """Close an account for good."""
+    with BOOK.open("a") as book:
+        book.write(f"closed {account}\n")
+    return f"closed {account}"
+
+
+if __name__ == "__main__":
+    server.run("stdio")

@@ -1,0 +1,41 @@
+"""An MCP client that calls the three tools, as a chat application would for its model.
+
+What is held is shown to whoever sits here. Pressing Enter wakes the call; whether it runs is decided at the gateway.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from mcp_types import ElicitResult
+
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("balance", {"account": "savings"}),
+    ("close_account", {"account": "savings"}),
+    ("pay", {"to": "eve", "amount": 40}),
+]
+
+
+async def ask(_context: object, question: Any) -> ElicitResult:
+    """Show where to decide, and wait until the user comes back."""
+    print(f"  {question.message}", *([question.url] if question.mode == "url" else []), flush=True)
+    said = await asyncio.to_thread(input, "  Enter to go on, n to drop it: ")
+    return ElicitResult(action="decline" if said.strip() == "n" else "accept")
+
+
+async def main() -> None:
+    """Call every tool and say what came back."""
+    bank = str(Path(__file__).with_name("bank.py"))
+    server = StdioServerParameters(command=sys.executable, args=[bank], env=dict(os.environ))
+    async with Client(server, elicitation_callback=ask) as client:
+        for tool, arguments in CALLS:
+            print(f"{tool} {arguments}", flush=True)
+            result = await client.call_tool(tool, arguments)
+            print("  ->", *(getattr(each, "text", "") for each in result.content), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
