@@ -19,9 +19,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Where two transactions meet, or the database's own clock, locks and disk decide: the rest is the same whichever database
 # is behind it, and was just tested. All of it runs there too in `make test-full`.
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py checks \
-	durability grants hotpath storage upkeep) tests/e2e/test_guarded_calls.py
+	durability hotpath storage) tests/e2e/test_guarded_calls.py
 
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: help demo test test-full fuzz check format lock build bench clean
 
@@ -39,12 +39,12 @@ demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a mi
 	@.venv/bin/toolgate demo
 
 test: check      ## everything that protects users, on both databases, with reduced counts
-	@$(RUN) pytest -n $(WORKERS) -m "not slow" tests
-	@$(RUN) pytest -n $(WORKERS) -m "not slow" --database=postgresql $(POSTGRESQL)
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql $(POSTGRESQL)
 
 test-full: check ## the same with full counts
-	@$(RUN) pytest -n $(WORKERS) tests
-	@$(RUN) pytest -n $(WORKERS) --database=postgresql tests/service tests/e2e
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal tests
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql tests/service tests/e2e
 
 fuzz: $(UV)      ## twenty thousand requests made of the OpenAPI document
 	@$(RUN) pytest -n 2 -m slow tests/service/openapi/test_schemathesis.py

@@ -75,6 +75,7 @@ def test_a_cluster_does_not_outlive_a_killed_test() -> None:
 
 
 @pytest.mark.usefixtures("apart")
+@pytest.mark.slow
 def test_a_server_that_has_not_yet_ended_keeps_its_files() -> None:
     """After `kill -9` of the tests nobody removes anything under a server that is still ending."""
     with subprocess.Popen([sys.executable, "-c", STARTS], stdout=subprocess.PIPE, text=True) as tests:
@@ -97,7 +98,8 @@ def test_a_server_that_has_not_yet_ended_keeps_its_files() -> None:
         assert not Path(folder).exists()
 
 
-@pytest.mark.parametrize("fsync", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fsync", [False, True])
 def test_every_version_at_hand_starts(fsync: bool) -> None:
     """Each is reached by TCP and by its socket, and syncs only when asked to."""
     found = installations()
@@ -111,6 +113,7 @@ def test_every_version_at_hand_starts(fsync: bool) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody who may not enter")
+@pytest.mark.slow
 def test_programs_out_of_reach_run_from_a_copy(tmp_path: Path) -> None:
     """In an environment that only root may enter, the development environment's server starts all the same."""
     source = next(one for one in installations() if SYSTEM not in one.programs.parents)

@@ -18,7 +18,7 @@ HAPPENED = (
 )  # fmt: skip
 #: two halves, so that two processes may share a full run
 RUNS = [
-    pytest.param(30, id="reduced"),
+    pytest.param(20, id="reduced"),
     *[pytest.param(300, id=f"full-{half}", marks=pytest.mark.slow) for half in ("first", "second")],
 ]
 

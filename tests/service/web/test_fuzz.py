@@ -9,7 +9,7 @@ from support.gateway import Owner
 from support.shapes import nothing_inside
 
 FEW = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
