@@ -9,7 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Self
+
+from support.waiting import until
 
 
 class Terminal:
@@ -56,7 +59,11 @@ class Terminal:
         os.write(self._ours, f"{text}\n".encode())
 
     def interrupt(self) -> None:
-        """Press Ctrl-C."""
+        """Press Ctrl-C, once the command waits for something.
+
+        Python does not notice a signal that comes just before it begins to read from a terminal.
+        """
+        until(self._waits)
         os.write(self._ours, b"\x03")
 
     def end(self, *, seconds: float = 60) -> int:
@@ -65,6 +72,13 @@ class Terminal:
         while self._read(0.1):
             assert time.monotonic() < ends, f"the command did not end: {self.shown!r}"
         return self.process.wait(timeout=max(1.0, ends - time.monotonic()))
+
+    def _waits(self) -> bool:
+        def state() -> str:
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+        # For more than a moment: it also sleeps while it loads modules.
+        return all(not self._read(0.02) or state() == "S" for _ in range(5))
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._ours], [], [], seconds)[0]:
