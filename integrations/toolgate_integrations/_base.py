@@ -68,7 +68,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
     for one in (
         Integration("langchain", "langchain", "1.0"),
         Integration("openai_agents", "openai-agents", "0.6"),
-        Integration("pydantic_ai", "pydantic-ai-slim", "2.0"),
+        Integration("pydantic_ai", "pydantic-ai-slim", "2.28"),
         Integration("mcp", "mcp", "2.0"),
         Integration("fastmcp", "fastmcp", "4.0"),
     )
@@ -108,7 +108,9 @@ class ToolCall:
         run_id: The framework's name of what the call is part of, the same after a pause.
         agent: The framework agent's name.
         function: The Python function of the tool, if it is defined in this process.
-        server: The name under which the tool's server is configured here, if the tool is a remote one.
+        server: The name under which the tool's server is configured here, if the tool is a remote one; empty
+            if nobody named it.
+        own_name: The tool's name on its server, where the framework shows it by another.
     """
 
     name: str
@@ -118,6 +120,7 @@ class ToolCall:
     agent: str | None = None
     function: object = None
     server: str | None = None
+    own_name: str | None = None
 
 
 class Bridge:
@@ -318,7 +321,8 @@ class Bridge:
             except (GatewayUnavailable, GatewayProtocolError) as error:
                 logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
             facts = {**(told or {}), "reason": why}
-            guard.record(action, "denied", facts, approval_id=approval_id, call_id=call_id)
+            # Without the approval: rejected again, when that is gone, it is the same log entry.
+            guard.record(action, "denied", facts, call_id=call_id)
 
     async def areject(self, call: ToolCall, why: str, approval_id: str | None = None) -> None:
         """As `reject`."""
@@ -334,7 +338,8 @@ class Bridge:
             except (GatewayUnavailable, GatewayProtocolError) as error:
                 logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
             facts = {**(told or {}), "reason": why}
-            guard.record(action, "denied", facts, approval_id=approval_id, call_id=call_id)
+            # Without the approval: rejected again, when that is gone, it is the same log entry.
+            guard.record(action, "denied", facts, call_id=call_id)
 
     def _holding(self, *, waits: bool) -> dict[str, Any]:
         if waits or self._waits:
@@ -360,8 +365,14 @@ class Bridge:
         return self._tool_actions(name) if callable(self._tool_actions) else self._tool_actions.get(name)
 
     def _default(self, call: ToolCall) -> str:
-        name = _visible(call.name)
+        own_name = call.own_name or call.name
+        name = _visible(own_name)
         if call.server is not None:
+            if not call.server:
+                raise ConfigurationError(
+                    f"the server of the tool {call.name!r} has no name here; give it one, or name the tool in "
+                    "tool_actions"
+                )
             if call.server == "tools":
                 raise ConfigurationError(
                     "a server may not be called 'tools'; configure it under another name"
@@ -372,10 +383,10 @@ class Bridge:
         else:
             action = f"tools.{name}"
         with self._lock:
-            first = self._defaults.setdefault(action, (call.server, call.name))
-        if first != (call.server, call.name):
+            first = self._defaults.setdefault(action, (call.server, own_name))
+        if first != (call.server, own_name):
             raise ConfigurationError(
-                f"the tools {first[1]!r} and {call.name!r} would both be the action {action!r}; "
+                f"the tools {first[1]!r} and {own_name!r} would both be the action {action!r}; "
                 "name one of them in tool_actions"
             )
         return action

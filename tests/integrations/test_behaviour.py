@@ -9,6 +9,7 @@ import pytest
 from support.frameworks.harness import Call, Harness, Mode, Scene, Session
 from support.frameworks.langchain import LangChain, LangGraph
 from support.frameworks.mcp import Handshake, Modern
+from support.frameworks.pydantic_ai import PydanticAI
 from support.gateway import LiveGateway, Owner
 
 from toolgate import Guard
@@ -18,6 +19,7 @@ HARNESSES: list[Harness] = [
     LangGraph(),
     Modern(),
     Handshake(),
+    PydanticAI(),
 ]
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")

@@ -1,0 +1,201 @@
+"""One call of a tool of Pydantic AI, carried out over the bridge and answered in the framework's own terms."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+from pydantic_ai import RunContext, ToolDenied
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    SkipToolExecution,
+    ToolFailed,
+)
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.toolsets import ToolsetTool
+
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._base import Bridge, ToolActions, ToolCall
+from toolgate_integrations._pydantic_ai_tools import function_of, served_by
+from toolgate_integrations.refusals import refusal_text
+
+__all__ = ["Gate", "OnHold", "as_passed"]
+
+OnHold = Literal["defer", "wait", "tell"]
+Tool = ToolsetTool[Any] | None
+Handler = Callable[[dict[str, Any]], Awaitable[Any]]
+logger = logging.getLogger("toolgate")
+
+_PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
+_passed: ContextVar[dict[str, Any] | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
+
+
+class Gate:
+    """What every call of a tool goes through.
+
+    Args:
+        guard: The guard that asks; None is the environment's.
+        tool_actions: Actions of tools by their names.
+        agents: Agent ids by the names of the framework's agents.
+        on_hold: What a held call does.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        tool_actions: ToolActions | None,
+        agents: Mapping[str, str] | None,
+        on_hold: OnHold,
+    ) -> None:
+        if on_hold not in ("defer", "wait", "tell"):
+            raise ConfigurationError(f"on_hold is {on_hold!r}; use 'defer', 'wait' or 'tell'")
+        self.bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        self._on_hold = on_hold
+
+    async def carry_out(
+        self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: dict[str, Any], handler: Handler
+    ) -> Any:
+        """Ask, let the tool run with what was approved, record.
+
+        Args:
+            ctx: The framework's context of the call.
+            call: What the model wrote; its arguments are not looked at.
+            tool: The tool, if the framework says.
+            args: The validated arguments.
+            handler: Runs the tool.
+
+        Returns:
+            What the tool returned, or a `ToolDenied` that says why it did not run.
+
+        Raises:
+            ApprovalRequired: The call waits for a person, and the run pauses for it.
+        """
+
+        async def run(approved: dict[str, Any]) -> Any:
+            edits = {name: value for name, value in approved.items() if value is not args.get(name)}
+            given = await _validated(ctx, tool, {**args, **edits}) if edits else dict(args)
+            token = _passed.set(dict(given))
+            try:
+                return await handler(given)
+            except SkipToolExecution as skipped:
+                return skipped.result
+            finally:
+                _passed.reset(token)
+
+        try:
+            return await self.bridge.arun(self.named(ctx, call, tool, args), run, _failed, _PAUSES)
+        except ApprovalPending as pending:
+            if self._on_hold == "defer":
+                raise ApprovalRequired(metadata=_shown(pending)) from None
+            return ToolDenied(refusal_text(pending))
+        except GuardError as error:
+            if isinstance(error, ConfigurationError):
+                logger.warning("a call of the tool %r was refused: %s", call.tool_name, error)
+            return ToolDenied(refusal_text(error))
+        except _OtherArgumentsError as error:
+            return ToolDenied(str(error))
+
+    async def rejected(self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, why: str) -> None:
+        """Take a no that the framework was given: the request is withdrawn, and the log says so."""
+        try:
+            args = call.args_as_dict()
+        except ValueError:
+            args = {}
+        try:
+            await self.bridge.areject(self.named(ctx, call, tool, args), why)
+        except GuardError as error:
+            logger.warning("the rejection of a call of %r was not recorded: %s", call.tool_name, error)
+
+    def named(
+        self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: Mapping[str, Any]
+    ) -> ToolCall:
+        """The call, as the bridge takes it."""
+        server, own_name = served_by(tool, call.tool_name)
+        return ToolCall(
+            call.tool_name,
+            args,
+            # Told that it waits, a model calls again, by another name.
+            call_id=None if self._on_hold == "tell" else call.tool_call_id,
+            run_id=ctx.conversation_id or ctx.run_id,
+            agent=None if ctx.agent is None else ctx.agent.name,
+            function=function_of(tool),
+            server=server,
+            own_name=own_name,
+        )
+
+
+def as_passed(args: dict[str, Any]) -> None:
+    """Hold other capabilities to the arguments that the gateway was asked about.
+
+    Raises:
+        Exception: They changed them since; the gate tells the model.
+    """
+    passed = _passed.get()
+    if passed is not None and not (
+        args.keys() == passed.keys()
+        and all(value is passed[name] or value == passed[name] for name, value in args.items())
+    ):
+        raise _OtherArgumentsError(
+            "Not done: another part of the agent changed the arguments after they were approved. "
+            "Asking again will not help; tell the operator."
+        )
+
+
+class _OtherArgumentsError(Exception):
+    """The tool may not run with these arguments."""
+
+
+async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
+    """What the approver made of the arguments, by the tool's own rules."""
+    if tool is None:
+        raise _OtherArgumentsError(_UNFIT.format("the tool is not known here"))
+    try:
+        given: dict[str, Any] = _by_schema(ctx, tool, args)
+        if tool.args_validator_func is not None:
+            result = tool.args_validator_func(ctx, **given)
+            if inspect.isawaitable(result):
+                await result
+    except (ValueError, ModelRetry, ToolFailed, ApprovalRequired, CallDeferred) as error:
+        raise _OtherArgumentsError(_UNFIT.format(_first_line(error))) from error
+    return given
+
+
+def _by_schema(ctx: RunContext[Any], tool: ToolsetTool[Any], args: dict[str, Any]) -> dict[str, Any]:
+    validate = tool.args_validator.validate_python
+    try:
+        return dict(validate(args, context=ctx.validation_context))
+    except ValidationError:
+        # A function of one model takes the model's fields in its place.
+        if len(args) != 1:
+            raise
+        given: dict[str, Any] = validate(next(iter(args.values())), context=ctx.validation_context)
+        if given.keys() != args.keys():
+            raise
+        return dict(given)
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(each) for each in first['loc'])}: {first['msg']}"
+    return str(error) or type(error).__name__
+
+
+def _failed(answer: object) -> str | None:
+    return answer.message if isinstance(answer, ToolDenied) else None
+
+
+def _shown(pending: ApprovalPending) -> dict[str, Any]:
+    return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}
+
+
+_UNFIT: Final = "Not done: a person approved other arguments, and they do not fit the tool: {}. Asking again makes a new request."
