@@ -51,6 +51,7 @@ class Stage:
     def __init__(self, gateway: LiveGateway) -> None:
         self.gateway = gateway
         self._webhooks: dict[str, str] = {}
+        self._made: dict[str, dict[str, str]] = {}
         with ExitStack() as stack:
             self.owner = stack.enter_context(
                 Owner(gateway.url, email=f"{marker()}@example.test", organization=marker())
@@ -67,8 +68,17 @@ class Stage:
             self._stack = stack.pop_all()
 
     def things(self, environment: str = "production", *, people: bool = False) -> dict[str, str]:
-        """Make new things in an environment and return what stands for them in the walk's table."""
+        """Return what stands for things of an environment in the walk's table; they serve until they are used up."""
         self.key, self.test_key = self._keys()
+        if environment not in self._made:
+            self._made[environment] = self._new_things(environment)
+        return self._made[environment] | (self._newcomers() if people else {})
+
+    def used_up(self, environment: str = "production") -> None:
+        """Have new things made the next time."""
+        self._made.pop(environment, None)
+
+    def _new_things(self, environment: str) -> dict[str, str]:
         scope = {"environment": environment}
         agent = self._post("/api/agents", 201, {"name": marker(), "description": marker()}, scope)["id"]
         action, denied = marker(), marker()
@@ -79,7 +89,7 @@ class Stage:
             f"/api/approvals/{self._held(agent, denied, environment)}/deny", 200, {"note": marker()}, scope
         )
         granted = self._held(agent, action, environment)
-        self._post(f"/api/approvals/{granted}/approve", 200, {"grant": {"uses": 2, "seconds": 60}}, scope)
+        self._post(f"/api/approvals/{granted}/approve", 200, {"grant": {"uses": 2, "seconds": 3600}}, scope)
         [grant] = self.owner.http.get("/api/grants", params=scope | {"agent_id": agent}).json()
         key = self._post(f"/api/agents/{agent}/keys", 201, None, scope)
         entry = {"agent_id": agent, "action": action, "status": "success", "context": {"said": marker()}}
@@ -99,7 +109,7 @@ class Stage:
             "organization_id": self.owner.user["organization_id"],
             "email": self.owner.email,
         }
-        return named | (self._newcomers() if people else {})
+        return named
 
     def telltales(self) -> set[str]:
         """Return every identifier, e-mail address and marked word of the organization that nobody else has, and keys."""
