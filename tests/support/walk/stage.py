@@ -95,7 +95,7 @@ class Stage:
         entry = {"agent_id": agent, "action": action, "status": "success", "context": {"said": marker()}}
         assert self._call("/sdk/log", entry, environment).status_code == 200
         webhook, delivery = self._webhook(scope)
-        named = {
+        return {
             "agent_id": agent,
             "action": action,
             "denied_action": denied,
@@ -109,7 +109,6 @@ class Stage:
             "organization_id": self.owner.user["organization_id"],
             "email": self.owner.email,
         }
-        return named
 
     def telltales(self) -> set[str]:
         """Return every identifier, e-mail address and marked word of the organization that nobody else has, and keys."""
