@@ -21,7 +21,7 @@ from mcp_types import (
 
 from toolgate import ApprovalPending, ConfigurationError
 
-__all__ = ["NOBODY_ASKED", "ROUNDS", "Page", "Round", "Way", "server_name", "way_to_ask"]
+__all__ = ["NOBODY_ASKED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
 
 #: how often the same held call is asked about before it is given up; clients stop at ten
 ROUNDS: Final = 8
@@ -99,27 +99,12 @@ def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | Non
     return "form" if elicits.form is not None or elicits.url is None else None
 
 
-def server_name(name: object) -> str:
-    """A server's name as actions begin with it.
-
-    Args:
-        name: What was given.
-
-    Raises:
-        ConfigurationError: It cannot be one.
-    """
-    if not isinstance(name, str) or not name.strip() or name == "tools":
-        raise ConfigurationError(
-            f"name is {name!r}; name the server as its actions are to begin, and not 'tools'"
-        )
-    return name
-
-
 @dataclass(frozen=True, slots=True)
 class Round:
     """One of the requests by which a client carries out one tool call.
 
     Attributes:
+        guarded: The name of the server whose guard asks; another's questions are the tool's own.
         call_id: The call, the same in every round.
         number: How often its user was asked.
         answer: What the user answered, if they were asked.
@@ -127,6 +112,7 @@ class Round:
         responses: The answers to them.
     """
 
+    guarded: str
     call_id: str
     number: int = 0
     answer: ElicitResult | None = None
@@ -134,19 +120,21 @@ class Round:
     responses: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, params: CallToolRequestParams) -> Round:
+    def of(cls, params: CallToolRequestParams, guarded: str) -> Round:
         """Read what the client brought back; what is no question of ours is the tool's own.
 
         Args:
             params: The request's.
+            guarded: The name of the server whose guard asks.
         """
         given = params.model_dump(mode="json", by_alias=True, include={"input_responses"})
         responses = given.get("inputResponses")
-        ours = _ours(params.request_state)
+        ours = _ours(params.request_state, guarded)
         if ours is None:
-            return cls(secrets.token_hex(16), 0, None, params.request_state, responses)
+            return cls(guarded, secrets.token_hex(16), 0, None, params.request_state, responses)
         answer = (params.input_responses or {}).get(_KEY)
         return cls(
+            guarded,
             ours["call"],
             ours["round"],
             answer if isinstance(answer, ElicitResult) else None,
@@ -176,7 +164,7 @@ class Round:
         Args:
             question: What it shows to its user.
         """
-        kept: dict[str, Any] = {_KEY: 1, "call": self.call_id, "round": self.number + 1}
+        kept: dict[str, Any] = {_KEY: self.guarded, "call": self.call_id, "round": self.number + 1}
         if self.state is not None:
             kept["state"] = self.state
         if self.responses is not None:
@@ -200,12 +188,12 @@ class Round:
         return CallToolRequestParams.model_validate({**wire, "arguments": arguments})
 
 
-def _ours(state: str | None) -> dict[str, Any] | None:
+def _ours(state: str | None, guarded: str) -> dict[str, Any] | None:
     try:
         found = json.loads(state or "null")
     except ValueError:
         return None
-    if not isinstance(found, dict) or found.get(_KEY) != 1:
+    if not isinstance(found, dict) or found.get(_KEY) != guarded:
         return None
     whole = isinstance(found.get("call"), str) and type(found.get("round")) is int
     return found if whole else None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.frameworks import fastmcp
 from support.frameworks.harness import Call, Harness, Mode, Scene, Session
 from support.frameworks.langchain import LangChain, LangGraph
 from support.frameworks.mcp import Handshake, Modern
@@ -20,6 +21,10 @@ HARNESSES: list[Harness] = [
     Modern(),
     Handshake(),
     PydanticAI(),
+    Modern("fastmcp", fastmcp.PLAIN),
+    Handshake("fastmcp", fastmcp.PLAIN),
+    Modern("fastmcp-proxy", fastmcp.PROXY),
+    Handshake("fastmcp-proxy", fastmcp.PROXY),
 ]
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")

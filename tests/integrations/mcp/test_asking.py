@@ -95,14 +95,14 @@ def test_questions_of_the_tool_itself_survive_the_ones_of_the_guard(state, answe
     """The tool's own state and answers go along, and are what it sees when it runs."""
     own = None if answers is None else {key: ElicitResult(action="accept") for key in answers}
     first = CallToolRequestParams(name="pay", arguments={"a": 1}, request_state=state, input_responses=own)
-    required = Round.of(first).required(HERE.question("url", PENDING))
+    required = Round.of(first, "bank").required(HERE.question("url", PENDING))
     back = CallToolRequestParams(
         name="pay",
         arguments={"a": 1},
         request_state=required.request_state,
         input_responses={"toolgate": ElicitResult(action="accept")},
     )
-    turn = Round.of(back)
+    turn = Round.of(back, "bank")
     assert (turn.number, turn.asked, turn.given_up) == (1, True, None)
     seen = turn.restored(back, {"a": 2})
     assert (seen.request_state, seen.input_responses, seen.arguments) == (state, own, {"a": 2})
@@ -110,21 +110,28 @@ def test_questions_of_the_tool_itself_survive_the_ones_of_the_guard(state, answe
 
 @pytest.mark.parametrize(
     "state",
-    ["", "{", "[]", "7", json.dumps({"toolgate": 2}), json.dumps({"toolgate": 1, "call": 5, "round": 1})],
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        json.dumps({"toolgate": "shop", "call": "c", "round": 1}),
+        json.dumps({"toolgate": "bank", "call": 5, "round": 1}),
+    ],
 )
 def test_a_state_of_somebody_else_begins_a_call(state):
     """What is not a question of the guard is the tool's, and the call is a new one."""
     params = CallToolRequestParams(name="pay", request_state=state)
-    first, second = Round.of(params), Round.of(params)
+    first, second = Round.of(params, "bank"), Round.of(params, "bank")
     assert (first.asked, first.state) == (False, state)
     assert first.call_id != second.call_id
 
 
 def test_a_call_keeps_its_name_over_its_rounds():
     """Whatever else changes, the gateway is asked about the same call."""
-    turn = Round.of(CallToolRequestParams(name="pay"))
+    turn = Round.of(CallToolRequestParams(name="pay"), "bank")
     required = turn.required(HERE.question("url", PENDING))
-    later = Round.of(CallToolRequestParams(name="pay", request_state=required.request_state))
+    later = Round.of(CallToolRequestParams(name="pay", request_state=required.request_state), "bank")
     assert later.call_id == turn.call_id == turn.answered(ElicitResult(action="accept")).call_id
 
 
@@ -133,5 +140,5 @@ def test_a_call_keeps_its_name_over_its_rounds():
 )
 def test_a_user_who_will_not_have_it_ends_the_call(action, told):
     """A no and a dismissal are told apart."""
-    turn = Round.of(CallToolRequestParams(name="pay")).answered(ElicitResult(action=action))
+    turn = Round.of(CallToolRequestParams(name="pay"), "bank").answered(ElicitResult(action=action))
     assert told in str(turn.given_up)

@@ -1,7 +1,9 @@
 """A server of the official MCP SDK, and its own client in the agent's place, in each era of the protocol."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +49,28 @@ async def nobody(*_: object) -> ElicitResult:
     raise AssertionError("answered by the run itself")
 
 
+def connected(server: Any, era: str, user: Any) -> AbstractAsyncContextManager[Any]:
+    """The SDK's client of a server in this process."""
+    return Client(server, mode=era, elicitation_callback=user)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a library's servers are made and reached."""
+
+    serve: Callable[[Scene], Any]
+    connect: Callable[[Any, str, Any], AbstractAsyncContextManager[Any]]
+
+
+OFFICIAL = Kind(bank, connected)
+
+
 class ModernSession:
     """Calls whose results, or sealed states, the client keeps; every request stands alone."""
 
-    def __init__(self, scene: Scene, kept: dict[str, tuple[Call, Any]]) -> None:
-        self._scene, self._kept = scene, dict(kept)
-        self._client: Any = None
-        self._server = bank(scene)
+    def __init__(self, scene: Scene, kept: dict[str, tuple[Call, Any]], kind: Kind) -> None:
+        self._scene, self._kept, self._kind = scene, dict(kept), kind
+        self._server = kind.serve(scene)
 
     async def start(self, *calls: Call) -> Seen:
         return await self._go([(each, {}) for each in calls])
@@ -67,13 +84,13 @@ class ModernSession:
         return await self._go(waiting)
 
     def restarted(self) -> "ModernSession":
-        return ModernSession(self._scene, self._kept)
+        return ModernSession(self._scene, self._kept, self._kind)
 
     async def close(self) -> None:
         pass
 
     async def _go(self, calls: Sequence[tuple[Call, dict[str, Any]]]) -> Seen:
-        async with Client(self._server, mode="2026-07-28", elicitation_callback=nobody) as client:
+        async with self._kind.connect(self._server, "2026-07-28", nobody) as client:
             found = await asyncio.gather(
                 *(
                     client.session.call_tool(
@@ -96,8 +113,8 @@ class ModernSession:
 class HandshakeSession:
     """Calls on one connection: while one waits, its user is being asked."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene, self._server = scene, bank(scene)
+    def __init__(self, scene: Scene, kind: Kind) -> None:
+        self._scene, self._kind, self._server = scene, kind, kind.serve(scene)
         self._made: list[Call] = []
         self._calls: dict[str, asyncio.Task[CallToolResult]] = {}
         self._asked: dict[str, asyncio.Future[ElicitResult]] = {}
@@ -136,12 +153,12 @@ class HandshakeSession:
             await self._connected
 
     async def _connect(self, ready: asyncio.Event) -> None:
-        async with Client(self._server, mode="legacy", elicitation_callback=self._elicit) as self._client:
+        async with self._kind.connect(self._server, "legacy", self._elicit) as self._client:
             ready.set()
             await self._ended.wait()
 
     async def _call(self, call: Call) -> CallToolResult:
-        result: CallToolResult = await self._client.call_tool(call.tool, dict(call.arguments))
+        result: CallToolResult = await self._client.session.call_tool(call.tool, dict(call.arguments))
         return result
 
     async def _tell(self) -> None:
@@ -174,19 +191,20 @@ class HandshakeSession:
 class Modern:
     """Protocol 2026-07-28: no connection, paused calls are sealed states at the client."""
 
-    name = "mcp-2026-07-28"
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
     cannot: Mapping[str, str] = {}
 
+    def __init__(self, name: str = "mcp", kind: Kind = OFFICIAL) -> None:
+        self.name, self._kind = f"{name}-2026-07-28", kind
+
     def session(self, scene: Scene, mode: Mode, folder: Path) -> ModernSession:
-        return ModernSession(scene, {})
+        return ModernSession(scene, {}, self._kind)
 
 
 class Handshake:
     """Protocols up to 2025-11-25: a call waits on its connection."""
 
-    name = "mcp-handshake"
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
     cannot: Mapping[str, str] = {
@@ -194,5 +212,8 @@ class Handshake:
         "test_a_finished_run_is_not_carried_out_again": "there is no state of a waiting call that could be sent twice",
     }
 
+    def __init__(self, name: str = "mcp", kind: Kind = OFFICIAL) -> None:
+        self.name, self._kind = f"{name}-handshake", kind
+
     def session(self, scene: Scene, mode: Mode, folder: Path) -> HandshakeSession:
-        return HandshakeSession(scene)
+        return HandshakeSession(scene, self._kind)

@@ -1,0 +1,146 @@
+"""FastMCP: `FastMCP("bank", middleware=[GuardMiddleware(name="bank")])`, also in front of a proxied server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolgate import Guard, GuardError, guarded_action
+from toolgate_integrations._base import ToolActions, ToolCall, require
+
+require("fastmcp")
+
+from fastmcp.exceptions import ToolError
+from fastmcp.server.context import Context
+from fastmcp.server.dependencies import bind_request_context, get_access_token
+from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from fastmcp.tools.function_tool import FunctionTool
+from mcp_types import CallToolRequestParams, InputRequiredResult, TextContent
+
+from toolgate_integrations._mcp_asking import Round
+from toolgate_integrations._mcp_calls import Calls, OnHold, Refusal, Request, ToolAsksError
+
+__all__ = ["GuardMiddleware"]
+
+Called = MiddlewareContext[CallToolRequestParams]
+Next = CallNext[CallToolRequestParams, ToolResult]
+
+
+class GuardMiddleware(Middleware):
+    """Guards every tool call of a server, or of the server behind a proxy, in both eras of the protocol.
+
+    A tool whose function is `@guarded` asks by itself; the dotted name of a tool that is defined in this process is
+    its action. Put it first: what stands before it answers calls without asking.
+
+    Args:
+        guard: The guard that asks; None is the environment's.
+        name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`.
+        tool_actions: Actions of tools by their names: a mapping, or a function of the name.
+        agents: Agent ids by the client ids of access tokens; others act as the guard's own agent. What a client
+            calls itself counts for nothing.
+        on_hold: What a held call does: `elicit` points the client's user to the approval, and tells where the
+            client cannot; `wait` waits for the person; `tell` lets the model read that it waits.
+        hold_timeout: Seconds to wait for the person: in `wait`, and in `elicit` after each of the user's
+            answers. None waits as long as it takes; most clients give up after a minute.
+        approval_page: Address of the page where people decide, with `{approval_id}` in it. None names the
+            approval and the command instead.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None = None,
+        *,
+        name: str,
+        tool_actions: ToolActions | None = None,
+        agents: Mapping[str, str] | None = None,
+        on_hold: OnHold = "elicit",
+        hold_timeout: float | None = 50.0,
+        approval_page: str | None = None,
+    ) -> None:
+        self._calls = Calls(
+            guard,
+            name=name,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            approval_page=approval_page,
+        )
+
+    async def on_call_tool(self, context: Called, call_next: Next) -> ToolResult:
+        """Ask, let the tool run, record; what is refused is told to the model."""
+        params, fastmcp = context.message, context.fastmcp_context
+        function = None if fastmcp is None else await _function(fastmcp, params.name)
+        wire = None if fastmcp is None else fastmcp.request_context
+
+        async def tool(turn: Round, arguments: dict[str, Any]) -> ToolResult:
+            seen = context.copy(message=turn.restored(params, arguments))
+            try:
+                result = await _called(fastmcp, turn, seen, call_next)
+            except ToolError as error:
+                if guarded_action(function) is not None and isinstance(error.__cause__, GuardError):
+                    raise error.__cause__ from error
+                raise
+            if isinstance(result, InputRequiredToolResult):
+                raise ToolAsksError(result)
+            return result
+
+        request = Request(
+            params,
+            None if wire is None else wire.session,
+            None if wire is None else wire.request_id,
+            lambda named: self._call(params, function, named),
+            tool,
+            _failed,
+        )
+        answer = await self._calls.carried_out(request)
+        if isinstance(answer, Refusal):
+            return ToolResult(content=answer.text, is_error=True)
+        return InputRequiredToolResult(answer) if isinstance(answer, InputRequiredResult) else answer
+
+    def _call(self, params: CallToolRequestParams, function: object, call_id: str | None) -> ToolCall:
+        token = get_access_token()
+        own = function is not None and "." in params.name.strip(".")
+        return ToolCall(
+            params.name,
+            params.arguments or {},
+            call_id=call_id,
+            agent=None if token is None else token.client_id,
+            function=function,
+            server=None if own else self._calls.name,
+        )
+
+
+async def _function(fastmcp: Context, name: str) -> object:
+    """The function behind a tool; None for one that is elsewhere, or is not there."""
+    tool = await fastmcp.fastmcp.get_tool(name)
+    return tool.fn if isinstance(tool, FunctionTool) else None
+
+
+async def _called(fastmcp: Context | None, turn: Round, context: Called, call_next: Next) -> ToolResult:
+    wire = None if fastmcp is None else fastmcp.request_context
+    if wire is None or not turn.asked:
+        return await call_next(context)
+    # Tools and proxies read what the client brought back from the request itself, where our question would be taken
+    # for theirs; the library has no public way to it.
+    sent = wire._srctx  # noqa: SLF001 - see above
+    seen = context.message.model_dump(
+        mode="json", by_alias=True, exclude_none=True, include={"request_state", "input_responses"}
+    )
+    kept = {key: each for key, each in (sent.params or {}).items() if key not in _BROUGHT_BACK}
+    with bind_request_context(replace(sent, params={**kept, **seen})):
+        return await call_next(context)
+
+
+_BROUGHT_BACK = ("requestState", "inputResponses")
+
+
+def _failed(result: object) -> str | None:
+    if not isinstance(result, ToolResult) or not result.is_error:
+        return None
+    return "\n".join(each.text for each in result.content if isinstance(each, TextContent))
