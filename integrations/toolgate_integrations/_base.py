@@ -67,7 +67,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
     one.identifier: one
     for one in (
         Integration("langchain", "langchain", "1.0"),
-        Integration("openai_agents", "openai-agents", "0.6"),
+        Integration("openai_agents", "openai-agents", "0.14"),
         Integration("pydantic_ai", "pydantic-ai-slim", "2.28"),
         Integration("mcp", "mcp", "2.0"),
         Integration("fastmcp", "fastmcp", "4.0"),
@@ -297,6 +297,14 @@ class Bridge:
             # Decided one way or the other: its own check says how.
             return None
         return None
+
+    async def alook(self, call: ToolCall) -> Decision:
+        """What the gateway would answer now: nobody is asked for it, and nothing recorded."""
+        with self._as(call, (), bears_name=False):
+            call_id = fitting(call.call_id)
+            return await self.guard.acheck(
+                self.action_of(call), call.arguments, call_id=call_id, dry_run=True
+            )
 
     def reject(self, call: ToolCall, why: str, approval_id: str | None = None) -> None:
         """Take a no that the framework was given: the call's request is withdrawn, and the log says so.

@@ -10,6 +10,7 @@ from support.frameworks import fastmcp
 from support.frameworks.harness import Call, Harness, Mode, Scene, Session
 from support.frameworks.langchain import LangChain, LangGraph
 from support.frameworks.mcp import Handshake, Modern
+from support.frameworks.openai_agents import OpenAIAgents
 from support.frameworks.pydantic_ai import PydanticAI
 from support.gateway import LiveGateway, Owner
 
@@ -25,6 +26,7 @@ HARNESSES: list[Harness] = [
     Handshake("fastmcp", fastmcp.PLAIN),
     Modern("fastmcp-proxy", fastmcp.PROXY),
     Handshake("fastmcp-proxy", fastmcp.PROXY),
+    OpenAIAgents(),
 ]
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")

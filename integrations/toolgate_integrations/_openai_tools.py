@@ -1,0 +1,160 @@
+"""One tool of an agent of the OpenAI Agents SDK, guarded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agents import FunctionTool, RunContextWrapper
+from agents.tool_context import ToolContext
+
+from toolgate import ApprovalPending, GuardError
+from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations._openai_inside import (
+    Seen,
+    agent_of,
+    function_of,
+    pauses_inside,
+    remote_of,
+    watched,
+)
+from toolgate_integrations.refusals import refusal_text
+
+__all__ = ["UNREADABLE", "GuardedTool", "guarded_tool"]
+
+UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
+
+
+class _PausedError(Exception):
+    """An agent as a tool stopped for a person: it is called again when they have decided."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__("the agent stopped for a person")
+        self.answer = answer
+
+
+class GuardedTool:
+    """What invokes a guarded tool.
+
+    Attributes:
+        tool: The tool as it was.
+        agent_name: The agent whose tool it is.
+        pauses: Whether the run pauses for a held call.
+    """
+
+    def __init__(self, tool: FunctionTool, agent_name: str, bridge: Bridge, on_hold: str) -> None:
+        self.tool = tool
+        self.agent_name = agent_name
+        self._bridge = bridge
+        self._on_hold = on_hold
+        self.pauses = on_hold == "interrupt"
+        # A copy: the SDK's handling of errors belongs to the tool it is bound to.
+        self._inner = copy.copy(tool)
+        self._is_agent = agent_of(tool) is not None
+        self._function = function_of(tool)
+        self._remote = remote_of(tool)
+
+    async def __call__(self, context: ToolContext[Any], text: str) -> Any:
+        """Ask, let the tool run, record; what is refused is told to the model."""
+        arguments = read(text)
+        if arguments is None:
+            await self._bridge.areject(self.call({}, context.tool_call_id), "the arguments are not a JSON object")
+            return UNREADABLE
+        seen, outside = Seen(), contextvars.copy_context()
+
+        async def run(approved: dict[str, Any]) -> Any:
+            given = text
+            if approved != arguments:
+                given = context.tool_arguments = json.dumps(approved)
+            answer = await self._run(context, given, seen, outside)
+            if self._is_agent and pauses_inside(context):
+                raise _PausedError(answer)
+            return answer
+
+        call = self.call(arguments, context.tool_call_id)
+        try:
+            answer = await self._bridge.arun(call, run, lambda _: seen.why, (_PausedError,))
+        except _PausedError as paused:
+            return paused.answer
+        except GuardError as error:
+            return self._refusal(error)
+        # A function that is guarded itself is refused inside, where the SDK makes a text of every error.
+        return self._refusal(seen.error) if isinstance(seen.error, GuardError) else answer
+
+    def call(self, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
+        """The call, as the gateway is to hear of it."""
+        server, name = self._remote or (None, self.tool.name)
+        return ToolCall(
+            name,
+            arguments,
+            # A model that is told to ask again does so by another id.
+            call_id=None if self._on_hold == "tell" else call_id,
+            agent=self.agent_name,
+            function=self._function,
+            server=server,
+        )
+
+    async def needs_approval(
+        self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
+    ) -> bool:
+        """Whether the run is to pause for a call; asks the person, if nobody was asked."""
+        try:
+            if await self._bridge.ahold(self.call(arguments, call_id)):
+                return True
+        except GuardError:
+            # Asked again when it is invoked: there the model can be told.
+            return False
+        return await self.own_policy(context, arguments, call_id)
+
+    async def own_policy(
+        self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
+    ) -> bool:
+        """Whether the tool was made to pause by whoever made it, whatever the gateway says."""
+        policy = self.tool.needs_approval
+        answer = policy(context, arguments, call_id) if callable(policy) else policy
+        return bool(await answer if inspect.isawaitable(answer) else answer)
+
+    def _refusal(self, error: GuardError) -> str:
+        if isinstance(error, ApprovalPending) and self.pauses:
+            return (
+                f"Not done: still pending, approval {error.approval_id}. Only the gateway's decision counts, and "
+                f"nobody has decided there about {error.action!r}. Asking again makes a new request."
+            )
+        return refusal_text(error)
+
+    async def _run(
+        self, context: ToolContext[Any], text: str, seen: Seen, outside: contextvars.Context
+    ) -> Any:
+        running = watched(self._inner, seen)(context, text)
+        if not self._is_agent:
+            return await running
+        # The tools of an agent are no part of this call: they act for themselves, after a pause as before it.
+        return await asyncio.create_task(_awaited(running), context=outside)
+
+
+def guarded_tool(tool: FunctionTool, agent_name: str, bridge: Bridge, on_hold: str) -> FunctionTool:
+    """A copy of a tool whose every call is asked for."""
+    guarded = copy.copy(tool)
+    invoker = GuardedTool(tool, agent_name, bridge, on_hold)
+    guarded.on_invoke_tool = invoker
+    if invoker.pauses:
+        guarded.needs_approval = invoker.needs_approval
+    return guarded
+
+
+def read(text: str | None) -> dict[str, Any] | None:
+    """The arguments in a model's text; None if they are not a JSON object."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+async def _awaited(running: Any) -> Any:
+    return await running

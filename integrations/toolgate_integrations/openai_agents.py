@@ -1,0 +1,173 @@
+"""OpenAI Agents SDK: `agent = guard_agent(agent)`, and `resume(agent, state)` after a pause."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from toolgate import ConfigurationError, Guard
+from toolgate_integrations._base import Bridge, ToolActions, require
+
+require("openai_agents")
+
+import agents as sdk
+from agents import Agent, FunctionTool, Handoff, RunContextWrapper, Tool
+
+from toolgate_integrations._openai_inside import agent_of, run_by
+from toolgate_integrations._openai_resume import Settled, resume, resume_streamed, resume_sync, settle
+from toolgate_integrations._openai_tools import GuardedTool, guarded_tool
+
+__all__ = [
+    "GuardedAgent",
+    "Settled",
+    "guard_agent",
+    "resume",
+    "resume_streamed",
+    "resume_sync",
+    "settle",
+]
+
+OnHold = Literal["interrupt", "wait", "tell"]
+
+# What the model's provider carries out: no call of it ever reaches this process.
+_ELSEWHERE: Final = tuple(
+    getattr(sdk, name)
+    for name in (
+        "CodeInterpreterTool",
+        "FileSearchTool",
+        "HostedMCPTool",
+        "ImageGenerationTool",
+        "ToolSearchTool",
+        "WebSearchTool",
+    )
+    if hasattr(sdk, name)
+)
+
+
+class _Guarding:
+    """How one family of agents is guarded: those that hand off to each other, and are each other's tools."""
+
+    def __init__(
+        self,
+        guard: Guard | None = None,
+        *,
+        tool_actions: ToolActions | None = None,
+        agents: Mapping[str, str] | None = None,
+        on_hold: OnHold = "interrupt",
+    ) -> None:
+        if on_hold not in ("interrupt", "wait", "tell"):
+            raise ConfigurationError(f"on_hold is {on_hold!r}; use 'interrupt', 'wait' or 'tell'")
+        self.on_hold = on_hold
+        self.bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        # With the agent itself: an id is another's as soon as its object is gone.
+        self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
+
+    def agent(self, agent: Agent[Any]) -> GuardedAgent:
+        """The guarded copy of an agent, one and the same each time."""
+        if isinstance(agent, GuardedAgent):
+            return agent
+        if id(agent) in self._made:
+            return self._made[id(agent)][1]
+        guarded = copy.copy(agent)
+        object.__setattr__(guarded, "__class__", _guarded_kind(type(agent)))
+        assert isinstance(guarded, GuardedAgent)
+        guarded.guarding = self
+        # Before its handoffs: they may lead back to it.
+        self._made[id(agent)] = (agent, guarded)
+        guarded.tools = [self.tool(tool, agent.name) for tool in agent.tools]
+        guarded.handoffs = [self.handoff(each) for each in agent.handoffs]
+        return guarded
+
+    def tool(self, tool: Tool, agent_name: str) -> Tool:
+        """The guarded copy of an agent's tool.
+
+        Raises:
+            ConfigurationError: It is of a kind that cannot be guarded.
+        """
+        if isinstance(tool, _ELSEWHERE):
+            return tool
+        if not isinstance(tool, FunctionTool):
+            raise ConfigurationError(
+                f"agent {agent_name!r} has the tool {tool.name!r}, and a {type(tool).__name__} cannot be guarded; "
+                "leave it out, or make a function tool of it"
+            )
+        inner = tool
+        if isinstance(tool.on_invoke_tool, GuardedTool):
+            if tool.on_invoke_tool.agent_name == agent_name:
+                return tool
+            inner = tool.on_invoke_tool.tool
+        nested = agent_of(inner)
+        if nested is not None and not isinstance(nested, GuardedAgent):
+            inner = run_by(inner, nested, self.agent(nested))
+        return guarded_tool(inner, agent_name, self.bridge, self.on_hold)
+
+    def handoff(self, handoff: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | Handoff[Any, Any]:
+        """The guarded copy of a handoff: it leads to guarded agents only."""
+        if isinstance(handoff, Agent):
+            return self.agent(handoff)
+        guarded, invoke = copy.copy(handoff), handoff.on_invoke_handoff
+
+        async def on_invoke_handoff(context: RunContextWrapper[Any], text: str) -> Agent[Any]:
+            return self.agent(await invoke(context, text))
+
+        guarded.on_invoke_handoff = on_invoke_handoff
+        target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - its only name
+        if isinstance(target, Agent):
+            # By this the SDK finds the agents of a state; the guarded ones live as long as their family.
+            guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - likewise
+        return guarded
+
+
+@dataclass
+class GuardedAgent(Agent[Any]):
+    """An agent whose every tool call is asked for; made by `guard_agent`.
+
+    Attributes:
+        guarding: How it is guarded; alike in its clones, and in the agents it hands off to.
+    """
+
+    guarding: _Guarding = field(default_factory=_Guarding, kw_only=True, repr=False, compare=False)
+
+    async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
+        """The agent's tools, guarded: its own, and those of its MCP servers."""
+        tools = await super().get_all_tools(run_context)
+        return [self.guarding.tool(tool, self.name) for tool in tools]
+
+
+def guard_agent(
+    agent: Agent[Any],
+    guard: Guard | None = None,
+    *,
+    tool_actions: ToolActions | None = None,
+    agents: Mapping[str, str] | None = None,
+    on_hold: OnHold = "interrupt",
+) -> GuardedAgent:
+    """Guard an agent, the agents that are its tools, and those it hands off to.
+
+    Args:
+        agent: The agent; it stays as it is.
+        guard: The guard that asks; None is the environment's.
+        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
+            `tools.<name>`, those of MCP servers `<server>.<tool>`.
+        agents: Agent ids by the names of agents; others act as the guard's own agent.
+        on_hold: What a held call does: `interrupt` pauses the run, `wait` waits for the person, `tell` lets the
+            model read that it waits.
+
+    Returns:
+        A guarded copy.
+
+    Raises:
+        ConfigurationError: An argument is wrong, or the agent has a tool of a kind that cannot be guarded.
+    """
+    if not isinstance(agent, Agent) or isinstance(agent, GuardedAgent):
+        raise ConfigurationError(f"agent is {agent!r}; pass an agents.Agent that is not guarded yet")
+    return _Guarding(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold).agent(agent)
+
+
+def _guarded_kind(kind: type[Agent[Any]]) -> type[GuardedAgent]:
+    if kind is Agent:
+        return GuardedAgent
+    return dataclass(type(f"Guarded{kind.__name__}", (GuardedAgent, kind), {}))
