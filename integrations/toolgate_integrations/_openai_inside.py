@@ -11,7 +11,7 @@ import functools
 import types
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from agents import Agent, FunctionTool
 from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
@@ -137,8 +137,8 @@ class _Watched:
     async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
         result = await self._server.call_tool(*args, **kwargs)
         if getattr(result, "is_error", None) or getattr(result, "isError", None):
-            said = [str(part.text) for part in result.content if getattr(part, "text", None)]
-            self._seen.answer = " ".join(said) or "the tool's server reported an error"
+            said = [str(getattr(part, "text", "")) for part in result.content]
+            self._seen.answer = " ".join(said).strip() or "the tool's server reported an error"
         return result
 
 
@@ -147,10 +147,10 @@ def _inside(tool: FunctionTool) -> Any:
     return getattr(tool.on_invoke_tool, "_invoke_tool_impl", None)
 
 
-def _with(invoker: Any, inside: Any) -> Any:
+def _with(invoker: Any, inside: Any) -> Invoker:
     invoker = copy.copy(invoker)
-    invoker._invoke_tool_impl = inside
-    return invoker
+    invoker._invoke_tool_impl = inside  # noqa: SLF001 - the one place below the handling of errors
+    return cast("Invoker", invoker)
 
 
 def _enclosed(function: Any, name: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -91,7 +92,24 @@ def resume_sync(
     agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
 ) -> RunResult:
     """As `resume`, where no event loop runs."""
-    return Runner.run_sync(agent, asyncio.run(settle(agent, state)).state, **options)
+    settled = _default_loop().run_until_complete(settle(agent, state))
+    return Runner.run_sync(agent, settled.state, **options)
+
+
+def _default_loop() -> asyncio.AbstractEventLoop:
+    """The loop that `Runner.run_sync` uses: what is connected, such as an MCP server, belongs to it."""
+    policy = asyncio.get_event_loop_policy()
+    with warnings.catch_warnings():
+        # Since Python 3.12 it is deprecated to ask for what is not there.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            loop = policy.get_event_loop()
+        except RuntimeError:
+            loop = policy.new_event_loop()
+    if loop.is_closed():
+        loop = policy.new_event_loop()
+    policy.set_event_loop(loop)
+    return loop
 
 
 async def resume_streamed(
@@ -148,9 +166,7 @@ class _Item:
         tool = await _tool(item, context)
         if tool is None:
             return None
-        answer = context.get_approval_status(
-            kept.tool_name or "", kept.call_id or "", existing_pending=kept
-        )
+        answer = context.get_approval_status(kept.tool_name or "", kept.call_id or "", existing_pending=kept)
         return cls(item, tool, read(item.arguments), answer, context)
 
     @property
@@ -214,7 +230,7 @@ class _Item:
 
 
 async def _tool(item: ToolApprovalItem, context: RunContextWrapper[Any]) -> GuardedTool | None:
-    agent = item.agent
+    agent: object = item.agent
     if not isinstance(agent, Agent) or getattr(agent, "guarding", None) is None:
         raise ConfigurationError(
             f"the state is of agent {getattr(agent, 'name', None)!r}, which is not guarded; "

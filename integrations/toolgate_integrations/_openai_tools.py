@@ -63,7 +63,9 @@ class GuardedTool:
         """Ask, let the tool run, record; what is refused is told to the model."""
         arguments = read(text)
         if arguments is None:
-            await self._bridge.areject(self.call({}, context.tool_call_id), "the arguments are not a JSON object")
+            await self._bridge.areject(
+                self.call({}, context.tool_call_id), "the arguments are not a JSON object"
+            )
             return UNREADABLE
         seen, outside = Seen(), contextvars.copy_context()
 

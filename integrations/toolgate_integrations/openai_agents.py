@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from toolgate import ConfigurationError, Guard
 from toolgate_integrations._base import Bridge, ToolActions, require
@@ -71,9 +71,8 @@ class _Guarding:
             return agent
         if id(agent) in self._made:
             return self._made[id(agent)][1]
-        guarded = copy.copy(agent)
+        guarded = cast("GuardedAgent", copy.copy(agent))
         object.__setattr__(guarded, "__class__", _guarded_kind(type(agent)))
-        assert isinstance(guarded, GuardedAgent)
         guarded.guarding = self
         # Before its handoffs: they may lead back to it.
         self._made[id(agent)] = (agent, guarded)
@@ -87,7 +86,8 @@ class _Guarding:
         Raises:
             ConfigurationError: It is of a kind that cannot be guarded.
         """
-        if isinstance(tool, _ELSEWHERE):
+        given: object = tool
+        if isinstance(given, _ELSEWHERE):
             return tool
         if not isinstance(tool, FunctionTool):
             raise ConfigurationError(
@@ -108,17 +108,26 @@ class _Guarding:
         """The guarded copy of a handoff: it leads to guarded agents only."""
         if isinstance(handoff, Agent):
             return self.agent(handoff)
-        guarded, invoke = copy.copy(handoff), handoff.on_invoke_handoff
-
-        async def on_invoke_handoff(context: RunContextWrapper[Any], text: str) -> Agent[Any]:
-            return self.agent(await invoke(context, text))
-
-        guarded.on_invoke_handoff = on_invoke_handoff
+        if isinstance(handoff.on_invoke_handoff, _GuardedHandoff):
+            return handoff
+        guarded = copy.copy(handoff)
+        guarded.on_invoke_handoff = _GuardedHandoff(self, handoff.on_invoke_handoff)
         target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - its only name
         if isinstance(target, Agent):
             # By this the SDK finds the agents of a state; the guarded ones live as long as their family.
             guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - likewise
         return guarded
+
+
+class _GuardedHandoff:
+    """What carries out a guarded handoff: whichever agent it leads to, it is guarded."""
+
+    def __init__(self, guarding: _Guarding, invoke: Callable[..., Awaitable[Agent[Any]]]) -> None:
+        self._guarding = guarding
+        self._invoke = invoke
+
+    async def __call__(self, context: RunContextWrapper[Any], text: str) -> Agent[Any]:
+        return self._guarding.agent(await self._invoke(context, text))
 
 
 @dataclass
@@ -131,8 +140,23 @@ class GuardedAgent(Agent[Any]):
 
     guarding: _Guarding = field(default_factory=_Guarding, kw_only=True, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.tools = [self.guarding.tool(tool, self.name) for tool in self.tools]
+        self.handoffs = [self.guarding.handoff(each) for each in self.handoffs]
+
     async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
-        """The agent's tools, guarded: its own, and those of its MCP servers."""
+        """The agent's tools, guarded: its own, and those of its MCP servers.
+
+        Raises:
+            ConfigurationError: A tool cannot be guarded, or a handoff was added that is not.
+        """
+        for each in self.handoffs:
+            if self.guarding.handoff(each) is not each:
+                raise ConfigurationError(
+                    f"agent {self.name!r} was given the handoff {each!r} after it was guarded; "
+                    "give it to the agent before guard_agent(…)"
+                )
         tools = await super().get_all_tools(run_context)
         return [self.guarding.tool(tool, self.name) for tool in tools]
 
@@ -162,7 +186,8 @@ def guard_agent(
     Raises:
         ConfigurationError: An argument is wrong, or the agent has a tool of a kind that cannot be guarded.
     """
-    if not isinstance(agent, Agent) or isinstance(agent, GuardedAgent):
+    given: object = agent
+    if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agents.Agent that is not guarded yet")
     return _Guarding(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold).agent(agent)
 

@@ -63,6 +63,19 @@ class Scripted(Model):
         yield ResponseCompletedEvent(response=response, sequence_number=0, type="response.completed")
 
 
+async def in_sync(run: Any, *args: Any) -> Any:
+    """Run what wants no event loop in a thread of its own, and close the loop it leaves there."""
+
+    def alone() -> Any:
+        asyncio.set_event_loop(loop := asyncio.new_event_loop())
+        try:
+            return run(*args)
+        finally:
+            loop.close()
+
+    return await asyncio.to_thread(alone)
+
+
 class OpenAISession:
     """One run of one agent; what is durable is its state as text."""
 
@@ -75,7 +88,7 @@ class OpenAISession:
     async def start(self, *calls: Call) -> Seen:
         self._model.turns.append([called(each.tool, each.arguments, each.id) for each in calls])
         if self._mode == "sync":
-            return self._seen(await asyncio.to_thread(Runner.run_sync, self.agent, "go"))
+            return self._seen(await in_sync(Runner.run_sync, self.agent, "go"))
         if self._mode == "async":
             return self._seen(await Runner.run(self.agent, "go"))
         return await self._streamed(Runner.run_streamed(self.agent, "go"))
@@ -88,7 +101,7 @@ class OpenAISession:
                 if only is None or item.call_id in only:
                     state.reject(item)
         if self._mode == "sync":
-            return self._seen(await asyncio.to_thread(resume_sync, self.agent, state))
+            return self._seen(await in_sync(resume_sync, self.agent, state))
         if self._mode == "async":
             return self._seen(await resume(self.agent, state))
         return await self._streamed(await resume_streamed(self.agent, state))
@@ -108,14 +121,16 @@ class OpenAISession:
         self._state = result.to_state().to_string()
         held = {each.call_id: self._approval_of(each) for each in result.interruptions}
         items = result.to_input_list()
-        read = {each["call_id"]: str(each["output"]) for each in items if each.get("type") == "function_call_output"}
+        read = {
+            each["call_id"]: str(each["output"])
+            for each in items
+            if each.get("type") == "function_call_output"
+        }
         return Seen(held, read, None if held else str(result.final_output))
 
     def _approval_of(self, item: Any) -> str:
         given = json.loads(item.arguments)
-        asked = self._scene.guard.check(
-            f"tools.{item.tool_name}", given, call_id=item.call_id, dry_run=True
-        )
+        asked = self._scene.guard.check(f"tools.{item.tool_name}", given, call_id=item.call_id, dry_run=True)
         assert asked.approval_id is not None
         return asked.approval_id
 
