@@ -12,7 +12,7 @@ from agents import Agent, FunctionTool, RunContextWrapper, Runner, RunResult, Ru
 from agents.items import ToolApprovalItem
 from agents.result import RunResultStreaming
 
-from toolgate import ActionDenied, Approval, ApprovalPending, ConfigurationError
+from toolgate import ActionDenied, Approval, ApprovalPending, ConfigurationError, GatewayUnavailable
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._openai_tools import UNREADABLE, GuardedTool, read
 from toolgate_integrations.refusals import refusal_text
@@ -128,12 +128,14 @@ class _Verdict:
         waits_for: The approval that nobody has decided.
         refused: Why it is refused.
         told: What the model reads then.
+        request: The approval that is to be withdrawn.
     """
 
     approved: bool = False
     waits_for: str | None = None
     refused: str | None = None
     told: str | None = None
+    request: str | None = None
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class _Item:
             ApprovalPending: Nobody did, and the state says that it is approved.
         """
         if self.answer is False:
-            return _Verdict(refused="it was rejected in the framework")
+            return _Verdict(refused="it was rejected in the framework", request=await self._request(bridge))
         if not self.tool.pauses:
             # Whoever made the tool wants to be asked themselves.
             return _Verdict()
@@ -215,9 +217,17 @@ class _Item:
 
     async def refuse(self, state: RunState[Any, Any], bridge: Bridge, verdict: _Verdict) -> None:
         """Write a refusal into the log, and into the state unless it stands there."""
-        await bridge.areject(self.call, verdict.refused or "")
+        await bridge.areject(self.call, verdict.refused or "", verdict.request)
         if self.answer is not False:
             state.reject(self.item, rejection_message=verdict.told)
+
+    async def _request(self, bridge: Bridge) -> str | None:
+        """The call's request, as it was edited last; None if it cannot be said."""
+        try:
+            looked = await bridge.alook(self.call)
+            return looked.approval_id and (await _newest(bridge, looked.approval_id))[0]
+        except GatewayUnavailable:
+            return None
 
     async def _approved(self) -> _Verdict:
         # What whoever made the tool wants to be asked themselves is not for the gateway to answer.

@@ -13,7 +13,7 @@ from typing import Any, Final
 from agents import FunctionTool, RunContextWrapper
 from agents.tool_context import ToolContext
 
-from toolgate import ApprovalPending, GuardError
+from toolgate import ApprovalPending, GuardError, guarded_action
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._openai_inside import (
     Seen,
@@ -51,13 +51,15 @@ class GuardedTool:
         self.tool = tool
         self.agent_name = agent_name
         self._bridge = bridge
-        self._on_hold = on_hold
-        self.pauses = on_hold == "interrupt"
         # A copy: the SDK's handling of errors belongs to the tool it is bound to.
         self._inner = copy.copy(tool)
         self._is_agent = agent_of(tool) is not None
         self._function = function_of(tool)
         self._remote = remote_of(tool)
+        # What a function that is guarded itself would ask only its own call knows: its holds cannot pause the run.
+        asks_itself = guarded_action(self._function) is not None
+        self.pauses = on_hold == "interrupt" and not asks_itself
+        self._named = on_hold != "tell" and not asks_itself
 
     async def __call__(self, context: ToolContext[Any], text: str) -> Any:
         """Ask, let the tool run, record; what is refused is told to the model."""
@@ -95,7 +97,7 @@ class GuardedTool:
             name,
             arguments,
             # A model that is told to ask again does so by another id.
-            call_id=None if self._on_hold == "tell" else call_id,
+            call_id=call_id if self._named else None,
             agent=self.agent_name,
             function=self._function,
             server=server,
@@ -106,7 +108,7 @@ class GuardedTool:
     ) -> bool:
         """Whether the run is to pause for a call; asks the person, if nobody was asked."""
         try:
-            if await self._bridge.ahold(self.call(arguments, call_id)):
+            if await self._bridge.awaiting(self.call(arguments, call_id)) is not None:
                 return True
         except GuardError:
             # Asked again when it is invoked: there the model can be told.

@@ -141,7 +141,7 @@ class GuardedAgent(Agent[Any]):
     guarding: _Guarding = field(default_factory=_Guarding, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[no-untyped-call]  # the SDK leaves it without annotations
         self.tools = [self.guarding.tool(tool, self.name) for tool in self.tools]
         self.handoffs = [self.guarding.handoff(each) for each in self.handoffs]
 
@@ -154,7 +154,7 @@ class GuardedAgent(Agent[Any]):
         for each in self.handoffs:
             if self.guarding.handoff(each) is not each:
                 raise ConfigurationError(
-                    f"agent {self.name!r} was given the handoff {each!r} after it was guarded; "
+                    f"agent {self.name!r} was given a handoff to {_led_to(each)!r} after it was guarded; "
                     "give it to the agent before guard_agent(…)"
                 )
         tools = await super().get_all_tools(run_context)
@@ -196,3 +196,7 @@ def _guarded_kind(kind: type[Agent[Any]]) -> type[GuardedAgent]:
     if kind is Agent:
         return GuardedAgent
     return dataclass(type(f"Guarded{kind.__name__}", (GuardedAgent, kind), {}))
+
+
+def _led_to(handoff: Agent[Any] | Handoff[Any, Any]) -> str:
+    return handoff.name if isinstance(handoff, Agent) else handoff.agent_name
