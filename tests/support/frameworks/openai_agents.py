@@ -76,6 +76,18 @@ async def in_sync(run: Any, *args: Any) -> Any:
     return await asyncio.to_thread(alone)
 
 
+def outputs(result: Any) -> dict[str, str]:
+    """What the model reads of calls, by id."""
+    items = result.to_input_list()
+    return {
+        each["call_id"]: _text(each["output"]) for each in items if each.get("type") == "function_call_output"
+    }
+
+
+def _text(output: Any) -> str:
+    return output if isinstance(output, str) else " ".join(str(part.get("text")) for part in output)
+
+
 class OpenAISession:
     """One run of one agent; what is durable is its state as text."""
 
