@@ -81,8 +81,10 @@ class GuardedTool:
             return answer
 
         call = self.call(arguments, context.tool_call_id)
+        continued = self._is_agent and pauses_inside(context)
+        carry_out = self._bridge.agoes_on if continued else self._bridge.arun
         try:
-            answer = await self._bridge.arun(call, run, lambda _: seen.why, (_PausedError,))
+            answer = await carry_out(call, run, lambda _: seen.why, (_PausedError,))
         except _PausedError as paused:
             return paused.answer
         except GuardError as error:
