@@ -1,13 +1,14 @@
 """An MCP server over standard input and output, with the scene's four tools; run as a script."""
 
+import importlib
+from importlib.metadata import version
 from typing import Any
 
-try:
-    from mcp.server import MCPServer
-except ImportError:  # mcp before 2.0
-    from mcp.server.fastmcp import FastMCP as MCPServer  # type: ignore[no-redef]
-
-server: Any = MCPServer("calls itself something else")
+if version("mcp").startswith("1."):
+    made: Any = importlib.import_module("mcp.server.fastmcp").FastMCP
+else:
+    made = importlib.import_module("mcp.server").MCPServer
+server = made("calls itself something else")
 
 
 @server.tool()
