@@ -184,7 +184,7 @@ async def test_tools_of_an_mcp_server(scene: Scene, prefixed: bool) -> None:
         called(f"{before}pay", {"to": "eve", "amount": 40}, "call-pay"),
     ]
     config: Any = {"include_server_in_tool_names": prefixed}
-    params: Any = {"command": sys.executable, "args": [str(SERVER)]}
+    params: Any = {"command": sys.executable, "args": ["-P", str(SERVER)]}
     async with MCPServerStdio(params=params, name="bank", client_session_timeout_seconds=60) as server:
         agent = guard_agent(
             Agent(
