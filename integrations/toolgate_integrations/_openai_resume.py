@@ -13,7 +13,8 @@ from agents.items import ToolApprovalItem
 from agents.result import RunResultStreaming
 
 from toolgate import ActionDenied, Approval, ApprovalPending, ConfigurationError, GatewayUnavailable
-from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations._base import ToolCall
+from toolgate_integrations._openai_bridge import RunBridge
 from toolgate_integrations._openai_tools import UNREADABLE, GuardedTool, read
 from toolgate_integrations.refusals import refusal_text
 
@@ -181,7 +182,7 @@ class _Item:
         """The call, as the gateway heard of it."""
         return self.tool.call(self.arguments or {}, self.call_id)
 
-    async def verdict(self, bridge: Bridge) -> _Verdict:
+    async def verdict(self, bridge: RunBridge) -> _Verdict:
         """What the gateway decided.
 
         Raises:
@@ -215,13 +216,13 @@ class _Item:
             )
         return _Verdict(waits_for=newest)
 
-    async def refuse(self, state: RunState[Any, Any], bridge: Bridge, verdict: _Verdict) -> None:
+    async def refuse(self, state: RunState[Any, Any], bridge: RunBridge, verdict: _Verdict) -> None:
         """Write a refusal into the log, and into the state unless it stands there."""
         await bridge.areject(self.call, verdict.refused or "", verdict.request)
         if self.answer is not False:
             state.reject(self.item, rejection_message=verdict.told)
 
-    async def _request(self, bridge: Bridge) -> str | None:
+    async def _request(self, bridge: RunBridge) -> str | None:
         """The call's request, as it was edited last; None if it cannot be said."""
         try:
             looked = await bridge.alook(self.call)
@@ -234,7 +235,7 @@ class _Item:
         own = await self.tool.own_policy(self.context, self.arguments or {}, self.call_id)
         return _Verdict(approved=not own)
 
-    def _refused(self, bridge: Bridge, why: str) -> _Verdict:
+    def _refused(self, bridge: RunBridge, why: str) -> _Verdict:
         error = ActionDenied(action=bridge.action_of(self.call), agent_id="", reason=why)
         return _Verdict(refused=why, told=refusal_text(error))
 
@@ -252,7 +253,7 @@ async def _tool(item: ToolApprovalItem, context: RunContextWrapper[Any]) -> Guar
     return None
 
 
-async def _newest(bridge: Bridge, approval_id: str) -> tuple[str, Approval]:
+async def _newest(bridge: RunBridge, approval_id: str) -> tuple[str, Approval]:
     """The approval that stands for a call after all edits, and its id."""
     approval, seen = await bridge.guard.aapproval(approval_id), {approval_id}
     while approval.status == "replaced" and approval.replaced_by not in (None, *seen):

@@ -14,7 +14,8 @@ from agents import FunctionTool, RunContextWrapper
 from agents.tool_context import ToolContext
 
 from toolgate import ApprovalPending, GuardError, guarded_action
-from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations._base import ToolCall
+from toolgate_integrations._openai_bridge import RunBridge
 from toolgate_integrations._openai_inside import (
     Seen,
     agent_of,
@@ -47,7 +48,7 @@ class GuardedTool:
         pauses: Whether the run pauses for a held call.
     """
 
-    def __init__(self, tool: FunctionTool, agent_name: str, bridge: Bridge, on_hold: str) -> None:
+    def __init__(self, tool: FunctionTool, agent_name: str, bridge: RunBridge, on_hold: str) -> None:
         self.tool = tool
         self.agent_name = agent_name
         self._bridge = bridge
@@ -143,7 +144,7 @@ class GuardedTool:
         return await asyncio.create_task(_awaited(running), context=outside)
 
 
-def guarded_tool(tool: FunctionTool, agent_name: str, bridge: Bridge, on_hold: str) -> FunctionTool:
+def guarded_tool(tool: FunctionTool, agent_name: str, bridge: RunBridge, on_hold: str) -> FunctionTool:
     """A copy of a tool whose every call is asked for."""
     guarded = copy.copy(tool)
     invoker = GuardedTool(tool, agent_name, bridge, on_hold)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
 from toolgate import ConfigurationError, Guard
-from toolgate_integrations._base import Bridge, ToolActions, require
+from toolgate_integrations._base import ToolActions, require
+from toolgate_integrations._openai_bridge import RunBridge
 
 require("openai_agents")
 
@@ -61,7 +62,7 @@ class _Guarding:
         if on_hold not in ("interrupt", "wait", "tell"):
             raise ConfigurationError(f"on_hold is {on_hold!r}; use 'interrupt', 'wait' or 'tell'")
         self.on_hold = on_hold
-        self.bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        self.bridge = RunBridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
         # With the agent itself: an id is another's as soon as its object is gone.
         self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
 
