@@ -33,7 +33,9 @@ Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 logger = logging.getLogger("toolgate")
 
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
-_passed: ContextVar[dict[str, Any] | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
+# Which call of which run, and its arguments; an agent that a tool runs has calls of its own.
+_Passed = tuple[str | None, str | None, dict[str, Any]]
+_passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
 
 
 class Gate:
@@ -83,7 +85,7 @@ class Gate:
         async def run(approved: dict[str, Any]) -> Any:
             edits = {name: value for name, value in approved.items() if value is not args.get(name)}
             given = await _validated(ctx, tool, {**args, **edits}) if edits else dict(args)
-            token = _passed.set(dict(given))
+            token = _passed.set((ctx.run_id, ctx.tool_call_id, dict(given)))
             try:
                 return await handler(given)
             except SkipToolExecution as skipped:
@@ -133,16 +135,21 @@ class Gate:
         )
 
 
-def as_passed(args: dict[str, Any]) -> None:
+def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
     """Hold other capabilities to the arguments that the gateway was asked about.
+
+    Args:
+        ctx: The framework's context of the call.
+        args: The arguments the tool is about to be given.
 
     Raises:
         Exception: They changed them since; the gate tells the model.
     """
-    passed = _passed.get()
-    if passed is not None and not (
-        args.keys() == passed.keys()
-        and all(value is passed[name] or value == passed[name] for name, value in args.items())
+    run_id, call_id, passed = _passed.get() or (None, None, {})
+    if (run_id, call_id) != (ctx.run_id, ctx.tool_call_id):
+        return
+    if args.keys() != passed.keys() or any(
+        value is not passed[name] and value != passed[name] for name, value in args.items()
     ):
         raise _OtherArgumentsError(
             "Not done: another part of the agent changed the arguments after they were approved. "

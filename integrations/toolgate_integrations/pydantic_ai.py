@@ -84,14 +84,14 @@ class GuardCapability(AbstractCapability[Any]):
 
     async def before_tool_execute(
         self,
-        ctx: RunContext[Any],  # noqa: ARG002 - the framework's signature
+        ctx: RunContext[Any],
         *,
-        call: ToolCallPart,  # noqa: ARG002 - likewise
+        call: ToolCallPart,  # noqa: ARG002 - the framework's signature
         tool_def: ToolDefinition,  # noqa: ARG002 - likewise
         args: dict[str, Any],
     ) -> dict[str, Any]:
         """Refuse arguments that another capability changed after the gateway was asked."""
-        as_passed(args)
+        as_passed(ctx, args)
         return args
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:

@@ -60,7 +60,7 @@ async def test_a_run_that_is_given_up_while_it_waits(scene: Scene) -> None:
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert scene.status(request["id"]) == "cancelled"
+    assert await asyncio.to_thread(until, lambda: scene.status(request["id"]) == "cancelled")
     assert scene.ran == []
 
 
