@@ -1,0 +1,201 @@
+"""What every plugin shares: names of actions, ids, who acts, and which versions of a framework will do."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolgate import ConfigurationError, guarded
+from toolgate.action_name import valid_action
+from toolgate.identity import valid_id
+from toolgate_integrations import _base
+from toolgate_integrations._base import (
+    INTEGRATIONS,
+    Bridge,
+    Integration,
+    MissingFrameworkError,
+    ToolCall,
+    fitting,
+    require,
+)
+
+PLUGINS = [each for each in INTEGRATIONS if importlib.util.find_spec(f"toolgate_integrations.{each}")]
+TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
+WITHOUT = """
+import importlib.metadata, sys
+real = importlib.metadata.version
+def version(name):
+    if name == {distribution!r}:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return real(name)
+importlib.metadata.version = version
+import toolgate_integrations.{plugin}
+"""
+
+
+def here(what: str) -> str:
+    """A tool of this process."""
+    return what
+
+
+def action(call: ToolCall, **given: Any) -> str:
+    return Bridge(None, **given).action_of(call)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (ToolCall("look", {}), "tools.look"),
+        (ToolCall("look", {}, function=here), "tools.look"),
+        (ToolCall("bank.look", {}, function=here), "bank.look"),
+        (ToolCall("bank.look", {}), "tools.bank.look"),
+        (ToolCall("look", {}, server="bank"), "bank.look"),
+        (ToolCall("bank_look", {}, server="bank", own_name="look"), "bank.look"),
+        (ToolCall("look me up", {}), "tools.look%20me%20up"),
+        (ToolCall("look%20me", {}), "tools.look%2520me"),
+    ],
+)
+def test_the_default_action_of_a_tool(call: ToolCall, expected: str) -> None:
+    """Decisions §13: only a tool of this process may have a dotted name of its own; a server's tool bears its name."""
+    assert action(call) == expected
+
+
+@given(TEXT)
+def test_every_name_makes_an_action(name: str) -> None:
+    """Whatever a tool is called, there is an action that can be granted."""
+    assert valid_action(action(ToolCall(name, {})))
+    assert valid_action(action(ToolCall(name, {}, server="bank")))
+
+
+@given(TEXT, TEXT)
+def test_two_names_are_two_actions(one: str, other: str) -> None:
+    """No name can be chosen that is granted with another."""
+    same = action(ToolCall(one, {})) == action(ToolCall(other, {}))
+    assert same == (one == other)
+
+
+@pytest.mark.parametrize("actions", [{"look": "sky.look"}, {"look": "sky.look"}.get])
+def test_tool_actions_come_first(actions: dict[str, str] | Callable[[str], str | None]) -> None:
+    """A mapping or a function names a tool, also one of a server; what it does not know has the default."""
+    assert action(ToolCall("look", {}, server="bank"), tool_actions=actions) == "sky.look"
+    assert action(ToolCall("look", {}, server=""), tool_actions=actions) == "sky.look"
+    assert action(ToolCall("pay", {}), tool_actions=actions) == "tools.pay"
+
+
+def test_a_guarded_function_keeps_its_action() -> None:
+    """What stands on the function wins over every name beside it."""
+    call = ToolCall("look", {}, function=guarded("sky.look")(here))
+    assert action(call, tool_actions={"look": "other.look"}) == "sky.look"
+
+
+def test_two_tools_of_one_action_are_refused() -> None:
+    """Whoever is granted one would have the other; the first goes on, and a name of its own helps the second."""
+    bridge = Bridge(None, tool_actions={"other": "tools.other"})
+    assert bridge.action_of(ToolCall("bank.look", {}, function=here)) == "bank.look"
+    with pytest.raises(
+        ConfigurationError, match=r"'bank\.look' and 'look' would both be the action 'bank\.look'"
+    ):
+        bridge.action_of(ToolCall("look", {}, server="bank"))
+    assert bridge.action_of(ToolCall("bank.look", {}, function=here)) == "bank.look"
+    assert bridge.action_of(ToolCall("other", {}, server="bank")) == "tools.other"
+
+
+@pytest.mark.parametrize(
+    ("server", "why"), [("tools", "may not be called 'tools'"), ("", "has no name here")]
+)
+def test_servers_that_need_a_name(server: str, why: str) -> None:
+    """A server can neither pass for this process nor name itself."""
+    with pytest.raises(ConfigurationError, match=why):
+        action(ToolCall("look", {}, server=server))
+
+
+@given(st.text(max_size=600))
+def test_ids_fit(name: str) -> None:
+    """Every id of a framework is one the gateway takes; short printable ones stay as they are."""
+    found = fitting(name)
+    if found is None:
+        assert not name.strip()
+    else:
+        assert valid_id(found, "call_id") == found
+        assert (found == name) == (len(name) <= 255 and name.isprintable())
+
+
+def test_two_long_ids_stay_two() -> None:
+    """What is cut is told apart by its end as well."""
+    assert fitting("x" * 300 + "a") != fitting("x" * 300 + "b")
+    assert fitting(None) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"guard": "yes"}, "guard is 'yes'"),
+        ({"guard": None, "tool_actions": 3}, "tool_actions is 3"),
+        ({"guard": None, "agents": ["a"]}, r"agents is \['a'\]"),
+    ],
+)
+def test_wrong_arguments_are_refused(given: dict[str, Any], said: str) -> None:
+    """The mistake is named."""
+    with pytest.raises(ConfigurationError, match=said):
+        Bridge(**given)
+
+
+@pytest.mark.parametrize(
+    ("found", "will_do"),
+    [
+        ("2.27.9", False),
+        ("2.28", True),
+        ("2.28.0", True),
+        ("2.100", True),
+        ("10.0.1", True),
+        ("1.99.0", False),
+    ],
+)
+def test_versions_are_compared_as_numbers(monkeypatch: pytest.MonkeyPatch, found: str, will_do: bool) -> None:
+    """The oldest that can be guarded is; one before it is refused in one line, with both versions and the cure."""
+    monkeypatch.setattr(_base, "INTEGRATIONS", {"some_agents": Integration("some_agents", "some-ai", "2.28")})
+    monkeypatch.setattr(_base, "version", lambda name: found)
+    if will_do:
+        require("some_agents")
+        return
+    with pytest.raises(MissingFrameworkError) as caught:
+        require("some_agents")
+    assert str(caught.value) == (
+        f"'some-ai' is {found}, and 2.28 is the oldest that can be guarded; pip install 'toolgate[some-agents]'"
+    )
+
+
+def test_there_are_plugins() -> None:
+    """The next test is about something."""
+    assert {"langchain", "pydantic_ai"} <= set(PLUGINS)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_plugin_without_its_framework_says_what_to_install(plugin: str) -> None:
+    """Importing it is one line of error, an ImportError too, before anything of the framework is looked for."""
+    distribution = INTEGRATIONS[plugin].distribution
+    code = WITHOUT.format(distribution=distribution, plugin=plugin)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    extra = plugin.replace("_", "-")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "toolgate_integrations._base.MissingFrameworkError: "
+        f"{distribution!r} is not installed; pip install 'toolgate[{extra}]'"
+    )
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_each_plugin_has_its_extra(plugin: str) -> None:
+    """What the error tells to install is there to be installed, from the version on that the plugin takes."""
+    from importlib.metadata import requires
+
+    integration, extra = INTEGRATIONS[plugin], plugin.replace("_", "-")
+    wanted = f"{integration.distribution}>={integration.minimum}; extra == '{extra}'"
+    assert wanted in [each.replace('"', "'") for each in requires("toolgate") or []]
