@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 #: what others may do to a file
 _OTHERS = 0o077
@@ -14,12 +15,34 @@ _OTHERS = 0o077
 _LONGEST = 64 * 1024
 
 
+class Cure(NamedTuple):
+    """What helps when a file of ours is not as it must be.
+
+    Attributes:
+        anew: how its content comes back, once it is removed.
+        exposed: what to do where others may have used it.
+    """
+
+    anew: str
+    exposed: str
+
+
+LOGIN = Cure(
+    "log in again", "log in again, which replaces it, and change your password if others may have read it"
+)
+
+
 class PrivateFileError(Exception):
     """The file is not as it must be, or cannot be used; the message is one line that names the cure."""
 
 
-def read_private(path: Path) -> bytes | None:
+def read_private(path: Path, *, longest: int = _LONGEST, cure: Cure = LOGIN) -> bytes | None:
     """Return a file's content, or None when there is no such file.
+
+    Args:
+        path: the file.
+        longest: more bytes than this are none of ours.
+        cure: what helps when it cannot be used.
 
     Raises:
         PrivateFileError: it is a link, somebody else's, or others may read it.
@@ -30,30 +53,35 @@ def read_private(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        _refuse_link(path)
+        _refuse_link(path, cure)
         raise PrivateFileError(f"cannot read {str(path)!r}: {error.strerror}") from error
     try:
-        _refuse_others(path, os.fstat(descriptor))
+        _refuse_others(path, os.fstat(descriptor), cure)
         with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(_LONGEST + 1)
+            content = file.read(longest + 1)
     except OSError as error:
         raise PrivateFileError(f"cannot read {str(path)!r}: {error.strerror}") from error
     finally:
         os.close(descriptor)
-    if len(content) > _LONGEST:
+    if len(content) > longest:
         raise PrivateFileError(f"{str(path)!r} is none of ours: it is too long; remove it")
     return content
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes, *, cure: Cure = LOGIN) -> None:
     """Put a file in place: whoever reads it sees the former or the new content, and only its owner sees any.
+
+    Args:
+        path: the file.
+        content: all of it.
+        cure: what helps when it cannot be put there.
 
     Raises:
         PrivateFileError: the place is a link or somebody else's, or cannot be written.
     """
     with _told(path, "write"):
-        _prepare_folder(path.parent)
-        _refuse_link(path)
+        _prepare_folder(path.parent, cure)
+        _refuse_link(path, cure)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
             with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -76,9 +104,9 @@ def remove_private(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _prepare_folder(folder: Path) -> None:
+def _prepare_folder(folder: Path, cure: Cure) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _refuse_link(folder)
+    _refuse_link(folder, cure)
     found = folder.lstat()
     if os.name == "posix" and found.st_uid != os.geteuid():
         raise PrivateFileError(f"the folder {str(folder)!r} belongs to another user; remove it")
@@ -86,25 +114,25 @@ def _prepare_folder(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def _refuse_link(path: Path) -> None:
+def _refuse_link(path: Path, cure: Cure) -> None:
     if path.is_symlink():
         raise PrivateFileError(
-            f"{str(path)!r} is a symbolic link, which may lead anywhere; remove it and log in again"
+            f"{str(path)!r} is a symbolic link, which may lead anywhere; remove it and {cure.anew}"
         )
 
 
-def _refuse_others(path: Path, found: os.stat_result) -> None:
+def _refuse_others(path: Path, found: os.stat_result, cure: Cure) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise PrivateFileError(f"{str(path)!r} is no ordinary file; remove it and log in again")
+        raise PrivateFileError(f"{str(path)!r} is no ordinary file; remove it and {cure.anew}")
     if os.name != "posix":
         return
     if found.st_uid != os.geteuid():
-        raise PrivateFileError(f"{str(path)!r} belongs to another user; remove it and log in again")
+        raise PrivateFileError(f"{str(path)!r} belongs to another user; remove it and {cure.anew}")
     if found.st_mode & _OTHERS:
         mode = stat.S_IMODE(found.st_mode)
         raise PrivateFileError(
             f"{str(path)!r} can be used by other users of this machine (its mode is {mode:04o}); "
-            "log in again, which replaces it, and change your password if others may have read it"
+            f"{cure.exposed}"
         )
 
 
