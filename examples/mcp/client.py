@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp_types import ElicitResult
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
@@ -30,7 +30,7 @@ async def main() -> None:
     """Call every tool and say what came back."""
     bank = str(Path(__file__).with_name("bank.py"))
     server = StdioServerParameters(command=sys.executable, args=[bank], env=dict(os.environ))
-    async with Client(server, elicitation_callback=ask) as client:
+    async with Client(stdio_client(server), elicitation_callback=ask) as client:
         for tool, arguments in CALLS:
             print(f"{tool} {arguments}", flush=True)
             result = await client.call_tool(tool, arguments)

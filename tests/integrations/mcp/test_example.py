@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.frameworks.harness import Scene
-from support.readme import ROOT, blocks
+from support.readme import ROOT
 from support.terminal import Terminal
 from support.waiting import until
 
@@ -41,13 +41,3 @@ def test_the_example(scene: Scene, tmp_path: Path, page: str | None, shown: str)
         client.wait_for("paid 40 to eve")
         assert client.end() == 0
     assert book.read_text() == "eve 40\n"
-
-
-def test_the_page_runs() -> None:
-    """Every block of the documentation's page is Python that makes what it shows."""
-    shown = blocks("docs/mcp.md", "python")
-    assert len(shown) == 3
-    for block in shown:
-        made: dict[str, object] = {}
-        exec(compile(block, "docs/mcp.md", "exec"), made)
-        assert {"server", "proxy"} & set(made)

@@ -4,6 +4,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastmcp import Client, FastMCP
+from fastmcp.client.elicitation import ElicitResult
 from fastmcp.server import create_proxy
 from mcp.server.request_state import RequestStateSecurity
 
@@ -47,7 +48,8 @@ def connected(server: Any, era: Any, user: Any) -> AbstractAsyncContextManager[A
         return Client(server, mode=era)
 
     async def ask(_message: str, _response: Any, params: Any, context: Any) -> Any:
-        return await user(context, params)
+        answer = await user(context, params)
+        return ElicitResult(action=answer.action, content=answer.content)
 
     return Client(server, mode=era, elicitation_handler=ask)
 
