@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Literal
 
-from pydantic import ValidationError
+from pydantic import AnyUrl, ValidationError
 from pydantic_ai import RunContext, ToolDenied
 from pydantic_ai.exceptions import (
     ApprovalRequired,
@@ -19,6 +19,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import ToolsetTool
+from pydantic_core import Url
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall
@@ -32,6 +33,8 @@ Tool = ToolsetTool[Any] | None
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 logger = logging.getLogger("toolgate")
 
+# The first is what all of pydantic's own addresses of one host are made of.
+_URLS: Final = (AnyUrl.__mro__[-2], Url)
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
 # Which call of which run, and its arguments; an agent that a tool runs has calls of its own.
 _Passed = tuple[str | None, str | None, dict[str, Any]]
@@ -81,9 +84,10 @@ class Gate:
         Raises:
             ApprovalRequired: The call waits for a person, and the run pauses for it.
         """
+        told = {name: _told(value) for name, value in args.items()}
 
         async def run(approved: dict[str, Any]) -> Any:
-            edits = {name: value for name, value in approved.items() if value is not args.get(name)}
+            edits = {name: value for name, value in approved.items() if value is not told.get(name)}
             given = await _validated(ctx, tool, {**args, **edits}) if edits else dict(args)
             token = _passed.set((ctx.run_id, ctx.tool_call_id, dict(given)))
             try:
@@ -94,7 +98,7 @@ class Gate:
                 _passed.reset(token)
 
         try:
-            return await self.bridge.arun(self.named(ctx, call, tool, args), run, _failed, _PAUSES)
+            return await self.bridge.arun(self.named(ctx, call, tool, told), run, _failed, _PAUSES)
         except ApprovalPending as pending:
             if self._on_hold == "defer":
                 raise ApprovalRequired(metadata=_shown(pending)) from None
@@ -195,6 +199,20 @@ def _first_line(error: Exception) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(str(each) for each in first['loc'])}: {first['msg']}"
     return str(error) or type(error).__name__
+
+
+def _told(value: object) -> Any:
+    """A value as the gateway is asked about it: addresses as text, which the person can read and the gateway compare."""
+    if isinstance(value, _URLS):
+        # One with a password stays what nobody can read.
+        return value if getattr(value, "password", None) else str(value)
+    if type(value) is dict:
+        members = {name: _told(each) for name, each in value.items()}
+        return members if any(members[name] is not each for name, each in value.items()) else value
+    if type(value) is list:
+        listed = [_told(each) for each in value]
+        return listed if any(new is not old for new, old in zip(listed, value, strict=True)) else value
+    return value
 
 
 def _failed(answer: object) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, HttpUrl, SecretStr
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, WrapToolExecuteHandler
 from support.frameworks.harness import Call, Scene
@@ -89,6 +89,27 @@ async def test_an_edit_that_the_tool_does_not_take(scene: Scene) -> None:
     outcome, text = read(last)["call-order"]
     assert outcome == "denied"
     assert "count: Input should be less than or equal to 10" in text
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_addresses_are_shown_and_stay_what_they_are(scene: Scene, edited: bool) -> None:
+    """A held call with addresses of pydantic's own kind can be approved and edited, and its tool gets that kind."""
+    ran = []
+
+    def fetch(page: HttpUrl, others: list[HttpUrl]) -> str:
+        ran.append((page, others))
+        return "fetched"
+
+    scene.owner.permit(scene.agent_id, "tools.fetch", requires_approval=True)
+    given = {"page": "https://a.example/1", "others": ["https://b.example/2"]}
+    asking = agent(scene, Call("fetch", given, "call-fetch"), tools=[fetch])
+    first = await asking.run("go")
+    [request] = scene.owner.http.get("/api/approvals").json()
+    assert request["context"] == given
+    given = {**given, "others": ["https://c.example/3"]} if edited else given
+    scene.approve(request["id"], **({"context": given} if edited else {}))
+    await resumed(asking, first, fetch=True)
+    assert ran == [(HttpUrl(given["page"]), [HttpUrl(each) for each in given["others"]])]
 
 
 async def test_a_tool_of_one_model_can_be_edited(scene: Scene) -> None:
