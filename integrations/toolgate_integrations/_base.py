@@ -66,7 +66,7 @@ class Integration:
 INTEGRATIONS: Final[Mapping[str, Integration]] = {
     one.identifier: one
     for one in (
-        Integration("langchain", "langchain", "1.0"),
+        Integration("langchain", "langchain", "1.2.15"),
         Integration("openai_agents", "openai-agents", "0.14"),
         Integration("pydantic_ai", "pydantic-ai-slim", "2.28"),
         Integration("mcp", "mcp", "2.0"),

@@ -22,7 +22,7 @@ from toolgate_integrations.refusals import refusal_text
 
 require("langchain")
 
-from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp
@@ -31,6 +31,8 @@ from langgraph.types import Command
 from toolgate_integrations._langchain_turns import Turn, calls_beside, turn_of
 
 if TYPE_CHECKING:
+    from langchain.agents.middleware import ToolCallRequest
+
     Answer = ToolMessage | Command[Any]
 
 __all__ = ["GuardMiddleware"]

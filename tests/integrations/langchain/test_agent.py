@@ -1,6 +1,7 @@
 """`create_agent` under the guard: every kind of tool, other middleware, other agents."""
 
 import asyncio
+from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -11,6 +12,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
+from packaging.version import Version
 from support.frameworks.graphs import Run
 from support.frameworks.harness import Scene
 from support.frameworks.scripted import calling
@@ -21,6 +23,8 @@ from toolgate_integrations.langchain import GuardMiddleware
 PAY = ("pay", {"to": "eve", "amount": 40}, "call-pay")
 MODES = pytest.mark.parametrize("mode", ["sync", "async"])
 Mode = Literal["sync", "async"]
+# Before 1.4 LangChain's retries take a pause inside them for an error.
+SIDES = [True, False] if Version(version("langchain")) >= Version("1.4") else [True]
 
 
 def running(
@@ -269,7 +273,7 @@ async def test_beside_the_retry_middleware(scene: Scene, mode: Mode, outside: bo
 
 
 @MODES
-@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("outside", SIDES)
 async def test_a_held_call_beside_the_retry_middleware(scene: Scene, mode: Mode, outside: bool) -> None:
     """A pause is no error to be tried again, on either side."""
     guard = GuardMiddleware(scene.guard)

@@ -95,7 +95,7 @@ class LangChain:
 class LangGraph:
     """A graph with a `ToolNode`."""
 
-    name = "langgraph"
+    name = "langchain-toolnode"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async")
     cannot: Mapping[str, str] = {}
