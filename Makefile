@@ -23,7 +23,7 @@ POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_
 
 WORKERS ?= 3
 
-.PHONY: help demo test test-full fuzz check format lock build bench clean
+.PHONY: help demo test test-full test-oldest fuzz check format lock build bench clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -45,6 +45,14 @@ test: check      ## everything that protects users, on both databases, with redu
 test-full: check ## the same with full counts
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal tests
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql tests/service tests/e2e
+
+OLDEST := $(patsubst tests/integrations/oldest/%.txt,%,$(sort $(wildcard tests/integrations/oldest/*.txt)))
+
+test-oldest: $(UV) ## every plugin with the oldest versions of its framework, each in an environment of its own
+	@for one in $(OLDEST); do echo "$$one"; \
+	  $(RUN) --isolated --with-requirements tests/integrations/oldest/$$one.txt \
+	    python -m pytest -q -n $(WORKERS) -m "not slow" -k $$one tests/integrations || exit 1; \
+	done
 
 fuzz: $(UV)      ## twenty thousand requests made of the OpenAPI document
 	@$(RUN) pytest -n 2 -m slow tests/service/openapi/test_schemathesis.py

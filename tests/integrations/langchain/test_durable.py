@@ -14,7 +14,7 @@ from support.frameworks.harness import Scene
 from support.waiting import until
 
 TESTS = Path(__file__).parents[2]
-SHAPES = pytest.mark.parametrize("shape", ["agent", "graph"])
+SHAPES = pytest.mark.parametrize("shape", ["agent", pytest.param("graph", marks=pytest.mark.slow)])
 Step: TypeAlias = Callable[..., dict[str, Any] | None]
 
 
