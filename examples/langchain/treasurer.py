@@ -89,7 +89,9 @@ def run(checkpoints: Path) -> str:
         result = agent.invoke(woken if waiting else {"messages": [("user", TASK)]}, thread)
         held = [each.value for each in agent.get_state(thread).interrupts]
     if held:
-        return "\n".join(f"waits for a person: {each['name']}, approval {each['approval_id']}" for each in held)
+        return "\n".join(
+            f"waits for a person: {each['name']}, approval {each['approval_id']}" for each in held
+        )
     return str(result["messages"][-1].text)
 
 
