@@ -298,6 +298,29 @@ class Bridge:
             return None
         return None
 
+    def passed(self, call: ToolCall) -> bool:
+        """Whether an approval has let a call through, now or before; True also where nobody can say."""
+        try:
+            with self._as(call, (), bears_name=False):
+                call_id = fitting(call.call_id)
+                return self.guard.check(
+                    self.action_of(call), call.arguments, call_id=call_id, dry_run=True
+                ).blocked
+        except GuardError:
+            return True
+
+    async def apassed(self, call: ToolCall) -> bool:
+        """As `passed`."""
+        try:
+            with self._as(call, (), bears_name=False):
+                call_id = fitting(call.call_id)
+                asked = await self.guard.acheck(
+                    self.action_of(call), call.arguments, call_id=call_id, dry_run=True
+                )
+                return asked.blocked
+        except GuardError:
+            return True
+
     def reject(self, call: ToolCall, why: str, approval_id: str | None = None) -> None:
         """Take a no that the framework was given: the call's request is withdrawn, and the log says so.
 

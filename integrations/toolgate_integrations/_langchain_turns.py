@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -41,6 +41,7 @@ class Turn:
         self.asettling = asyncio.Lock()
         self.settled = False
         self._answers = answers
+        self._taken = False
         self._lock = threading.Lock()
         self._ran: set[str | None] = set()
         self._pause: GraphBubbleUp | None = None
@@ -48,6 +49,19 @@ class Turn:
     def why_not(self, call_id: str | None) -> str | None:
         """What somebody said who rejected the call; None if nobody did."""
         return why_not(self._answers, call_id)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there are answers that nobody has taken."""
+        return bool(self._answers) and not self._taken
+
+    def take_answers(self) -> None:
+        """Take what was said to the guard's own pauses: a tool that asks something itself is not to be given it."""
+        with self._lock, suppress(GraphBubbleUp):
+            if not self._taken:
+                self._taken = True
+                for _ in self._answers:
+                    interrupt(None)
 
     def go_on(self) -> None:
         """Return, unless the attempt pauses.

@@ -80,6 +80,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
 
         def run(arguments: dict[str, Any]) -> Answer:
             with _running(turn, request):
+                if turn is not None and turn.answered and self._bridge.passed(call):
+                    turn.take_answers()
                 return handler(_with(request, arguments))
 
         try:
@@ -106,6 +108,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
 
         async def run(arguments: dict[str, Any]) -> Answer:
             with _running(turn, request):
+                if turn is not None and turn.answered and await self._bridge.apassed(call):
+                    turn.take_answers()
                 return await handler(_with(request, arguments))
 
         try:

@@ -362,3 +362,24 @@ async def test_without_a_checkpointer_nothing_runs_that_is_held(scene: Scene) ->
 def _entries(scene: Scene) -> list[dict[str, Any]]:
     assert scene.guard.flush(30)
     return list(scene.owner.entries())
+
+
+@MODES
+async def test_an_approved_tool_that_stops_itself_is_given_no_answer_of_the_approval(
+    scene: Scene, mode: Mode
+) -> None:
+    """It asks for itself; the approval let it run once, so what comes after is blocked, and the model reads so."""
+
+    @tool
+    def pay(to: str, amount: int) -> str:
+        """Pay."""
+        return scene.pay(to, amount + interrupt("tip?"))
+
+    run = running(scene, mode, [pay], [PAY])
+    await run.start()
+    scene.approve(run.held["call-pay"])
+    await run.resume("go")
+    assert [each.value for each in run.interrupts] == ["tip?"]
+    await run.resume(5)
+    assert scene.ran == []
+    assert "already let through once" in run.read["call-pay"]
