@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -57,7 +58,9 @@ class Forked:
     def send_signal(self, what: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, what)
+            # It may have ended just now, and the server be about to say so.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, what)
 
     def kill(self) -> None:
         """Send SIGKILL."""
