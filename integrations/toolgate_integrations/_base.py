@@ -12,7 +12,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -30,6 +29,7 @@ from toolgate import (
     default_guard,
     guarded_action,
 )
+from toolgate_integrations._frameworks import INTEGRATIONS, Integration, MissingFrameworkError, require
 
 __all__ = [
     "INTEGRATIONS",
@@ -46,55 +46,6 @@ logger = logging.getLogger("toolgate")
 
 #: actions by tool name, or a function that is given the name; None, or no entry, leaves the default
 ToolActions: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Integration:
-    """One framework there is a plugin for.
-
-    Attributes:
-        identifier: The plugin's module, and the extra that installs the framework.
-        distribution: The framework's package.
-        minimum: The oldest version with the hook.
-    """
-
-    identifier: str
-    distribution: str
-    minimum: str
-
-
-INTEGRATIONS: Final[Mapping[str, Integration]] = {
-    one.identifier: one
-    for one in (
-        Integration("langchain", "langchain", "1.2.15"),
-        Integration("openai_agents", "openai-agents", "0.14"),
-        Integration("pydantic_ai", "pydantic-ai-slim", "2.28"),
-        Integration("mcp", "mcp", "2.0"),
-        Integration("fastmcp", "fastmcp", "4.0"),
-    )
-}
-
-
-class MissingFrameworkError(ConfigurationError, ImportError):
-    """The framework of a plugin is not installed, or too old."""
-
-
-def require(identifier: str) -> None:
-    """Look whether the framework of a plugin is there, before anything of it is imported.
-
-    Raises:
-        MissingFrameworkError: It is not, or too old; one line, with the command that installs it.
-    """
-    wanted = INTEGRATIONS[identifier]
-    cure = f"pip install 'toolgate[{identifier.replace('_', '-')}]'"
-    try:
-        found = version(wanted.distribution)
-    except PackageNotFoundError:
-        raise MissingFrameworkError(f"{wanted.distribution!r} is not installed; {cure}") from None
-    if _release(found) < _release(wanted.minimum):
-        raise MissingFrameworkError(
-            f"{wanted.distribution!r} is {found}, and {wanted.minimum} is the oldest that can be guarded; {cure}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,16 +429,6 @@ def _visible(name: str) -> str:
     if len(found) <= _LONGEST // 2:
         return found
     return f"{found[:40]}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def _release(text: str) -> tuple[int, ...]:
-    numbers = []
-    for part in text.split("."):
-        digits = "".join(char for char in part if char.isdigit())
-        if not part[:1].isdigit():
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
 
 
 _LONGEST: Final = 255
