@@ -207,7 +207,7 @@ async def test_tools_of_an_mcp_server(scene: Scene, prefixed: bool) -> None:
         assert request["action"] == "bank.pay"
         scene.approve(request["id"])
         read = outputs(await resume(agent, result.to_state()))
-    assert "seen sky" in read["call-look"]
+    assert "seen sky" in read["call-look"], scene.owner.entries()
     assert "paid 40 to eve" in read["call-pay"]
     assert "Error executing tool burn" in read["call-burn"]
     assert "is blocked" in read["call-drop"]
