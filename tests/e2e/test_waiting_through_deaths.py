@@ -83,9 +83,11 @@ class Agent:
         return self.process.stdout.readline().strip()
 
     def ended(self) -> tuple[int, str]:
-        """Its exit code and last line, once it has ended by itself."""
+        """Its exit code and the last line of what ended it, once it has ended by itself."""
         _, said = self.process.communicate(timeout=60)
-        return self.process.returncode, said.strip().rpartition("\n")[2]
+        # A busy gateway may not have taken the last entries in time, which is told after that.
+        lines = [line for line in said.strip().splitlines() if not line.startswith("record_failed")]
+        return self.process.returncode, lines[-1] if lines else ""
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolgate import ConfigurationError, guarded
 from toolgate.action_name import valid_action
 from toolgate.identity import valid_id
-from toolgate_integrations import _base
+from toolgate_integrations import _frameworks
 from toolgate_integrations._base import (
     INTEGRATIONS,
     Bridge,
@@ -158,8 +158,10 @@ def test_wrong_arguments_are_refused(given: dict[str, Any], said: str) -> None:
 )
 def test_versions_are_compared_as_numbers(monkeypatch: pytest.MonkeyPatch, found: str, will_do: bool) -> None:
     """The oldest that can be guarded is; one before it is refused in one line, with both versions and the cure."""
-    monkeypatch.setattr(_base, "INTEGRATIONS", {"some_agents": Integration("some_agents", "some-ai", "2.28")})
-    monkeypatch.setattr(_base, "version", lambda name: found)
+    monkeypatch.setattr(
+        _frameworks, "INTEGRATIONS", {"some_agents": Integration("some_agents", "some-ai", "2.28")}
+    )
+    monkeypatch.setattr(_frameworks, "version", lambda name: found)
     if will_do:
         require("some_agents")
         return
@@ -186,7 +188,7 @@ def test_a_plugin_without_its_framework_says_what_to_install(plugin: str) -> Non
     extra = plugin.replace("_", "-")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "toolgate_integrations._base.MissingFrameworkError: "
+        "toolgate_integrations._frameworks.MissingFrameworkError: "
         f"{distribution!r} is not installed; pip install 'toolgate[{extra}]'"
     )
 

@@ -51,11 +51,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def scene(owner: Owner, harness: Harness) -> Iterator[Scene]:
+def scene(owner: Owner, harness: Harness, request: pytest.FixtureRequest) -> Iterator[Scene]:
+    # Where nobody answers, all of it is waited for.
+    timeout = 1.0 if request.function is test_outage else None
     agent_id = owner.agent()
     for tool, fields in (("look", {}), ("burn", {}), ("pay", {"requires_approval": True})):
         owner.permit(agent_id, f"{harness.prefix}.{tool}", **fields)
-    with Guard(owner.url, owner.key, agent_id) as guard:
+    with Guard(owner.url, owner.key, agent_id, timeout=timeout) as guard:
         yield Scene(owner, guard, agent_id, harness.prefix)
 
 

@@ -262,6 +262,9 @@ class Sender:
             (result.why for _, result in results if not result.taken and not result.hopeless), None
         )
         problem = str(delivery.fault) if delivery.fault is not None else refused
+        if delivery.fault is not None and self._stopped:
+            # Its connection was closed under it: that says nothing about the gateway.
+            problem = "the guard was closed before the gateway answered"
         if problem is None:
             if self._pace.faulty:
                 # Whatever has gathered meanwhile is old: it must not push the calls aside.

@@ -174,6 +174,8 @@ async def test_a_kind_of_agent_of_the_applications_own(scene: Scene) -> None:
     assert "is blocked" in outputs(await Runner.run(agent, "go"))["call-drop"]
 
 
+# The Agents SDK itself reads the answers of MCP servers by a name that is on its way out.
+@pytest.mark.filterwarnings("ignore:Accessing `CallToolResult.isError` is deprecated")
 # The oldest versions know no prefixes.
 @pytest.mark.parametrize(
     "prefixed", sorted({False, "include_server_in_tool_names" in MCPConfig.__annotations__})

@@ -16,7 +16,7 @@ from support.scene import operation_ids
 
 #: the operations are dealt out, so that several workers share them
 HANDS = 6
-FEW, MANY = 1_000, 20_000
+FEW, MANY = 700, 20_000
 #: further draws until a hand's part of the budget is reached
 ROUNDS = 200
 
