@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from toolgate.action_name import valid_action
 from toolgate.capture.context import Captured, Rules, capture, copy_context
+from toolgate.capture.facts import clip, with_facts
+from toolgate.capture.jsontext import Json
 from toolgate.errors import ConfigurationError, GatewayProtocolError
+from toolgate.held import LONGEST_CHAIN
 from toolgate.identity import identify, valid_approval_id, valid_id
 from toolgate.naming import in_run
 from toolgate.recording.entries import Entry, new_entry
@@ -73,24 +76,33 @@ class Asking:
         check = self._check(action, context, agent_id, approval_id, call_id, dry_run=dry_run)
         return tell_decision(check, await self._runtime.async_client().check(check))
 
-    def approval(self, approval_id: str) -> Approval:
+    def approval(self, approval_id: str, *, newest: bool = False) -> Approval:
         """What has become of an approval request (decisions §5).
 
         Args:
             approval_id: The approval, from `ApprovalPending.approval_id`.
+            newest: Of the one that stands for it after all edits.
 
         Raises:
             GatewayUnavailable: No gateway answered within the deadline.
             GatewayProtocolError: Something answered that is no approval.
             ConfigurationError: If the gateway does not know the approval or refuses the API key.
         """
+        client, seen = self._runtime.client(), {approval_id}
         with _known(approval_id):
-            return self._runtime.client().approval(approval_id, 0)
+            approval = client.approval(approval_id, 0)
+            while newest and (successor := _successor(approval, seen)):
+                approval = client.approval(successor, 0)
+        return approval
 
-    async def aapproval(self, approval_id: str) -> Approval:
+    async def aapproval(self, approval_id: str, *, newest: bool = False) -> Approval:
         """As `approval`."""
+        client, seen = self._runtime.async_client(), {approval_id}
         with _known(approval_id):
-            return await self._runtime.async_client().approval(approval_id, 0)
+            approval = await client.approval(approval_id, 0)
+            while newest and (successor := _successor(approval, seen)):
+                approval = await client.approval(successor, 0)
+        return approval
 
     def cancel(self, approval_id: str) -> Approval:
         """Withdraw an approval request, decided or not: what has not been carried out will not be by it.
@@ -185,6 +197,7 @@ class Asking:
         agent_id: str | None = None,
         approval_id: str | None = None,
         call_id: str | None = None,
+        reason: str | None = None,
     ) -> None:
         """Record what happened as guarded calls do: written down, sent behind the caller's back; never fails for that.
 
@@ -195,15 +208,17 @@ class Asking:
             agent_id: The agent that acted; wins over `acting_as`.
             approval_id: The approval request it belongs to.
             call_id: The call it is about, as `calling` names it: said again it is the same log entry.
+            reason: Why it was held or refused; stands beside a detail of that name, never in its place.
 
         Raises:
             ConfigurationError: If an argument is wrong.
         """
         _valid_status(status)
         check = self._check(action, context, agent_id, approval_id, call_id)
-        self._runtime.recorder.record(
-            entry_of(Record(check.action, check.who, status, check.context, approval_id))
-        )
+        facts: dict[str, Json] = {} if reason is None else {"reason": clip(reason)}
+        context = with_facts(check.context, facts)
+        step = Record(check.action, check.who, status, context, approval_id, reason=reason)
+        self._runtime.recorder.record(entry_of(step))
 
     def _check(
         self,
@@ -247,6 +262,18 @@ class Asking:
     def _capture(self, context: Mapping[str, object] | None) -> Captured:
         given = {} if context is None else copy_context(context)
         return capture(given, Rules(), self._runtime.hider)
+
+
+def _successor(approval: Approval, seen: set[str]) -> str | None:
+    """The approval that took another's place."""
+    if approval.status != "replaced" or approval.replaced_by is None:
+        return None
+    if approval.replaced_by in seen or len(seen) >= LONGEST_CHAIN:
+        raise GatewayProtocolError(
+            f"the approval request {approval.approval_id!r} was replaced by another without end"
+        )
+    seen.add(approval.replaced_by)
+    return approval.replaced_by
 
 
 def _valid_status(status: object) -> None:

@@ -13,10 +13,10 @@ from toolgate.capture.jsontext import Json, dumps, first_difference
 from toolgate.errors import ActionDenied, ApprovalDenied, ConfigurationError
 from toolgate.steps import Approval, AskCaller, AwaitApproval, Edit, Inapplicable, Look, Recapture, Step
 
-__all__ = ["continued", "decided"]
+__all__ = ["LONGEST_CHAIN", "continued", "decided"]
 
 # Each link is a person's edit of the one before.
-_LONGEST_CHAIN: Final = 32
+LONGEST_CHAIN: Final = 32
 _USED: Final = "the approval has been used already"
 
 Passed = Generator[Step, Any, tuple[Call, str | None]]
@@ -104,7 +104,7 @@ def _newest(
         if approval is None or approval.status != "replaced" or approval.replaced_by is None:
             return approval_id, approval
         seen.add(approval_id)
-        if approval.replaced_by in seen or len(seen) >= _LONGEST_CHAIN:
+        if approval.replaced_by in seen or len(seen) >= LONGEST_CHAIN:
             raise (yield from refused(call, "the approval request was replaced by another without end"))
         approval_id, approval = approval.replaced_by, None
 

@@ -199,6 +199,7 @@ class Approval:
         context: What was asked.
         action: For which action.
         agent_id: For which agent.
+        approval_id: Its id.
     """
 
     status: ApprovalStatus
@@ -208,6 +209,7 @@ class Approval:
     context: dict[str, Json] | None = None
     action: str | None = None
     agent_id: str | None = None
+    approval_id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

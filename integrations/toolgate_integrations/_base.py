@@ -38,7 +38,9 @@ __all__ = [
     "MissingFrameworkError",
     "ToolActions",
     "ToolCall",
+    "fitting",
     "require",
+    "valid_on_hold",
 ]
 
 T = TypeVar("T")
@@ -72,6 +74,16 @@ class ToolCall:
     function: object = None
     server: str | None = None
     own_name: str | None = None
+
+
+def valid_on_hold(on_hold: str, pauses: str) -> None:
+    """Look whether `on_hold` can be one of a plugin that calls its way to pause `pauses`.
+
+    Raises:
+        ConfigurationError: It cannot.
+    """
+    if on_hold not in (pauses, "wait", "tell"):
+        raise ConfigurationError(f"on_hold is {on_hold!r}; use {pauses!r}, 'wait' or 'tell'")
 
 
 class Bridge:
@@ -192,6 +204,20 @@ class Bridge:
                 answer: T = failure.answer
                 return answer
 
+    def look(self, call: ToolCall) -> Decision:
+        """What the gateway would answer now: nobody is asked for it, and nothing recorded."""
+        with self._as(call, (), bears_name=False):
+            call_id = fitting(call.call_id)
+            return self.guard.check(self.action_of(call), call.arguments, call_id=call_id, dry_run=True)
+
+    async def alook(self, call: ToolCall) -> Decision:
+        """As `look`."""
+        with self._as(call, (), bears_name=False):
+            call_id = fitting(call.call_id)
+            return await self.guard.acheck(
+                self.action_of(call), call.arguments, call_id=call_id, dry_run=True
+            )
+
     def waiting(self, call: ToolCall) -> ApprovalPending | None:
         """Look whether a call waits for a person, and carry nothing out; its request is made if there is none.
 
@@ -203,16 +229,12 @@ class Bridge:
         if guarded_action(call.function) is not None:
             return None
         try:
-            with self._as(call, (), bears_name=False):
-                guard, action = self.guard, self.action_of(call)
-                asked = guard.check(action, call.arguments, call_id=fitting(call.call_id), dry_run=True)
-                if not asked.held:
-                    return None
-                approval = newest = asked.approval_id and guard.approval(asked.approval_id)
-                while newest and newest.status == "replaced" and newest.replaced_by:
-                    newest = guard.approval(newest.replaced_by)
-            if approval and newest:
-                return _still(action, asked, approval, newest)
+            asked = self.look(call)
+            if not asked.held:
+                return None
+            if asked.approval_id is not None:
+                newest = self.guard.approval(asked.approval_id, newest=True)
+                return self._still(call, asked, newest)
             self.run(call, _not_yet, pauses=(_NotYetError,))
         except ApprovalPending as pending:
             return pending
@@ -228,17 +250,12 @@ class Bridge:
         if guarded_action(call.function) is not None:
             return None
         try:
-            with self._as(call, (), bears_name=False):
-                guard, action = self.guard, self.action_of(call)
-                call_id = fitting(call.call_id)
-                asked = await guard.acheck(action, call.arguments, call_id=call_id, dry_run=True)
-                if not asked.held:
-                    return None
-                approval = newest = asked.approval_id and await guard.aapproval(asked.approval_id)
-                while newest and newest.status == "replaced" and newest.replaced_by:
-                    newest = await guard.aapproval(newest.replaced_by)
-            if approval and newest:
-                return _still(action, asked, approval, newest)
+            asked = await self.alook(call)
+            if not asked.held:
+                return None
+            if asked.approval_id is not None:
+                newest = await self.guard.aapproval(asked.approval_id, newest=True)
+                return self._still(call, asked, newest)
             await self.arun(call, _anot_yet, pauses=(_NotYetError,))
         except ApprovalPending as pending:
             return pending
@@ -252,23 +269,14 @@ class Bridge:
     def passed(self, call: ToolCall) -> bool:
         """Whether an approval has let a call through, now or before; True also where nobody can say."""
         try:
-            with self._as(call, (), bears_name=False):
-                call_id = fitting(call.call_id)
-                return self.guard.check(
-                    self.action_of(call), call.arguments, call_id=call_id, dry_run=True
-                ).blocked
+            return self.look(call).blocked
         except GuardError:
             return True
 
     async def apassed(self, call: ToolCall) -> bool:
         """As `passed`."""
         try:
-            with self._as(call, (), bears_name=False):
-                call_id = fitting(call.call_id)
-                asked = await self.guard.acheck(
-                    self.action_of(call), call.arguments, call_id=call_id, dry_run=True
-                )
-                return asked.blocked
+            return (await self.alook(call)).blocked
         except GuardError:
             return True
 
@@ -288,15 +296,13 @@ class Bridge:
             told = _tellable(call)
             try:
                 if approval_id is None and told is not None:
-                    asked = guard.check(action, told, call_id=call_id, dry_run=True)
-                    approval_id = asked.approval_id
+                    approval_id = self.look(call).approval_id
                 if approval_id is not None:
                     guard.cancel(approval_id)
             except (GatewayUnavailable, GatewayProtocolError) as error:
                 logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
-            facts = {**(told or {}), "reason": why}
             # Without the approval: rejected again, when that is gone, it is the same log entry.
-            guard.record(action, "denied", facts, call_id=call_id)
+            guard.record(action, "denied", told, call_id=call_id, reason=why)
 
     async def areject(self, call: ToolCall, why: str, approval_id: str | None = None) -> None:
         """As `reject`."""
@@ -305,15 +311,23 @@ class Bridge:
             told = _tellable(call)
             try:
                 if approval_id is None and told is not None:
-                    asked = await guard.acheck(action, told, call_id=call_id, dry_run=True)
-                    approval_id = asked.approval_id
+                    approval_id = (await self.alook(call)).approval_id
                 if approval_id is not None:
                     await guard.acancel(approval_id)
             except (GatewayUnavailable, GatewayProtocolError) as error:
                 logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
-            facts = {**(told or {}), "reason": why}
             # Without the approval: rejected again, when that is gone, it is the same log entry.
-            guard.record(action, "denied", facts, call_id=call_id)
+            guard.record(action, "denied", told, call_id=call_id, reason=why)
+
+    def _still(self, call: ToolCall, asked: Decision, newest: Approval) -> ApprovalPending | None:
+        if newest.status != "pending":
+            return None
+        return ApprovalPending(
+            action=self.action_of(call),
+            agent_id=newest.agent_id or "",
+            approval_id=asked.approval_id or "",
+            reason=asked.reason,
+        )
 
     def _holding(self, *, waits: bool) -> dict[str, Any]:
         if waits or self._waits:
@@ -393,17 +407,6 @@ def _not_yet(_: dict[str, Any]) -> None:
 
 async def _anot_yet(_: dict[str, Any]) -> None:
     raise _NotYetError
-
-
-def _still(action: str, asked: Decision, approval: Approval, newest: Approval) -> ApprovalPending | None:
-    if newest.status != "pending":
-        return None
-    return ApprovalPending(
-        action=action,
-        agent_id=approval.agent_id or "",
-        approval_id=asked.approval_id or "",
-        reason=asked.reason,
-    )
 
 
 def _tellable(call: ToolCall) -> Mapping[str, Any] | None:

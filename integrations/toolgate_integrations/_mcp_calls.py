@@ -12,7 +12,7 @@ from mcp_types import CallToolRequestParams, ElicitResult, InputRequiredResult
 from mcp_types.version import is_version_at_least
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall
+from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
 from toolgate_integrations._mcp_asking import NOBODY_ASKED, ROUNDS, Page, Round, way_to_ask
 from toolgate_integrations.refusals import refusal_text
 
@@ -103,8 +103,7 @@ class Calls:
         hold_timeout: float | None,
         approval_page: str | None,
     ) -> None:
-        if on_hold not in ("elicit", "wait", "tell"):
-            raise ConfigurationError(f"on_hold is {on_hold!r}; use 'elicit', 'wait' or 'tell'")
+        valid_on_hold(on_hold, "elicit")
         self.name = _server_name(name)
         self._elicits = on_hold == "elicit"
         self._page = Page(approval_page)
@@ -122,6 +121,25 @@ class Calls:
             ConfigurationError: Two tools have the same default action.
         """
         return self._bridge.action_of(call)
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        function: object,
+        call_id: str | None,
+        client_id: str | None,
+    ) -> ToolCall:
+        """One call of the server's tool `name`; the dotted name of a function of this process is its own action."""
+        own = function is not None and "." in name.strip(".")
+        return ToolCall(
+            name,
+            arguments or {},
+            call_id=call_id,
+            agent=client_id,
+            function=function,
+            server=None if own else self.name,
+        )
 
     async def carried_out(self, request: Request[T]) -> T | Refusal | InputRequiredResult:
         """Ask, let the tool run, record; or say why not, or what to bring back.

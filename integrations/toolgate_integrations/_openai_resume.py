@@ -12,9 +12,8 @@ from agents import Agent, FunctionTool, RunContextWrapper, Runner, RunResult, Ru
 from agents.items import ToolApprovalItem
 from agents.result import RunResultStreaming
 
-from toolgate import ActionDenied, Approval, ApprovalPending, ConfigurationError, GatewayUnavailable
-from toolgate_integrations._base import ToolCall
-from toolgate_integrations._openai_bridge import RunBridge
+from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable
+from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._openai_tools import UNREADABLE, GuardedTool, read
 from toolgate_integrations.refusals import refusal_text
 
@@ -182,7 +181,7 @@ class _Item:
         """The call, as the gateway heard of it."""
         return self.tool.call(self.arguments or {}, self.call_id)
 
-    async def verdict(self, bridge: RunBridge) -> _Verdict:
+    async def verdict(self, bridge: Bridge) -> _Verdict:
         """What the gateway decided.
 
         Raises:
@@ -202,7 +201,7 @@ class _Item:
             return self._refused(bridge, looked.reason or "the gateway gave no reason")
         if looked.approval_id is None:
             return _Verdict(refused=_NO_MORE, told=f"Not done: {_NO_MORE}. Asking again makes a new request.")
-        newest, approval = await _newest(bridge, looked.approval_id)
+        approval = await bridge.guard.aapproval(looked.approval_id, newest=True)
         if approval.status == "approved":
             return await self._approved()
         if approval.status != "pending":
@@ -211,22 +210,24 @@ class _Item:
             raise ApprovalPending(
                 action=bridge.action_of(self.call),
                 agent_id=approval.agent_id or "",
-                approval_id=newest,
+                approval_id=approval.approval_id,
                 reason=f"call {self.call_id!r} was approved in the state, and only the gateway's decision counts",
             )
-        return _Verdict(waits_for=newest)
+        return _Verdict(waits_for=approval.approval_id)
 
-    async def refuse(self, state: RunState[Any, Any], bridge: RunBridge, verdict: _Verdict) -> None:
+    async def refuse(self, state: RunState[Any, Any], bridge: Bridge, verdict: _Verdict) -> None:
         """Write a refusal into the log, and into the state unless it stands there."""
         await bridge.areject(self.call, verdict.refused or "", verdict.request)
         if self.answer is not False:
             state.reject(self.item, rejection_message=verdict.told)
 
-    async def _request(self, bridge: RunBridge) -> str | None:
+    async def _request(self, bridge: Bridge) -> str | None:
         """The call's request, as it was edited last; None if it cannot be said."""
         try:
             looked = await bridge.alook(self.call)
-            return looked.approval_id and (await _newest(bridge, looked.approval_id))[0]
+            if looked.approval_id is None:
+                return None
+            return (await bridge.guard.aapproval(looked.approval_id, newest=True)).approval_id
         except GatewayUnavailable:
             return None
 
@@ -235,7 +236,7 @@ class _Item:
         own = await self.tool.own_policy(self.context, self.arguments or {}, self.call_id)
         return _Verdict(approved=not own)
 
-    def _refused(self, bridge: RunBridge, why: str) -> _Verdict:
+    def _refused(self, bridge: Bridge, why: str) -> _Verdict:
         error = ActionDenied(action=bridge.action_of(self.call), agent_id="", reason=why)
         return _Verdict(refused=why, told=refusal_text(error))
 
@@ -251,13 +252,3 @@ async def _tool(item: ToolApprovalItem, context: RunContextWrapper[Any]) -> Guar
         if isinstance(tool, FunctionTool) and tool.name == item.tool_name:
             return tool.on_invoke_tool if isinstance(tool.on_invoke_tool, GuardedTool) else None
     return None
-
-
-async def _newest(bridge: RunBridge, approval_id: str) -> tuple[str, Approval]:
-    """The approval that stands for a call after all edits, and its id."""
-    approval, seen = await bridge.guard.aapproval(approval_id), {approval_id}
-    while approval.status == "replaced" and approval.replaced_by not in (None, *seen):
-        approval_id = approval.replaced_by or ""
-        seen.add(approval_id)
-        approval = await bridge.guard.aapproval(approval_id)
-    return approval_id, approval

@@ -22,7 +22,7 @@ from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import Url
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall
+from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
 from toolgate_integrations._pydantic_ai_tools import function_of, served_by
 from toolgate_integrations.refusals import refusal_text
 
@@ -61,8 +61,7 @@ class Gate:
         agents: Mapping[str, str] | None,
         on_hold: OnHold,
     ) -> None:
-        if on_hold not in ("defer", "wait", "tell"):
-            raise ConfigurationError(f"on_hold is {on_hold!r}; use 'defer', 'wait' or 'tell'")
+        valid_on_hold(on_hold, "defer")
         self.bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
         self._on_hold = on_hold
 

@@ -105,15 +105,8 @@ class GuardMiddleware(Middleware):
 
     def _call(self, params: CallToolRequestParams, function: object, call_id: str | None) -> ToolCall:
         token = get_access_token()
-        own = function is not None and "." in params.name.strip(".")
-        return ToolCall(
-            params.name,
-            params.arguments or {},
-            call_id=call_id,
-            agent=None if token is None else token.client_id,
-            function=function,
-            server=None if own else self._calls.name,
-        )
+        client_id = None if token is None else token.client_id
+        return self._calls.call(params.name, params.arguments, function, call_id, client_id)
 
 
 async def _function(fastmcp: Context, name: str) -> object:

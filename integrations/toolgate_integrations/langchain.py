@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate import (
     ApprovalPending,
-    ConfigurationError,
     GatewayUnavailable,
     Guard,
     GuardError,
     guarded_action,
 )
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require
+from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations.refusals import refusal_text
 
 require("langchain")
@@ -64,8 +63,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         on_hold: OnHold = "interrupt",
     ) -> None:
         super().__init__()
-        if on_hold not in ("interrupt", "wait", "tell"):
-            raise ConfigurationError(f"on_hold is {on_hold!r}; use 'interrupt', 'wait' or 'tell'")
+        valid_on_hold(on_hold, "interrupt")
         self._on_hold = on_hold
         self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
 

@@ -101,18 +101,10 @@ class GuardExtension(Extension):
             return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=True)
         return answer
 
-    def _call(self, tool: str, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
-        function = self._functions.get(tool)
+    def _call(self, tool: str, arguments: Mapping[str, Any] | None, call_id: str | None) -> ToolCall:
         token = get_access_token()
-        own = function is not None and "." in tool.strip(".")
-        return ToolCall(
-            tool,
-            arguments,
-            call_id=call_id,
-            agent=None if token is None else token.client_id,
-            function=function,
-            server=None if own else self._calls.name,
-        )
+        client_id = None if token is None else token.client_id
+        return self._calls.call(tool, arguments, self._functions.get(tool), call_id, client_id)
 
 
 def _failed(result: HandlerResult) -> str | None:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
 from toolgate import ConfigurationError, Guard
-from toolgate_integrations._base import ToolActions, require
-from toolgate_integrations._openai_bridge import RunBridge
+from toolgate_integrations._base import ToolActions, require, valid_on_hold
 
 require("openai_agents")
 
 import agents as sdk
 from agents import Agent, FunctionTool, Handoff, RunContextWrapper, Tool
 
+from toolgate_integrations._openai_bridge import RunBridge
 from toolgate_integrations._openai_inside import agent_of, run_by
 from toolgate_integrations._openai_resume import Settled, resume, resume_streamed, resume_sync, settle
 from toolgate_integrations._openai_tools import GuardedTool, guarded_tool
@@ -59,8 +59,7 @@ class _Guarding:
         agents: Mapping[str, str] | None = None,
         on_hold: OnHold = "interrupt",
     ) -> None:
-        if on_hold not in ("interrupt", "wait", "tell"):
-            raise ConfigurationError(f"on_hold is {on_hold!r}; use 'interrupt', 'wait' or 'tell'")
+        valid_on_hold(on_hold, "interrupt")
         self.on_hold = on_hold
         self.bridge = RunBridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
         # With the agent itself: an id is another's as soon as its object is gone.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolgate import ApprovalPending, ConfigurationError, Guard
+from toolgate import ApprovalPending, ConfigurationError, GatewayProtocolError, Guard
 from toolgate.embedded.gateway import EmbeddedGateway
 from toolgate.testing import FakeGateway
 
@@ -50,6 +50,40 @@ async def test_approval_and_cancel_async(held: tuple[Guard, Any]) -> None:
     assert [(await guard.aapproval(each)).status for each in (first, second)] == ["pending", "approved"]
     assert [(await guard.acancel(each)).status for each in (first, second)] == ["cancelled", "cancelled"]
     assert (await guard.acancel(first)).status == "cancelled"
+
+
+async def test_the_newest_of_an_edited_request(held: tuple[Guard, Any]) -> None:
+    """Asked for the newest it is what an approver made of the request, by its own id; otherwise the request itself."""
+    guard, gateway = held
+    approval_id = ask(guard)
+    gateway.approve(approval_id, context={"to": "her"})
+    first = guard.approval(approval_id)
+    assert (first.status, first.approval_id) == ("replaced", approval_id)
+    for newest in (
+        guard.approval(approval_id, newest=True),
+        await guard.aapproval(approval_id, newest=True),
+    ):
+        assert (newest.status, newest.approval_id) == ("approved", first.replaced_by)
+
+
+async def test_edits_without_end(guard: Guard, gateway: Any) -> None:
+    """Requests that replace each other in a circle are no answer, and looking at them ends."""
+    circle = [
+        {"id": "a", "status": "replaced", "note": None, "replaced_by": "b"},
+        {"id": "b", "status": "replaced", "note": None, "replaced_by": "a"},
+    ]
+    gateway.approval = [*circle, *circle]
+    with pytest.raises(GatewayProtocolError, match="without end"):
+        guard.approval("a", newest=True)
+    with pytest.raises(GatewayProtocolError, match="without end"):
+        await guard.aapproval("a", newest=True)
+
+
+def test_a_reason_replaces_no_argument(guard: Guard, gateway: Any) -> None:
+    """An argument that is called `reason` is evidence: why a call was refused stands beside it."""
+    guard.record("a.b", "denied", {"reason": "damaged goods"}, reason="rejected by the clerk")
+    (entry,) = gateway.logs
+    assert entry["context"] == {"reason": "damaged goods", "reason_": "rejected by the clerk"}
 
 
 async def test_what_was_used_stays_used(held: tuple[Guard, Any]) -> None:

@@ -15,7 +15,7 @@ from toolgate.network import USUAL, Network
 from toolgate.wire.budget import spending
 from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
 from toolgate.wire.faults import Faults, from_a_proxy
-from toolgate.wire.library import Library
+from toolgate.wire.http_library import Library
 from toolgate.wire.roads import Arriving, AsyncArriving, AsyncRoad, Road, describe
 from toolgate.wire.within import Within
 

@@ -105,6 +105,7 @@ class _Gateway:
             context=said.context,
             action=said.action,
             agent_id=said.agent_id,
+            approval_id=said.id,
         )
 
     def _decision(self, check: Check, read: tuple[CheckAnswer, Answer]) -> Decision:
