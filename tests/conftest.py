@@ -1,4 +1,4 @@
-"""Fixtures that every kind of test may use, and the choice of a database for the gateways."""
+"""Fixtures that every kind of test may use, and the choice of a database for the gateways and of a framework."""
 
 import os
 import secrets
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import choosing, collected
+from support.frameworks import choosing as choosing_frameworks
 from support.gateway import LiveGateway, Owner
 from support.once import certificates_read_once, compiled_once
 
@@ -22,6 +23,7 @@ __all__ = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     choosing.add_option(parser)
+    choosing_frameworks.add_option(parser)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

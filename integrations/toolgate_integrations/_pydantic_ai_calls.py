@@ -9,24 +9,19 @@ from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from pydantic import AnyUrl, ValidationError
-from pydantic_ai import RunContext, ToolDenied
-from pydantic_ai.exceptions import (
-    ApprovalRequired,
-    CallDeferred,
-    ModelRetry,
-    SkipToolExecution,
-    ToolFailed,
-)
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai import RunContext, ToolDenied, exceptions
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipToolExecution
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import Url
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
+from toolgate_integrations._frameworks import is_at_least
 from toolgate_integrations._pydantic_ai_tools import function_of, served_by
 from toolgate_integrations.refusals import refusal_text
 
-__all__ = ["Gate", "OnHold", "as_passed"]
+__all__ = ["Gate", "OnHold", "answered", "as_denied", "as_passed"]
 
 OnHold = Literal["defer", "wait", "tell"]
 Tool = ToolsetTool[Any] | None
@@ -36,6 +31,16 @@ logger = logging.getLogger("toolgate")
 # The first is what all of pydantic's own addresses of one host are made of.
 _URLS: Final = (AnyUrl.__mro__[-2], Url)
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
+# In 2.0 no tool could say yet that it failed.
+_REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
+    ValueError,
+    ModelRetry,
+    ApprovalRequired,
+    CallDeferred,
+    getattr(exceptions, "ToolFailed", ModelRetry),
+)
+# Before, whatever a hook returns is taken for what the tool returned.
+_DENIES: Final = is_at_least("pydantic_ai", "2.28")
 # Which call of which run, and its arguments; an agent that a tool runs has calls of its own.
 _Passed = tuple[str | None, str | None, dict[str, Any]]
 _passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
@@ -138,6 +143,17 @@ class Gate:
         )
 
 
+def answered(answer: object) -> object:
+    """What the framework is to take for a tool's answer: its own denial where it knows one, or else the text of it."""
+    return answer.message if isinstance(answer, ToolDenied) and not _DENIES else answer
+
+
+def as_denied(part: ToolReturnPart) -> None:
+    """Say of a call that was refused here that it was denied, where the framework has put down a success."""
+    if not _DENIES:
+        part.outcome = "denied"
+
+
 def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
     """Hold other capabilities to the arguments that the gateway was asked about.
 
@@ -174,7 +190,7 @@ async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> 
             result = tool.args_validator_func(ctx, **given)
             if inspect.isawaitable(result):
                 await result
-    except (ValueError, ModelRetry, ToolFailed, ApprovalRequired, CallDeferred) as error:
+    except _REFUSES_ARGUMENTS as error:
         raise _OtherArgumentsError(_UNFIT.format(_first_line(error))) from error
     return given
 

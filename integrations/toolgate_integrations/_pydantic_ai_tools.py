@@ -7,12 +7,14 @@ from typing import Any, Final
 from pydantic_ai.toolsets import (
     AbstractToolset,
     CombinedToolset,
-    DynamicToolset,
     PrefixedToolset,
     RenamedToolset,
     ToolsetTool,
     WrapperToolset,
 )
+
+# Its public name is younger than 2.0.
+from pydantic_ai.toolsets._dynamic import DynamicToolset
 
 __all__ = ["function_of", "served_by"]
 

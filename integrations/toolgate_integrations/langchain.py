@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate import (
     ApprovalPending,
+    ConfigurationError,
     GatewayUnavailable,
     Guard,
     GuardError,
     guarded_action,
 )
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
+from toolgate_integrations._frameworks import is_at_least
 from toolgate_integrations.refusals import refusal_text
 
 require("langchain")
@@ -46,7 +48,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         guard: The guard that asks; None is the environment's.
         tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
             `tools.<name>`.
-        agents: Agent ids by the names given to `create_agent(name=…)`.
+        agents: Agent ids by the names given to `create_agent(name=…)`; needs langchain 1.2.4.
         on_hold: What a held call does: `interrupt` pauses the run, `wait` waits for the person, `tell` lets the
             model read that it waits.
 
@@ -64,6 +66,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     ) -> None:
         super().__init__()
         valid_on_hold(on_hold, "interrupt")
+        if agents is not None and not is_at_least("langchain", _NAMES_AGENTS):
+            raise ConfigurationError(
+                f"agents is given, and langchain before {_NAMES_AGENTS} does not tell which agent makes a call; "
+                f"pip install 'langchain>={_NAMES_AGENTS}', or give each agent a guard of its own"
+            )
         self._on_hold = on_hold
         self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
 
@@ -234,6 +241,8 @@ def _shown(called: Mapping[str, Any], pending: ApprovalPending) -> dict[str, Any
     }
 
 
+# The first whose runs bear the name of their agent.
+_NAMES_AGENTS: Final = "1.2.4"
 _REJECTED: Final = "Not done: it was rejected. {}"
 _BESIDE: Final = (
     "Not done: it needs a person, and other calls have already run beside it. Ask for it again, alone."

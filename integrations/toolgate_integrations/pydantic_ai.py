@@ -20,7 +20,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
-from toolgate_integrations._pydantic_ai_calls import Gate, OnHold, as_passed, logger
+from toolgate_integrations._pydantic_ai_calls import Gate, OnHold, answered, as_denied, as_passed, logger
 
 __all__ = ["GuardCapability", "GuardToolset"]
 
@@ -80,7 +80,7 @@ class GuardCapability(AbstractCapability[Any]):
             raise
         if isinstance(answer, ToolDenied):
             self._refused.add(call.tool_call_id)
-        return answer
+        return answered(answer)
 
     async def before_tool_execute(
         self,
@@ -109,11 +109,11 @@ class GuardCapability(AbstractCapability[Any]):
         """Take the rejections that were given inside the run, by a handler of deferred calls."""
         messages = request_context.messages
         for part in messages[-1].parts if messages else ():
-            if (
-                isinstance(part, ToolReturnPart)
-                and part.outcome == "denied"
-                and part.tool_call_id not in self._refused
-            ):
+            if not isinstance(part, ToolReturnPart):
+                continue
+            if part.tool_call_id in self._refused:
+                as_denied(part)
+            elif part.outcome == "denied":
                 for message in reversed(messages):
                     calls = message.tool_calls if isinstance(message, ModelResponse) else ()
                     if call := next((one for one in calls if one.tool_call_id == part.tool_call_id), None):
@@ -181,7 +181,7 @@ class GuardToolset(WrapperToolset[Any]):
             return await below(name, args, ctx, tool)
 
         call = ToolCallPart(name, tool_args, tool_call_id=ctx.tool_call_id or "")
-        return await self.gate.carry_out(ctx, call, tool, tool_args, run)
+        return answered(await self.gate.carry_out(ctx, call, tool, tool_args, run))
 
 
 def _tool(ctx: RunContext[Any], name: str) -> ToolsetTool[Any] | None:

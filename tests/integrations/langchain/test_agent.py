@@ -18,6 +18,8 @@ from support.frameworks.harness import Scene
 from support.frameworks.scripted import calling
 from support.waiting import eventually
 
+from toolgate import ConfigurationError
+from toolgate_integrations import _frameworks
 from toolgate_integrations.langchain import GuardMiddleware
 
 PAY = ("pay", {"to": "eve", "amount": 40}, "call-pay")
@@ -383,3 +385,12 @@ async def test_an_approved_tool_that_stops_itself_is_given_no_answer_of_the_appr
     await run.resume(5)
     assert scene.ran == []
     assert "already let through once" in run.read["call-pay"]
+
+
+def test_agents_by_name_are_refused_where_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before langchain 1.2.4 all of them would act as one: that is said, and not done."""
+    monkeypatch.setattr(_frameworks, "version", lambda name: "1.2.3")
+    with pytest.raises(ConfigurationError, match=r"langchain before 1\.2\.4 does not tell which agent"):
+        GuardMiddleware(agents={"clerk": "a"})
+    monkeypatch.setattr(_frameworks, "version", lambda name: "1.2.4")
+    GuardMiddleware(agents={"clerk": "a"})

@@ -8,8 +8,8 @@ from fastmcp.client.elicitation import ElicitResult
 from fastmcp.server import create_proxy
 from mcp.server.request_state import RequestStateSecurity
 
-from support.frameworks.harness import Scene
-from support.frameworks.mcp import PAGE, STATE_KEYS, Kind
+from support.frameworks.harness import Harness, Scene
+from support.frameworks.mcp import PAGE, STATE_KEYS, Handshake, Kind, Modern
 from toolgate_integrations.fastmcp import GuardMiddleware
 
 
@@ -56,3 +56,9 @@ def connected(server: Any, era: Any, user: Any) -> AbstractAsyncContextManager[A
 
 PLAIN = Kind(bank, connected)
 PROXY = Kind(proxied_bank, connected)
+HARNESSES: list[Harness] = [
+    Modern("fastmcp", PLAIN),
+    Handshake("fastmcp", PLAIN),
+    Modern("fastmcp-proxy", PROXY),
+    Handshake("fastmcp-proxy", PROXY),
+]

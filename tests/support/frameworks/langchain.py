@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from support.frameworks.graphs import tool_graph
-from support.frameworks.harness import Call, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
 from support.frameworks.scripted import Model
 from toolgate_integrations.langchain import GuardMiddleware
 
@@ -102,3 +102,6 @@ class LangGraph:
 
     def session(self, scene: Scene, mode: Mode, folder: Path) -> LangGraphSession:
         return LangGraphSession(scene, mode, InMemorySaver())
+
+
+HARNESSES: list[Harness] = [LangChain(), LangGraph()]

@@ -12,7 +12,7 @@ from mcp.server import MCPServer
 from mcp.server.request_state import RequestStateSecurity
 from mcp_types import CallToolResult, ElicitRequestURLParams, ElicitResult, InputRequiredResult
 
-from support.frameworks.harness import Call, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
 from toolgate_integrations.mcp import GuardExtension
 
 PAGE = "https://toolgate.example.com/approvals/{approval_id}"
@@ -217,3 +217,6 @@ class Handshake:
 
     def session(self, scene: Scene, mode: Mode, folder: Path) -> HandshakeSession:
         return HandshakeSession(scene, self._kind)
+
+
+HARNESSES: list[Harness] = [Modern(), Handshake()]

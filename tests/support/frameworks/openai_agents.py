@@ -16,7 +16,7 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from support.frameworks.harness import Call, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
 from toolgate_integrations.openai_agents import guard_agent, resume, resume_streamed, resume_sync
 
 set_tracing_disabled(True)
@@ -157,3 +157,6 @@ class OpenAIAgents:
 
     def session(self, scene: Scene, mode: Mode, folder: Path) -> OpenAISession:
         return OpenAISession(scene, mode)
+
+
+HARNESSES: list[Harness] = [OpenAIAgents()]

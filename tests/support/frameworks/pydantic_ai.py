@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from support.frameworks.harness import Call, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
 from toolgate_integrations.pydantic_ai import GuardCapability
 
 
@@ -149,3 +149,6 @@ class PydanticAI:
 
     def session(self, scene: Scene, mode: Mode, folder: Path) -> PydanticAISession:
         return PydanticAISession(scene, mode, folder / "history.json")
+
+
+HARNESSES: list[Harness] = [PydanticAI()]
