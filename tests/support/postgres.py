@@ -42,6 +42,7 @@ class Cluster:
         installation: which version.
         fsync: whether a commit is on disk when it returns, as in life; without, tests are faster.
         settings: further settings of the server.
+        prefix: what goes before the server's command, if anything; it gets the server's signals too.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class Cluster:
         *,
         fsync: bool = False,
         settings: Mapping[str, object] | None = None,
+        prefix: tuple[str, ...] = (),
     ) -> None:
         self.installation = installation
+        self._prefix = prefix
         self.port = 0
         self._settings = {**SETTINGS, "fsync": fsync, "full_page_writes": fsync, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -123,7 +126,11 @@ class Cluster:
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(how)
+            if self._prefix:
+                # Whatever stands before the server need not hand signals on.
+                os.killpg(self._process.pid, how)
+            else:
+                self._process.send_signal(how)
             self._process.wait(timeout=60)
             self._process = None
 
@@ -149,7 +156,7 @@ class Cluster:
         """Start on the port, and return whether that went well."""
         settings = self._settings | {"port": self.port, "unix_socket_directories": self.folder}
         arguments = [f"--{name}={value}" for name, value in settings.items()]
-        process = self._process = self._begin("postgres", "-D", "data", *arguments)
+        process = self._process = self._begin("postgres", "-D", "data", *arguments, prefix=self._prefix)
         pid_file = self.folder / "data" / "postmaster.pid"
 
         def ready() -> bool:
@@ -164,14 +171,14 @@ class Cluster:
         self._process = None
         return False
 
-    def _begin(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _begin(self, program: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
         assert self._lock is not None, "the cluster has no folder"
         somebody: dict[str, Any] = {}
         if os.getuid() == 0:
             somebody = {"user": UNPRIVILEGED, "group": pwd.getpwnam(UNPRIVILEGED).pw_gid, "extra_groups": []}
         with (self.folder / "said").open("ab") as said:
             return subprocess.Popen(
-                [self.installation.programs / program, *arguments],
+                [*prefix, self.installation.programs / program, *arguments],
                 cwd=self.folder,
                 env={"PATH": os.defpath, "LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,
