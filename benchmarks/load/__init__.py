@@ -1,0 +1,1 @@
+"""Load for the gateway, its floor and its peers; see `benchmarks/README.md`."""

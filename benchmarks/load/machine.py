@@ -1,0 +1,87 @@
+"""The machine: which core does what, what it is, and what processes use of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+#: where servers and their databases run, and where the load is made
+SERVER, LOAD = 0, 1
+ROOT = Path(__file__).resolve().parents[2]
+_ALLOWED = os.sched_getaffinity(0) if sys.platform == "linux" else set()
+
+
+def pinnable() -> bool:
+    """Whether servers and load can have a core each."""
+    return {SERVER, LOAD} <= _ALLOWED
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Pin this thread, and what it starts meanwhile; nothing happens where that cannot be done.
+
+    Args:
+        core: Its number.
+    """
+    if sys.platform != "linux" or not pinnable():
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def circumstances() -> dict[str, str]:
+    """What a figure is worth nothing without: when, of which commit, on which machine, with which versions."""
+    cores = os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    pinned = f"server core {SERVER}, load core {LOAD}" if pinnable() else "not pinned"
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
+        "machine": f"{_processor()}, {cores} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, {pinned}",
+        "versions": f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
+        + ", ".join(f"{name} {version(name)}" for name in ("uvicorn", "starlette", "uvloop")),
+        "busy": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def memory_of(process: int) -> int:
+    """Bytes of memory that a process has resident.
+
+    Args:
+        process: Its id.
+    """
+    pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False
+        ).stdout.strip()
+
+    # What a run writes itself changes nothing that is measured.
+    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!benchmarks/RESULTS.md")
+    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + (" and changes" if changed else "")
+
+
+def _processor() -> str:
+    cpus = Path("/proc/cpuinfo")
+    if cpus.exists():
+        for line in cpus.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,280 @@
+"""What is measured: one function a row, each of which sets up the two sides that are compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from load import peers
+from load.connection import Target
+from load.generator import Load, Slice
+from load.pairs import Side
+from load.stage import CONTEXT, TOO_MUCH, Stage
+
+SQLITE, POSTGRESQL = "sqlite", "postgresql"
+#: requests a second of the row about checks beside logs
+STEADY = 1000
+#: logs beside them: a little more, so that the two timetables meet in every possible way
+BESIDE = 1003
+#: connections of an open loop: enough that a free one is there unless the server stalls
+WAITING = 64
+
+Sides: TypeAlias = Callable[[Stage], AbstractAsyncContextManager[tuple[Side, Side]]]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a ratio has to reach.
+
+    Attributes:
+        at_least: Whether it is a lower bound.
+        ratio: The bound.
+        at_median: Whether the median itself is judged, in place of the interval's lenient end.
+    """
+
+    ratio: float
+    at_least: bool
+    at_median: bool = False
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.ratio:g} ×"
+
+    def judged(self, median: float, low: float, high: float) -> float:
+        """The value that the bar is held against.
+
+        Args:
+            median: Of the ratios.
+            low: The interval's lower end.
+            high: Its upper end.
+        """
+        return median if self.at_median else high if self.at_least else low
+
+    def reached(self, value: float) -> bool:
+        """Whether a value is on the right side.
+
+        Args:
+            value: What `judged` said.
+        """
+        return value >= self.ratio if self.at_least else value <= self.ratio
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        name: What `--only` takes.
+        title: What is measured.
+        unit: Of the figures that are compared.
+        bars: By database.
+        sides: Sets up what is compared.
+        minutes: Whether slices are minutes, sent by a timetable, in place of seconds in a closed loop.
+    """
+
+    name: str
+    title: str
+    unit: str
+    bars: dict[str, Bar]
+    sides: Sides = field(repr=False)
+    minutes: bool = False
+
+
+def rate(one: Slice) -> float:
+    """Answers a second.
+
+    Args:
+        one: A slice.
+    """
+    return one.rate
+
+
+def medians(one: Slice) -> float:
+    """The medians of what was asked in turn, together, in microseconds.
+
+    Args:
+        one: A slice.
+    """
+    return sum(kind.quantile(0.5) for kind in one.latencies) / 1e3
+
+
+def p99(one: Slice) -> float:
+    """The latency in microseconds that one in a hundred exceeds.
+
+    Args:
+        one: A slice.
+    """
+    return one.latencies[0].quantile(0.99) / 1e3
+
+
+@asynccontextmanager
+async def closed(
+    ours: tuple[str, Target], other: tuple[str, Target], connections: int, figure: Callable[[Slice], float]
+) -> AsyncIterator[tuple[Side, Side]]:
+    """Two sides under the same closed loop.
+
+    Args:
+        ours: What it is, and what is asked.
+        other: Likewise.
+        connections: How many each has.
+        figure: What is compared.
+    """
+    async with AsyncExitStack() as stack:
+        loads = [await stack.enter_async_context(Load(target, connections)) for _, target in (ours, other)]
+        yield Side(ours[0], loads[0].closed, figure), Side(other[0], loads[1].closed, figure)
+
+
+def check_beside_floor(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """Checks as fast as sixteen connections get them, beside what does nothing.
+
+    Args:
+        stage: Where.
+    """
+    ours = stage.gateway()
+    check = ours.check()
+    other = ("no-op", stage.floor(check.request))
+    return closed(("check", ours.target(check)), other, 16, rate)
+
+
+def check_beside_cerbos(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """The same beside Cerbos, which decides by one condition and records nothing.
+
+    Args:
+        stage: Where.
+    """
+    asked, refused = peers.ask_cerbos(CONTEXT), peers.ask_cerbos(TOO_MUCH, b"EFFECT_DENY")
+    other = ("Cerbos 0.51", stage.peer(peers.cerbos, asked, refused))
+    ours = stage.gateway()
+    return closed(("check", ours.target(ours.check())), other, 16, rate)
+
+
+def check_alone_beside_floor(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """One check after the other, beside what does nothing.
+
+    Args:
+        stage: Where.
+    """
+    ours = stage.gateway()
+    check = ours.check()
+    other = ("no-op", stage.floor(check.request))
+    return closed(("check", ours.target(check)), other, 1, medians)
+
+
+def check_and_log_beside_aegis(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """A check and a log entry on disk in turn, beside one request that does neither key nor sync.
+
+    Args:
+        stage: Where.
+    """
+    asked, refused = peers.ask_aegis(CONTEXT), peers.ask_aegis(TOO_MUCH, b'"status":"blocked"')
+    other = ("aegis-server /execute", stage.peer(peers.aegis, asked, refused))
+    ours = stage.gateway()
+    return closed(("check + log", ours.target(ours.check(), ours.log())), other, 1, medians)
+
+
+def _log_batches(stage: Stage, *, slow_disk: bool) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    ours = stage.gateway(slow_disk=slow_disk)
+    single = stage.gateway(slow_disk=slow_disk, one_by_one=True)
+    other = ("one entry a batch", single.target(single.log()))
+    return closed(("log", ours.target(ours.log())), other, 64, rate)
+
+
+def log_beside_one_by_one(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """Log entries on disk as fast as 64 connections get them, beside one entry a transaction.
+
+    Args:
+        stage: Where.
+    """
+    return _log_batches(stage, slow_disk=False)
+
+
+def log_beside_one_by_one_on_a_slow_disk(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """The same where each sync takes a millisecond longer.
+
+    Args:
+        stage: Where.
+    """
+    return _log_batches(stage, slow_disk=True)
+
+
+@asynccontextmanager
+async def check_beside_logs(stage: Stage) -> AsyncIterator[tuple[Side, Side]]:
+    """Checks by a timetable while as many logs are written, beside the same checks alone.
+
+    Args:
+        stage: Where.
+    """
+    ours = stage.gateway()
+    async with (
+        Load(ours.target(ours.check()), WAITING) as checks,
+        Load(ours.target(ours.log()), WAITING) as logs,
+    ):
+
+        async def alone(seconds: float) -> Slice:
+            return await checks.open(seconds, STEADY)
+
+        async def beside(seconds: float) -> Slice:
+            found, _ = await asyncio.gather(checks.open(seconds, STEADY), logs.open(seconds, BESIDE))
+            return found
+
+        yield Side("checks beside logs", beside, p99), Side("checks alone", alone, p99)
+
+
+def _both(bar: Bar, postgresql: Bar | None = None) -> dict[str, Bar]:
+    return {SQLITE: bar, POSTGRESQL: postgresql or bar}
+
+
+ROWS = (
+    Row(
+        "check-throughput",
+        "`/sdk/check`, 16 connections: throughput against the no-op",
+        "/s",
+        _both(Bar(0.70, at_least=True), Bar(0.90, at_least=True)),
+        check_beside_floor,
+    ),
+    Row(
+        "check-cerbos",
+        "`/sdk/check`, 16 connections: throughput against Cerbos 0.51 on one core",
+        "/s",
+        _both(Bar(2, at_least=True)),
+        check_beside_cerbos,
+    ),
+    Row(
+        "check-latency",
+        "`/sdk/check`, one connection: median against the no-op's",
+        "µs",
+        _both(Bar(1.5, at_least=False)),
+        check_alone_beside_floor,
+    ),
+    Row(
+        "check-log-aegis",
+        "check + durable log, one connection: the two medians together against aegis-server's `/execute`",
+        "µs",
+        _both(Bar(1.2, at_least=False)),
+        check_and_log_beside_aegis,
+    ),
+    Row(
+        "log-batching",
+        "durable `/sdk/log`, 64 connections: throughput against batch size 1",
+        "/s",
+        _both(Bar(2.5, at_least=True)),
+        log_beside_one_by_one,
+    ),
+    Row(
+        "log-batching-slow-disk",
+        "the same with every fsync delayed by 1 ms",
+        "/s",
+        _both(Bar(10, at_least=True)),
+        log_beside_one_by_one_on_a_slow_disk,
+    ),
+    Row(
+        "check-beside-logs",
+        "p99 of 1,000 checks/s while 1,000 logs/s are written, against the same checks alone, by the minute",
+        "µs",
+        _both(Bar(3, at_least=False, at_median=True)),
+        check_beside_logs,
+        minutes=True,
+    ),
+)
