@@ -23,7 +23,7 @@ POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_
 
 WORKERS ?= 3
 
-.PHONY: help demo test test-full test-oldest fuzz check format lock build bench clean
+.PHONY: help demo test test-full test-oldest fuzz check format lock build bench bench-pieces soak clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -70,8 +70,14 @@ format: $(UV)    ## write the formatting
 	@$(RUN) ruff format .
 	@$(RUN) ruff check --fix .
 
-bench: $(UV)     ## timings of the pieces; read ratios, not seconds
+bench: $(UV)     ## the gateway beside its floor and its peers: 35 minutes, benchmarks/RESULTS.md; ARGS="--only NAME …"
+	@$(RUN) python benchmarks/compare.py $(ARGS)
+
+bench-pieces: $(UV) ## timings of the pieces; read ratios, not seconds
 	@$(RUN) pytest -q -p no:xdist -o python_files='bench_*.py' --benchmark-columns=median,iqr,ops benchmarks
+
+soak: $(UV)      ## ten minutes of load, and what memory does; ARGS="--minutes 60" for longer
+	@$(RUN) python benchmarks/compare.py --only soak $(ARGS)
 
 build: $(UV)     ## wheel and sdist in dist/
 	@$(UV) build
