@@ -6,7 +6,7 @@ see two different calls.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from json.encoder import encode_basestring
@@ -32,7 +32,7 @@ def loads(raw: bytes) -> Json:
             string, a number of more than 400 digits or an exponent beyond ±400, nesting beyond what can be read.
     """
     try:
-        value: Json = _DECODER.decode(raw.decode("utf-8"))
+        value = _whole(raw.decode("utf-8"))
     except UnicodeDecodeError:
         raise InvalidJson("The body is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -62,6 +62,19 @@ def dumps(value: object, *, sort_keys: bool = False) -> str:
     return "".join(parts)
 
 
+def _whole(text: str) -> Json:
+    value: Json
+    try:
+        value, end = _SCAN(text, 0)
+        if end == len(text):
+            return value
+    except StopIteration:
+        pass
+    # White space around it, or no JSON: the decoder says what and where.
+    value = _DECODER.decode(text)
+    return value
+
+
 def loads_own(text: str) -> Json:
     """Read a text that `dumps` wrote: written out, a number may have more digits than `loads` accepts from others."""
     value: Json = _OWN_DECODER.decode(text)
@@ -73,8 +86,10 @@ def deeper_than(levels: int, value: Json) -> bool:
     # Level by level and not by recursion: the decoder reads deeper than Python's stack lets a function go.
     containers = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
+        if not containers:
+            return False
         containers = [
-            item for container in containers for item in _items(container) if isinstance(item, dict | list)
+            item for container in containers for item in _items(container) if isinstance(item, (dict, list))
         ]
     return bool(containers)
 
@@ -88,13 +103,15 @@ def plain_number(number: Decimal) -> str:
 
 
 def _write(value: object, parts: list[str], *, sort_keys: bool) -> None:
-    match value:
-        case dict():
-            _write_object(value, parts, sort_keys=sort_keys)
-        case list() | tuple():
-            _write_array(value, parts, sort_keys=sort_keys)
-        case _:
-            parts.append(_scalar(value))
+    # Most values are texts.
+    if type(value) is str:
+        parts.append(encode_basestring(value))
+    elif isinstance(value, dict):
+        _write_object(value, parts, sort_keys=sort_keys)
+    elif isinstance(value, (list, tuple)):
+        _write_array(value, parts, sort_keys=sort_keys)
+    else:
+        parts.append(_scalar(value))
 
 
 def _scalar(value: object) -> str:
@@ -126,14 +143,19 @@ def _write_array(value: Sequence[object], parts: list[str], *, sort_keys: bool) 
 
 
 def _write_object(value: dict[str, object], parts: list[str], *, sort_keys: bool) -> None:
-    names: Iterable[str] = sorted(value, key=_utf16) if sort_keys else value
-    parts.append("{")
-    separator = ""
+    names: Iterable[str] = _in_order(value) if sort_keys else value
+    before = "{"
     for name in names:
-        parts.append(f"{separator}{encode_basestring(name)}:")
+        parts.append(f"{before}{encode_basestring(name)}:")
         _write(value[name], parts, sort_keys=sort_keys)
-        separator = ","
-    parts.append("}")
+        before = ","
+    parts.append("}" if value else "{}")
+
+
+def _in_order(value: dict[str, object]) -> list[str]:
+    names = sorted(value)
+    # By code point it is the same order, unless some name goes beyond the first sixteen bits.
+    return names if "".join(names).isascii() else sorted(value, key=_utf16)
 
 
 def _utf16(text: str) -> bytes:
@@ -206,3 +228,5 @@ _DECODER = json.JSONDecoder(
     parse_constant=_constant,
 )
 _OWN_DECODER = json.JSONDecoder(parse_float=Decimal)
+# What `decode` calls between its looks for white space; the types do not know it.
+_SCAN: Callable[[str, int], tuple[Json, int]] = _DECODER.scan_once  # type: ignore[attr-defined]  # see above

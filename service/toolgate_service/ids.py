@@ -4,14 +4,17 @@ import os
 import time
 import uuid
 
+#: the two bits 10, and two of chance
+_VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+
 
 def new_id() -> str:
     """Return a new UUIDv7 (RFC 9562 §5.7): 48 bits of milliseconds, 74 bits from the system's CSPRNG."""
-    milliseconds = time.time_ns() // 1_000_000
-    number = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
-    number = number & ~(0xF << 76) | (0x7 << 76)
-    number = number & ~(0x3 << 62) | (0x2 << 62)
-    return str(uuid.UUID(int=number))
+    # Written at once: by way of `uuid.UUID` it takes five times as long, and every check has two.
+    time_part = f"{time.time_ns() // 1_000_000:012x}"
+    chance = os.urandom(10).hex()
+    variant = _VARIANT[chance[3]]
+    return f"{time_part[:8]}-{time_part[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
 
 
 def is_id(text: str) -> bool:

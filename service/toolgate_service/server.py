@@ -11,10 +11,12 @@ from typing import cast
 import uvicorn
 
 from toolgate_service.app import build
+from toolgate_service.checks.at_once import PATH, checks_at_once
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.gateway import Gateway
 from toolgate_service.settings import Settings, load_settings
 from toolgate_service.storage.database import open_database
+from toolgate_service.web.at_once import QuickConnection
 from toolgate_service.web.connections import Connection, Limits, look_after, room_for
 from toolgate_service.web.headers import AnswerHeaders
 
@@ -48,7 +50,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     )
     config = uvicorn.Config(
         build(gateway),
-        http=cast("type[asyncio.Protocol]", partial(Connection, limits)),
+        http=cast("type[asyncio.Protocol]", _connections(gateway, limits)),
         ws="none",
         log_level="warning",
         access_log=False,
@@ -61,6 +63,15 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     line = _start_up_line(listening, settings)
     _log_to_stderr()
     _Server(config, gateway, lambda: announce(line)).run(sockets=[listening])
+
+
+def _connections(gateway: Gateway, limits: Limits) -> Callable[..., Connection]:
+    immediate = checks_at_once(gateway)
+    return (
+        partial(Connection, limits)
+        if immediate is None
+        else partial(QuickConnection, PATH, immediate, limits)
+    )
 
 
 class _Server(uvicorn.Server):

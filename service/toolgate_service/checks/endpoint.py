@@ -3,10 +3,13 @@
 Key → organization active → rate limit → body → agent → permission → amount → approval.
 """
 
+from collections.abc import Mapping
+
 from toolgate_service import exact_json
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.held import Held, LetThrough, settle
 from toolgate_service.checks.question import read_question
+from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit, given_key
 from toolgate_service.hotpath.http import Answer, Call, Handler, add_headers
@@ -14,7 +17,7 @@ from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.sdk_fields import idempotency_key
 
-DECISION = "X-Decision-ID"
+DECISION = b"x-decision-id"
 ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
 
 
@@ -23,13 +26,10 @@ def check_endpoint(gateway: Gateway) -> Handler:
 
     async def check(call: Call) -> Answer:
         # A refusal carries one too: whoever logs it may name it.
-        add_headers(call.scope, {DECISION: new_id()})
+        add_headers(call.scope, {DECISION: new_id().encode()})
         digest = key_digest(given_key(call.header(b"x-api-key")))
         body, problem = call.fields()
-        agent_id, action = body.get("agent_id"), body.get("action")
-        standing = await gateway.reader.standing(
-            digest, agent_id if isinstance(agent_id, str) else "", action if isinstance(action, str) else ""
-        )
+        standing = await gateway.reader.standing(digest, *subject(body))
         standing = await admit(call.scope, standing, gateway, "actions")
         if problem is not None:
             raise problem
@@ -48,15 +48,26 @@ def check_endpoint(gateway: Gateway) -> Handler:
     return check
 
 
+def subject(body: Mapping[str, Json]) -> tuple[str, str]:
+    """Return the agent and the action of a body that has not been judged yet; empty where there is none."""
+    agent_id, action = body.get("agent_id"), body.get("action")
+    return agent_id if isinstance(agent_id, str) else "", action if isinstance(action, str) else ""
+
+
+def blocked_answer(verdict: Blocked) -> bytes:
+    """Write the answer to a check that is blocked."""
+    return _result(verdict.reason, held=False, approval_id=None)
+
+
 def _answer(call: Call, verdict: Permitted | Blocked | Held | LetThrough) -> Answer:
     match verdict:
         case Permitted():
             return Answer(ALLOWED)
         case LetThrough(decision_id):
-            add_headers(call.scope, {DECISION: decision_id})
+            add_headers(call.scope, {DECISION: decision_id.encode()})
             return Answer(ALLOWED)
-        case Blocked(reason):
-            return Answer(_result(reason, held=False, approval_id=None))
+        case Blocked():
+            return Answer(blocked_answer(verdict))
         case Held(reason, approval_id):
             return Answer(_result(reason, held=True, approval_id=approval_id))
 

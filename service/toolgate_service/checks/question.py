@@ -1,15 +1,14 @@
 """What a check asks, read from its body (spec §4, decisions §4). Unknown fields are ignored: old and new must mix."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from toolgate_service.canonical import digest
 from toolgate_service.exact_json import Json
 from toolgate_service.web.sdk_fields import SdkFields
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """May this agent do this action with this context?
 
     Attributes:
@@ -47,8 +46,8 @@ def read_question(body: Mapping[str, Json]) -> Question:
     fields = SdkFields(body)
     agent_id, action = fields.text("agent_id"), fields.action("action")
     context = fields.context("context")
-    approval_id, call_id, run_id = (fields.reference(name) for name in ("approval_id", "call_id", "run_id"))
-    dry_run = fields.flag("dry_run")
+    approval_id, call_id = fields.reference("approval_id"), fields.reference("call_id")
+    run_id, dry_run = fields.reference("run_id"), fields.flag("dry_run")
     canonical_text = fields.canonical
     fields.finish()
     return Question(agent_id, action, context or {}, canonical_text, approval_id, call_id, run_id, dry_run)

@@ -19,19 +19,24 @@ async def admit(scope: Scope, standing: Standing | None, gateway: Gateway, surfa
         raise ApiError(401, "Invalid API key")
     if not standing.organization_is_active:
         raise ApiError(401, "Organization is not active")
-    limit = standing.requests_per_minute or gateway.plans[standing.plan].requests_per_minute
+    limit = requests_a_minute(standing, gateway)
     rate = await gateway.rates.count(standing.organization_id, f"{standing.environment}/{surface}", limit)
-    add_headers(scope, {**whose(standing), **rate.headers()})
+    add_headers(scope, whose(standing) | rate.headers())
     if rate.exceeded:
         raise rate.refusal()
     return standing
 
 
-def whose(standing: Standing) -> dict[str, str]:
+def requests_a_minute(standing: Standing, gateway: Gateway) -> int:
+    """Return how many requests of each surface an organization may send a minute."""
+    return standing.requests_per_minute or gateway.plans[standing.plan].requests_per_minute
+
+
+def whose(standing: Standing) -> dict[bytes, bytes]:
     """Return the headers that say whose a key is: what was written down for them goes to nobody else."""
     return {
-        "X-Toolgate-Organization": standing.organization_id,
-        "X-Toolgate-Environment": standing.environment,
+        b"x-toolgate-organization": standing.organization_id.encode(),
+        b"x-toolgate-environment": standing.environment.encode(),
     }
 
 

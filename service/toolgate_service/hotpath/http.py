@@ -4,8 +4,7 @@ FastAPI answers a no-op at a third of the speed of plain ASGI; these two routes 
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,8 +16,7 @@ from toolgate_service.web.edge import HEADER_BAG
 from toolgate_service.web.replies import Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One request on the raw road.
 
     Attributes:
@@ -55,13 +53,12 @@ class Call:
         return client[0] if client else None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A finished answer: JSON bytes, a status, headers."""
+class Answer(NamedTuple):
+    """A finished answer: JSON bytes, a status, headers by their names in lower case."""
 
     body: bytes
     status: int = 200
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[bytes, bytes] | None = None
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Answer]]
@@ -78,34 +75,43 @@ def endpoint(handler: Handler) -> ASGIApp:
                 scope, receive, send
             )
             return
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(answer.body)).encode()),
-        ]
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body))]
         if answer.headers:
-            headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+            headers += answer.headers.items()
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
     return serve
 
 
-def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Have the edge put headers on whatever answer this request gets."""
-    scope.setdefault(HEADER_BAG, {}).update(headers)
+def add_headers(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Have the edge put headers on whatever answer this request gets.
+
+    Args:
+        scope: the request's.
+        headers: by their names in lower case.
+    """
+    bag = scope.get(HEADER_BAG)
+    scope[HEADER_BAG] = headers if bag is None else bag | headers
 
 
 async def _read(scope: Scope, receive: Receive) -> Call:
-    parts: list[bytes] = []
-    more = True
     try:
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                # What came so far may look complete, and nobody is there for the answer: nothing is decided.
-                raise ClientDisconnect
-            parts.append(message.get("body", b""))
-            more = message.get("more_body", False)
+        raw, more = await _part(receive)
+        if more:
+            parts = [raw]
+            while more:
+                part, more = await _part(receive)
+                parts.append(part)
+            raw = b"".join(parts)
     except ApiError as error:
         return Call(scope, b"", error)
-    return Call(scope, b"".join(parts))
+    return Call(scope, raw)
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        # What came so far may look complete, and nobody is there for the answer: nothing is decided.
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)

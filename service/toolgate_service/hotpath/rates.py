@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from toolgate_service.errors import ApiError
 
@@ -13,8 +12,7 @@ Surface: TypeAlias = Literal["actions", "reads"]
 WINDOW = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(NamedTuple):
     """Where a caller stands in the current window.
 
     Attributes:
@@ -38,12 +36,12 @@ class Rate:
         retry_after = max(1, int(reset - moment + 0.999))
         return cls(limit, max(0, limit - used), reset, exceeded=exceeded, retry_after=retry_after)
 
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> dict[bytes, bytes]:
         """Return the headers that every authenticated answer carries."""
         return {
-            "X-RateLimit-Limit": str(self.limit),
-            "X-RateLimit-Remaining": str(self.remaining),
-            "X-RateLimit-Reset": str(self.reset),
+            b"x-ratelimit-limit": b"%d" % self.limit,
+            b"x-ratelimit-remaining": b"%d" % self.remaining,
+            b"x-ratelimit-reset": b"%d" % self.reset,
         }
 
     def refusal(self) -> ApiError:
@@ -90,6 +88,10 @@ class MemoryWindows:
 
     async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
         """Count one request, unless the window is full."""
+        return self.count_now(organization_id, scope, limit)
+
+    def count_now(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """As `count`, without having to wait."""
         moment = self._clock()
         window = int(moment // WINDOW)
         if window > self._window:

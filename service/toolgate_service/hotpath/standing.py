@@ -57,6 +57,18 @@ _TYPED = (
 )
 
 
+def numbered(statement: str, sign: str) -> str:
+    """Return the statement with its values by their places: key digest, agent, action.
+
+    Args:
+        statement: with names.
+        sign: what the driver writes before a place.
+    """
+    for place, name in enumerate(("key_digest", "agent_id", "action"), 1):
+        statement = statement.replace(f":{name}", f"{sign}{place}")
+    return statement
+
+
 async def standing_in(session: AsyncSession, key_digest: str, agent_id: str, action: str) -> Standing | None:
     """Return the same inside a transaction; None for a key that is unknown or revoked."""
     values = {"key_digest": key_digest, "agent_id": agent_id, "action": action}

@@ -66,9 +66,9 @@ def _answer(outcome: Outcome) -> Answer:
         case Stored(body=answer):
             return Answer(answer)
         case Replayed(body=answer, mismatch=mismatch):
-            headers = {"Idempotency-Replayed": "true"}
+            headers = {b"idempotency-replayed": b"true"}
             if mismatch:
-                headers["Idempotency-Mismatch"] = "true"
+                headers[b"idempotency-mismatch"] = b"true"
             return Answer(answer, headers=headers)
         case Refused(status=status, detail=detail):
             raise ApiError(status, detail)

@@ -72,6 +72,8 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         #: bytes of the request that is coming in
         self._taken = 0
+        #: the client may wait for as long as it may take for a request
+        self._resting = False
         #: nothing that comes is taken any more
         self._deaf = False
         self._lingering = False
@@ -94,7 +96,7 @@ class Connection(HttpToolsProtocol):
         """Take what has come, as far as the limits go."""
         if self._deaf:
             return
-        if self._deadline is None:
+        if self._deadline is None or self._resting:
             self._wait()
         room = MAX_HEAD - self._taken
         self._taken += len(data)
@@ -220,7 +222,14 @@ class Connection(HttpToolsProtocol):
         return None if _none_yet(self.cycle) or self.cycle.response_complete else self.cycle
 
     def _wait(self) -> None:
+        self._resting = False
         self._deadline = self.loop.time() + self._limits.seconds
+
+    def _rest(self) -> None:
+        """Be ready for the next request, for as long as a connection may be idle."""
+        self._wait()
+        self._resting = self._in_head = True
+        self._taken = 0
 
 
 class _Answering(asyncio.Transport):

@@ -6,6 +6,7 @@ Plain ASGI, so that the busiest routes pay for nothing they do not use.
 import logging
 import re
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -36,6 +37,16 @@ STORAGE_FAULTS = (StorageFault, sqlite3.OperationalError, OperationalError, Pool
 RETRY_AFTER = 1
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+
+def request_id_of(given: Mapping[bytes, bytes]) -> str:
+    """Return the request's id: the caller's own, where it may be one, or a new one.
+
+    Args:
+        given: the request's headers.
+    """
+    asked = given.get(b"x-request-id")
+    return asked.decode() if asked is not None and _REQUEST_ID.fullmatch(asked) else new_id()
 
 
 def failure(scope: Scope, error: Exception) -> Reply:
@@ -83,9 +94,7 @@ class Edge:
         if scope["method"] == "HEAD":
             # GET without the body, which the server leaves away: it looks into its own scope.
             scope = {**scope, "method": "GET"}
-        asked = given.get(b"x-request-id", b"")
-        request_id = asked.decode() if _REQUEST_ID.fullmatch(asked) else new_id()
-        scope[REQUEST_ID] = request_id
+        request_id = scope[REQUEST_ID] = request_id_of(given)
         if self._rules.proxies and FORWARDED_FOR in given:
             self._rules.proxies.reveal_client(scope)
         started = False

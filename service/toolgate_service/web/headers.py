@@ -10,6 +10,7 @@ from toolgate_service.settings import Settings
 API_VERSION = "2026-11-20"
 
 RawHeader: TypeAlias = tuple[bytes, bytes]
+_VERSION: RawHeader = (b"x-api-version", API_VERSION.encode())
 
 #: for whatever answer did not set its own: it is nobody's page, in nobody's frame, in nobody's cache
 _DEFAULTS: tuple[RawHeader, ...] = (
@@ -32,6 +33,7 @@ class AnswerHeaders:
 
     def __init__(self, *, https: bool) -> None:
         self._defaults = (*_DEFAULTS, _HTTPS_ONLY) if https else _DEFAULTS
+        self._default_names = frozenset(name for name, _ in self._defaults)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -39,18 +41,36 @@ class AnswerHeaders:
         return cls(https=(settings.public_url or "").startswith("https:"))
 
     def complete(
-        self, given: Iterable[RawHeader], request_id: str, added: Mapping[str, str] | None = None
+        self, given: Iterable[RawHeader], request_id: str, added: Mapping[bytes, bytes] | None = None
     ) -> list[RawHeader]:
-        """Return an answer's headers: the given ones, the added ones in their place, and those of every answer."""
+        """Return an answer's headers: the given ones, the added ones in their place, and those of every answer.
+
+        Args:
+            given: the answer's own.
+            request_id: its request's.
+            added: others, by their names in lower case.
+        """
         headers = list(given)
-        if added:
-            own = {name.lower().encode(): value.encode() for name, value in added.items()}
-            headers = [pair for pair in headers if pair[0] not in own]
-            headers += own.items()
         names = {name for name, _ in headers}
-        headers += [pair for pair in self._defaults if pair[0] not in names]
-        headers += ((b"x-request-id", request_id.encode()), (b"x-api-version", API_VERSION.encode()))
+        if added:
+            if not names.isdisjoint(added):
+                headers = [pair for pair in headers if pair[0] not in added]
+            headers += added.items()
+            names.update(added)
+        if names.isdisjoint(self._default_names):
+            headers += self._defaults
+        else:
+            headers += [pair for pair in self._defaults if pair[0] not in names]
+        headers += ((b"x-request-id", request_id.encode()), _VERSION)
         return headers
+
+    def lines(self, *given: RawHeader) -> bytes:
+        """Write headers and those of every answer, but for the request's id.
+
+        Args:
+            given: the answer's own.
+        """
+        return b"".join([b"%b: %b\r\n" % pair for pair in (*given, *self._defaults, _VERSION)])
 
     def answer(self, error: ApiError, request_id: str) -> bytes:
         """Write a whole last answer, for a connection on which no application can speak."""
@@ -60,5 +80,6 @@ class AnswerHeaders:
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        lines = [b"%b: %b\r\n" % pair for pair in self.complete(headers, request_id, error.headers)]
+        added = {name.lower().encode(): value.encode() for name, value in (error.headers or {}).items()}
+        lines = [b"%b: %b\r\n" % pair for pair in self.complete(headers, request_id, added)]
         return b"HTTP/1.1 %d \r\n%b\r\n%b" % (error.status_code, b"".join(lines), body)

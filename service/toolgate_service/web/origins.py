@@ -17,14 +17,14 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 #: what a page may read beside the body
 _EXPOSED = (
-    "Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Decision-ID, "
-    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-ID, X-Toolgate-Environment, "
-    "X-Toolgate-Organization, X-Total-Count"
+    b"Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Decision-ID, "
+    b"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-ID, X-Toolgate-Environment, "
+    b"X-Toolgate-Organization, X-Total-Count"
 )
 _PREFLIGHT = {
-    "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, DELETE",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, X-API-Key, X-Request-ID",
-    "Access-Control-Max-Age": "600",
+    b"access-control-allow-methods": b"GET, HEAD, POST, PUT, DELETE",
+    b"access-control-allow-headers": b"Authorization, Content-Type, Idempotency-Key, X-API-Key, X-Request-ID",
+    b"access-control-max-age": b"600",
 }
 
 
@@ -79,17 +79,17 @@ class AllowedOrigins:
     def __bool__(self) -> bool:
         return bool(self._origins)
 
-    def headers(self, origin: bytes | None) -> dict[str, str]:
+    def headers(self, origin: bytes | None) -> dict[bytes, bytes]:
         """Return what an answer to a request of this origin carries."""
         if self._any:
-            return {"Access-Control-Allow-Origin": ANY, "Access-Control-Expose-Headers": _EXPOSED}
+            return {b"access-control-allow-origin": ANY.encode(), b"access-control-expose-headers": _EXPOSED}
         # Also where the origin is not let in: a cache must not give one origin's answer to another.
-        headers = {"Vary": "Origin"}
-        if origin in self._origins:
-            headers["Access-Control-Allow-Origin"] = origin.decode()
-            headers["Access-Control-Expose-Headers"] = _EXPOSED
+        headers = {b"vary": b"Origin"}
+        if origin is not None and origin in self._origins:
+            headers[b"access-control-allow-origin"] = origin
+            headers[b"access-control-expose-headers"] = _EXPOSED
         return headers
 
-    def preflight(self, origin: bytes | None) -> dict[str, str] | None:
+    def preflight(self, origin: bytes | None) -> dict[bytes, bytes] | None:
         """Return the headers of the answer to a browser that asks before it calls; None for others' pages."""
         return _PREFLIGHT if origin and (self._any or origin in self._origins) else None

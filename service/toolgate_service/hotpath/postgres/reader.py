@@ -1,9 +1,7 @@
 """Reading what a check must know, from PostgreSQL."""
 
-import re
-
 from toolgate_service.hotpath.postgres.connections import Connections
-from toolgate_service.hotpath.standing import STANDING, Standing
+from toolgate_service.hotpath.standing import STANDING, Standing, numbered
 from toolgate_service.ids import is_id
 from toolgate_service.storage.postgres import PostgresDatabase
 
@@ -41,9 +39,7 @@ def _id(text: str) -> str | None:
     return text if is_id(text) else None
 
 
-_ORDINALS = {"key_digest": "$1", "agent_id": "$2", "action": "$3"}
-
-_STANDING = re.sub(r":(\w+)", lambda match: _ORDINALS[match[1]], STANDING)
+_STANDING = numbered(STANDING, "$")
 
 _STILL_PENDING = (
     "SELECT 1 FROM approvals WHERE id = $1 AND status = 'pending' AND expires_at > clock_timestamp()"

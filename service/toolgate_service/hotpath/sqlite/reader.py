@@ -7,7 +7,7 @@ and with it a revoked permission.
 import sqlite3
 
 from toolgate_service.clock import utcnow, wire
-from toolgate_service.hotpath.standing import STANDING, Standing
+from toolgate_service.hotpath.standing import STANDING, Standing, numbered
 from toolgate_service.storage.sqlite import SqliteDatabase
 
 
@@ -25,8 +25,11 @@ class SqliteReader:
 
     async def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
         """Return what is true at this moment; None for a key that is unknown or revoked."""
-        values = {"key_digest": key_digest, "agent_id": agent_id, "action": action}
-        rows = self._open_connection().execute(STANDING, values).fetchall()
+        return self.standing_now(key_digest, agent_id, action)
+
+    def standing_now(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
+        """As `standing`, without having to wait."""
+        rows = self._open_connection().execute(_STANDING, (key_digest, agent_id, action)).fetchall()
         return Standing._make(rows[0]) if rows else None
 
     async def still_pending(self, approval_id: str) -> bool:
@@ -45,5 +48,8 @@ class SqliteReader:
             raise RuntimeError("the reader is not open")
         return self._connection
 
+
+# Found by its place a value costs less than by its name.
+_STANDING = numbered(STANDING, "?")
 
 _STILL_PENDING = "SELECT 1 FROM approvals WHERE id = ? AND status = 'pending' AND expires_at > ?"
