@@ -41,8 +41,9 @@ class QuickConnection(Connection):
         super().__init__(limits, config, server_state, app_state, _loop)
         self._path = path
         self._immediate = immediate
-        #: the body so far of a request that nobody else has heard of
+        #: the body so far of a request that nobody else has heard of, and its headers
         self._kept: bytes | None = None
+        self._head: list[RawHeader] = []
 
     def data_received(self, data: bytes) -> None:
         """Take what has come; what is not whole by now goes the usual way."""
@@ -54,6 +55,9 @@ class QuickConnection(Connection):
         """Keep the request for a moment if it may be answered at once."""
         if self.url == self._path and self._is_plain():
             self._kept = b""
+            self._in_head = False
+            # What follows are trailers: they are no headers.
+            self._head, self.headers = self.headers, []
         else:
             super().on_headers_complete()
 
@@ -67,13 +71,19 @@ class QuickConnection(Connection):
     def on_message_complete(self) -> None:
         """Answer, or let others do so."""
         if self._kept is not None:
-            answer = self._immediate(self.headers, self._kept)
+            answer = self._immediate(self._head, self._kept)
             if answer is not None:
                 self._kept = None
                 self._send(answer)
                 return
             self._hand_over()
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, and with it the request in which it stands."""
+        if self._kept is not None:
+            self._hand_over()
+        super().send_400_response(msg)
 
     def _is_plain(self) -> bool:
         parser = self.parser

@@ -64,9 +64,9 @@ def test_the_refusal_says_when_to_come_back() -> None:
     assert refusal.reply_detail == "Rate limit exceeded; retry after 12 seconds"
     assert refusal.headers == {"Retry-After": "12"}
     assert rate.headers() == {
-        "X-RateLimit-Limit": "100",
-        "X-RateLimit-Remaining": "0",
-        "X-RateLimit-Reset": "660",
+        b"x-ratelimit-limit": b"100",
+        b"x-ratelimit-remaining": b"0",
+        b"x-ratelimit-reset": b"660",
     }
 
 

@@ -81,11 +81,11 @@ def test_an_answer_keeps_what_it_says_itself() -> None:
         (b"set-cookie", b"a"),
         (b"set-cookie", b"b"),
     ]
-    headers = AnswerHeaders(https=False).complete(given, "id", {"Set-Cookie-2": "c", "Vary": "Origin"})
+    headers = AnswerHeaders(https=False).complete(given, "id", {b"set-cookie-2": b"c", b"vary": b"Origin"})
     assert headers[:3] == given
     names = [name for name, _ in headers]
     assert names.count(b"content-security-policy") == 1
-    replaced = AnswerHeaders(https=False).complete([(b"vary", b"x")], "id", {"Vary": "Origin"})
+    replaced = AnswerHeaders(https=False).complete([(b"vary", b"x")], "id", {b"vary": b"Origin"})
     assert [value for name, value in replaced if name == b"vary"] == [b"Origin"]
 
 

@@ -196,3 +196,21 @@ def test_too_many_connections_are_told(tmp_path_factory: pytest.TempPathFactory)
         assert until(let_in)
         for raw in inside:
             raw.socket.close()
+
+
+def test_after_a_check_there_is_time_for_another(hurried: Owner) -> None:
+    """A connection that was answered at once stays as long as any other; then it ends, or its next request is late."""
+    agent = hurried.agent()
+    body = b'{"agent_id": "%b", "action": "pay"}' % agent.encode()
+    head = (
+        b"POST /sdk/check HTTP/1.1\r\n"
+        + HOST
+        + credentials(hurried)
+        + b"Content-Length: %d\r\n\r\n" % len(body)
+    )
+    with Raw(hurried.url) as idle, Raw(hurried.url) as late:
+        for raw in (idle, late):
+            assert raw.send(head + body).answer().status == 200
+            assert raw.send(head + body).answer().status == 200
+        assert (late.send(head, body[:-1]).answer().status, late.ended()) == (408, True)
+        assert idle.ended()

@@ -1,0 +1,193 @@
+"""Checks that are answered at once say what the road of all requests says."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.gateway import LiveGateway, Owner
+from support.raw import Raw, RawAnswer, whole
+
+#: differ from answer to answer
+OWN = {"x-decision-id", "x-request-id", "x-ratelimit-remaining", "x-ratelimit-reset", "date"}
+
+
+@pytest.fixture(scope="module")
+def shop(live_gateway: LiveGateway) -> Iterator[Owner]:
+    """An organization."""
+    with Owner(live_gateway.url) as owner:
+        yield owner
+
+
+@pytest.fixture(scope="module")
+def agent(shop: Owner) -> str:
+    """An agent that may pay up to 100, and drop what a person approves."""
+    agent = shop.agent()
+    shop.permit(agent, "pay", max_amount=100)
+    shop.permit(agent, "drop", requires_approval=True)
+    return agent
+
+
+@pytest.fixture(scope="module")
+def raw(shop: Owner) -> Iterator[Raw]:
+    """A connection that stays."""
+    with Raw(shop.url) as raw:
+        yield raw
+
+
+def request(key: str, body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
+    """A whole check."""
+    lines = [
+        b"POST /sdk/check HTTP/" + version,
+        b"Host: gateway",
+        b"Content-Length: %d" % len(body),
+        *headers,
+    ]
+    if key:
+        lines.append(b"X-API-Key: " + key.encode())
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def told(answer: RawAnswer) -> tuple[int, Any, dict[str, str]]:
+    """What an answer says, but for what is its own."""
+    kept = {name: value for name, value in whole(answer).headers.items() if name not in OWN}
+    assert OWN - {"x-decision-id", "x-ratelimit-remaining", "x-ratelimit-reset"} <= set(answer.headers)
+    names = {"": ",".join(sorted(answer.headers))}
+    return answer.status, answer.json(), kept | names
+
+
+def both(raw: Raw, key: str, body: bytes, *headers: bytes) -> tuple[int, Any, dict[str, str]]:
+    """Ask on either road; the coding that changes nothing is reason enough for the usual one."""
+    quick = told(raw.send(request(key, body, *headers)).answer())
+    usual = told(raw.send(request(key, body, *headers, b"Content-Encoding: identity")).answer())
+    assert quick == usual
+    return quick
+
+
+def is_quick(answer: RawAnswer) -> bool:
+    """Whether it was answered at once: the usual road begins with the type of what it says."""
+    return list(answer.headers).index("x-decision-id") < list(answer.headers).index("content-type")
+
+
+BODIES: dict[str, tuple[dict[str, Any], int]] = {
+    "allowed": ({"action": "pay", "context": {"amount": 12.5, "note": "é\u2028"}}, 200),
+    "no-context": ({"action": "pay"}, 200),
+    "unknown-field": ({"action": "pay", "more": [1]}, 200),
+    "too-much": ({"action": "pay", "context": {"amount": 100.01}}, 200),
+    "odd-amount": ({"action": "pay", "context": {"amount": "12"}}, 200),
+    "no-permission": ({"action": "sell"}, 200),
+    "held": ({"action": "drop", "call_id": "one"}, 200),
+    "dry": ({"action": "drop", "dry_run": True}, 200),
+    "spent-approval": ({"action": "pay", "approval_id": "01a201d4-e52b-75f1-900f-8708a9b7e972"}, 200),
+    "unknown-agent": ({"action": "pay", "agent_id": "nobody"}, 200),
+    "no-action": ({}, 400),
+    "bad-action": ({"action": "two words"}, 400),
+    "bad-reference": ({"action": "pay", "run_id": ""}, 400),
+    "bad-context": ({"action": "pay", "context": []}, 400),
+    "bad-flag": ({"action": "pay", "dry_run": 1}, 400),
+}
+
+
+@pytest.mark.parametrize(("body", "status"), BODIES.values(), ids=BODIES)
+def test_both_roads_say_the_same(
+    raw: Raw, shop: Owner, agent: str, body: dict[str, Any], status: int
+) -> None:
+    """Status, body and headers are those of the usual road, whatever is asked."""
+    assert both(raw, shop.key, json.dumps({"agent_id": agent, **body}).encode())[0] == status
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (b"X-Request-ID: mine-1",),
+        (b"X-Request-ID: not mine",),
+        (b"X-Request-ID: one", b"X-Request-ID: two"),
+        (b"Idempotency-Key: once",),
+        (b"Idempotency-Key: ",),
+        (b"Origin: https://elsewhere.test",),
+        (b"X-Forwarded-For: 192.0.2.1",),
+        (b"X-API-Key: wrong",),
+        (b"Content-Type: text/plain",),
+    ],
+    ids=["id", "bad-id", "two-ids", "key", "empty-key", "origin", "forwarded", "two-api-keys", "type"],
+)
+def test_both_roads_read_headers_alike(raw: Raw, shop: Owner, agent: str, headers: tuple[bytes, ...]) -> None:
+    """A header has the same effect on both."""
+    both(raw, shop.key, json.dumps({"agent_id": agent, "action": "pay"}).encode(), *headers)
+
+
+@pytest.mark.parametrize("key", ["", "ak_wrong", "é"])
+def test_both_roads_refuse_a_wrong_key(raw: Raw, agent: str, key: str) -> None:
+    """Without a key that counts it is 401."""
+    assert both(raw, key, json.dumps({"agent_id": agent, "action": "pay"}).encode())[0] == 401
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+MEMBERS = st.dictionaries(
+    st.sampled_from(["action", "context", "call_id", "dry_run", "agent_id"]), VALUES, max_size=4
+)
+
+
+@given(members=MEMBERS, amount=VALUES, cut=st.integers(0, 3))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_both_roads_read_bodies_alike(
+    raw: Raw, shop: Owner, agent: str, members: dict[str, Any], amount: object, cut: int
+) -> None:
+    """Whatever the body is, and wherever it ends."""
+    body = {"agent_id": agent, "action": "pay", "context": {"amount": amount}, **members}
+    text = json.dumps(body).encode()
+    both(raw, shop.key, text[: len(text) - cut])
+
+
+def test_a_plain_check_is_answered_at_once(
+    live_gateway: LiveGateway, raw: Raw, shop: Owner, agent: str
+) -> None:
+    """On SQLite; a check that comes in pieces, and one that a person must approve, go the usual way."""
+    body = json.dumps({"agent_id": agent, "action": "pay"}).encode()
+    assert is_quick(raw.send(request(shop.key, body)).answer()) is live_gateway.database_url.startswith(
+        "sqlite"
+    )
+    assert not is_quick(raw.send(request(shop.key, body, b"Content-Encoding: identity")).answer())
+    held = json.dumps({"agent_id": agent, "action": "drop"}).encode()
+    assert not is_quick(raw.send(request(shop.key, held)).answer())
+
+
+def test_a_check_in_pieces_is_answered(raw: Raw, shop: Owner, agent: str) -> None:
+    """Wherever it is cut."""
+    whole_request = request(shop.key, json.dumps({"agent_id": agent, "action": "pay"}).encode())
+    for at in range(1, len(whole_request), 17):
+        assert raw.send(whole_request[:at], whole_request[at:]).answer().json()["allowed"] is True
+
+
+def test_answers_come_in_order(raw: Raw, shop: Owner, agent: str) -> None:
+    """Requests sent without waiting are answered as they came, quick ones behind slow ones too."""
+    pay = json.dumps({"agent_id": agent, "action": "pay"}).encode()
+    entry = json.dumps({"agent_id": agent, "action": "pay", "status": "success"}).encode()
+    log = request(shop.key, entry).replace(b"/sdk/check", b"/sdk/log")
+    sent = b"".join(
+        one.replace(b"\r\n\r\n", b"\r\nX-Request-ID: number-%d\r\n\r\n" % number, 1)
+        for number, one in enumerate([request(shop.key, pay), log, request(shop.key, pay), log, log] * 3)
+    )
+    raw.send(sent)
+    assert [raw.answer().headers["x-request-id"] for _ in range(15)] == [f"number-{n}" for n in range(15)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "version"), [((b"Connection: close",), b"1.1"), ((), b"1.0")], ids=["close", "http-1.0"]
+)
+def test_a_last_check_ends_the_connection(
+    shop: Owner, agent: str, headers: tuple[bytes, ...], version: bytes
+) -> None:
+    """Who wants no further answer is told so, and gets none."""
+    body = json.dumps({"agent_id": agent, "action": "pay"}).encode()
+    with Raw(shop.url) as raw:
+        answer = raw.send(request(shop.key, body, *headers, version=version)).answer()
+        assert answer.json()["allowed"] is True
+        assert answer.headers["connection"] == "close"
+        assert raw.ended()
