@@ -13,9 +13,11 @@ from support.gateway import LiveGateway, Owner
 from toolgate_service import exact_json
 from toolgate_service.canonical import canonical, digest
 from toolgate_service.checks.decide import PERMITTED, decide
+from toolgate_service.hotpath.rates import MemoryWindows
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations.keys import key_digest
+from toolgate_service.plans import BUILT_IN
 from toolgate_service.storage.sqlite import SqliteDatabase
 
 T = TypeVar("T")
@@ -63,8 +65,10 @@ def test_standing(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
         agent_id = owner.agent()
         owner.permit(agent_id, "stripe.refund")
-        reader = SqliteReader(SqliteDatabase(gateway.database_url))
+        reader = SqliteReader(SqliteDatabase(gateway.database_url), MemoryWindows(), BUILT_IN)
         asyncio.run(reader.open())
-        found = benchmark(finished, lambda: reader.standing(key_digest(owner.key), agent_id, "stripe.refund"))
+        found = benchmark(
+            finished, lambda: reader.standing_now(key_digest(owner.key), agent_id, "stripe.refund")
+        )
         asyncio.run(reader.close())
     assert found.permission_id

@@ -69,5 +69,5 @@ class Asking:
                     continue
 
     async def _still_admitted(self) -> bool:
-        standing = await self.gateway.reader.standing(self.key_digest, "", "")
+        standing = await self.gateway.reader.standing(self.key_digest)
         return standing is not None and bool(standing.organization_is_active)

@@ -10,7 +10,8 @@ from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.endpoint import ALLOWED, blocked_answer, subject
 from toolgate_service.checks.question import read_question
 from toolgate_service.gateway import Gateway
-from toolgate_service.hotpath.admission import given_key, requests_a_minute
+from toolgate_service.hotpath.admission import given_key
+from toolgate_service.hotpath.arrivals import requests_a_minute
 from toolgate_service.hotpath.http import Call
 from toolgate_service.hotpath.rates import MemoryWindows
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
@@ -36,7 +37,7 @@ class ChecksAtOnce:
     """
 
     def __init__(self, gateway: Gateway, reader: SqliteReader, windows: MemoryWindows) -> None:
-        self._gateway = gateway
+        self._plans = gateway.plans
         self._reader = reader
         self._windows = windows
         self._rules = Rules.of(gateway.settings)
@@ -72,7 +73,7 @@ class ChecksAtOnce:
             answer = ALLOWED
         else:
             return None
-        limit = requests_a_minute(standing, self._gateway)
+        limit = requests_a_minute(standing, self._plans)
         rate = self._windows.count_now(standing.organization_id, f"{standing.environment}/actions", limit)
         if rate.exceeded:
             return None

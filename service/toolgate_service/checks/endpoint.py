@@ -12,6 +12,7 @@ from toolgate_service.checks.question import read_question
 from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit, given_key
+from toolgate_service.hotpath.arrivals import Ask
 from toolgate_service.hotpath.http import Answer, Call, Handler, add_headers
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import key_digest
@@ -29,8 +30,7 @@ def check_endpoint(gateway: Gateway) -> Handler:
         add_headers(call.scope, {DECISION: new_id().encode()})
         digest = key_digest(given_key(call.header(b"x-api-key")))
         body, problem = call.fields()
-        standing = await gateway.reader.standing(digest, *subject(body))
-        standing = await admit(call.scope, standing, gateway, "actions")
+        standing = await admit(call.scope, gateway, Ask(digest, "actions", *subject(body)))
         if problem is not None:
             raise problem
         question = read_question(body)

@@ -1,12 +1,14 @@
 """What the busiest routes ask of the database, past the sessions that everything else uses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from toolgate_service.hotpath.arrivals import Arrived, Ask
 from toolgate_service.hotpath.rates import MemoryWindows, RateWindows
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Outcome
+from toolgate_service.plans import Plan
 from toolgate_service.storage.database import Database
 from toolgate_service.storage.sqlite import SqliteDatabase
 
@@ -17,8 +19,11 @@ class Reader(Protocol):
     async def open(self) -> None:
         """Connect; the schema must exist."""
 
-    async def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
-        """Return what a check must know; None for a key that is unknown or revoked."""
+    async def arrive(self, ask: Ask) -> Arrived | None:
+        """Return what is true of a request, and count it; None for a key that is unknown or revoked."""
+
+    async def standing(self, key_digest: str) -> Standing | None:
+        """Return whose a key is, and count nothing; None for a key that is unknown or revoked."""
 
     async def still_pending(self, approval_id: str) -> bool:
         """Say whether an approval exists and waits for a decision."""
@@ -47,18 +52,24 @@ class LogStore(Protocol):
         """Disconnect."""
 
 
-def stores_of(database: Database) -> tuple[Reader, RateWindows, LogStore]:
-    """Return the ways past the sessions that fit a database, not yet open."""
+def stores_of(database: Database, plans: Mapping[str, Plan]) -> tuple[Reader, RateWindows, LogStore]:
+    """Return the ways past the sessions that fit a database, not yet open.
+
+    Args:
+        database: the gateway's.
+        plans: all plans by name.
+    """
     if isinstance(database, SqliteDatabase):
         from toolgate_service.hotpath.sqlite.log_store import SqliteLogStore
         from toolgate_service.hotpath.sqlite.reader import SqliteReader
 
-        return SqliteReader(database), MemoryWindows(), SqliteLogStore(database)
+        windows = MemoryWindows()
+        return SqliteReader(database, windows, plans), windows, SqliteLogStore(database)
     from toolgate_service.hotpath.postgres.log_store import PostgresLogStore
     from toolgate_service.hotpath.postgres.reader import PostgresReader
     from toolgate_service.hotpath.postgres.windows import PostgresWindows
     from toolgate_service.storage.postgres import PostgresDatabase
 
     if isinstance(database, PostgresDatabase):
-        return PostgresReader(database), PostgresWindows(database), PostgresLogStore(database)
+        return PostgresReader(database, plans), PostgresWindows(database), PostgresLogStore(database)
     raise TypeError(f"no stores for a {type(database).__name__}")

@@ -3,6 +3,7 @@
 from toolgate_service.errors import ApiError, FieldErrors, not_found
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit, given_key
+from toolgate_service.hotpath.arrivals import Ask
 from toolgate_service.hotpath.http import Answer, Call, Handler
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import Outcome, Refused, Replayed, Stored
@@ -19,8 +20,8 @@ def log_endpoint(gateway: Gateway) -> Handler:
         digest = key_digest(given_key(call.header(b"x-api-key")))
         body, problem = call.fields()
         agent_id = body.get("agent_id")
-        standing = await gateway.reader.standing(digest, agent_id if isinstance(agent_id, str) else "", "")
-        standing = await admit(call.scope, standing, gateway, "actions")
+        ask = Ask(digest, "actions", agent_id if isinstance(agent_id, str) else "")
+        standing = await admit(call.scope, gateway, ask)
         if problem is not None and not isinstance(problem, FieldErrors):
             raise problem
         key = idempotency_key(call.header(b"idempotency-key"))

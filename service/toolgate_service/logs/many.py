@@ -10,6 +10,7 @@ from toolgate_service.errors import REQUIRED, ApiError, Detail, FieldErrors, not
 from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit, given_key
+from toolgate_service.hotpath.arrivals import Ask
 from toolgate_service.hotpath.http import Answer, Call, Handler
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored
@@ -46,8 +47,7 @@ def logs_endpoint(gateway: Gateway) -> Handler:
     async def logs(call: Call) -> Answer:
         digest = key_digest(given_key(call.header(b"x-api-key")))
         body, problem = call.fields()
-        standing = await gateway.reader.standing(digest, "", "")
-        standing = await admit(call.scope, standing, gateway, "actions")
+        standing = await admit(call.scope, gateway, Ask(digest, "actions"))
         if problem is not None:
             raise problem
         entries = [_read(given, standing, gateway, call.peer) for given in _entries(body)]

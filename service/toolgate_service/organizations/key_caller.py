@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.hotpath.admission import admit, given_key
+from toolgate_service.hotpath.arrivals import Ask
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations.keys import key_digest
 
@@ -30,8 +31,7 @@ async def key_caller(request: Request, gateway: GatewayDep) -> KeyCaller:
         ApiError: 401 without a valid key or in an inactive organization, 429 beyond the rate.
     """
     digest = key_digest(given_key(request.headers.get("x-api-key")))
-    standing = await gateway.reader.standing(digest, "", "")
-    return KeyCaller(digest, await admit(request.scope, standing, gateway, "reads"))
+    return KeyCaller(digest, await admit(request.scope, gateway, Ask(digest, "reads")))
 
 
 AnyKey = Annotated[KeyCaller, Depends(key_caller)]

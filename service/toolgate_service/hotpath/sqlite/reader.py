@@ -5,17 +5,29 @@ and with it a revoked permission.
 """
 
 import sqlite3
+from collections.abc import Mapping
 
 from toolgate_service.clock import utcnow, wire
+from toolgate_service.hotpath.arrivals import Arrived, Ask, requests_a_minute
+from toolgate_service.hotpath.rates import MemoryWindows
 from toolgate_service.hotpath.standing import STANDING, Standing, numbered
+from toolgate_service.plans import Plan
 from toolgate_service.storage.sqlite import SqliteDatabase
 
 
 class SqliteReader:
-    """Reads over a read-only connection."""
+    """Reads over a read-only connection.
 
-    def __init__(self, database: SqliteDatabase) -> None:
+    Args:
+        database: which file.
+        windows: where requests are counted.
+        plans: all plans by name.
+    """
+
+    def __init__(self, database: SqliteDatabase, windows: MemoryWindows, plans: Mapping[str, Plan]) -> None:
         self._path = database.path
+        self._windows = windows
+        self._plans = plans
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
@@ -23,12 +35,23 @@ class SqliteReader:
         uri = f"{self._path.as_uri()}?mode=ro"
         self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=16)
 
-    async def standing(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
-        """Return what is true at this moment; None for a key that is unknown or revoked."""
-        return self.standing_now(key_digest, agent_id, action)
+    async def arrive(self, ask: Ask) -> Arrived | None:
+        """Return what is true of a request, and count it; None for a key that is unknown or revoked."""
+        standing = self.standing_now(ask.key_digest, ask.agent_id, ask.action)
+        if standing is None:
+            return None
+        if not standing.organization_is_active:
+            return standing, None
+        limit = requests_a_minute(standing, self._plans)
+        scope = f"{standing.environment}/{ask.surface}"
+        return standing, self._windows.count_now(standing.organization_id, scope, limit)
+
+    async def standing(self, key_digest: str) -> Standing | None:
+        """Return whose a key is, and count nothing; None for a key that is unknown or revoked."""
+        return self.standing_now(key_digest, "", "")
 
     def standing_now(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
-        """As `standing`, without having to wait."""
+        """Return what is true at this moment; None for a key that is unknown or revoked."""
         rows = self._open_connection().execute(_STANDING, (key_digest, agent_id, action)).fetchall()
         return Standing._make(rows[0]) if rows else None
 
