@@ -157,14 +157,14 @@ class Calls:
             named = turn.call_id if way is not None or turn.asked else None
             call = request.call(named)
             if (why := turn.given_up) is not None:
-                return await self._withdrawn(call, why)
+                return await self.withdrawn(call, why)
             try:
                 return await self._run(turn, call, request)
             except ApprovalPending as pending:
                 if named is None:
                     return Refusal(refusal_text(pending))
                 if way is None or request.session is None or turn.number >= ROUNDS:
-                    return await self._withdrawn(call, NOBODY_ASKED)
+                    return await self.withdrawn(call, NOBODY_ASKED)
                 question = self._page.question(way, pending)
                 if request.stands_alone:
                     return turn.required(question)
@@ -185,7 +185,13 @@ class Calls:
             answer: T = asks.result
             return answer
 
-    async def _withdrawn(self, call: ToolCall, why: str) -> Refusal:
+    async def withdrawn(self, call: ToolCall, why: str) -> Refusal:
+        """Refuse a call without asking: its request is withdrawn, if there is one, and the log says why.
+
+        Args:
+            call: The call.
+            why: What is recorded, and told to the model.
+        """
         await self._bridge.areject(call, why)
         return Refusal(f"Not done. {why}")
 

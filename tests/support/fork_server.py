@@ -24,7 +24,7 @@ LARGEST = 1 << 20
 
 def main() -> None:
     """Fork until nobody is there to ask; a child leaves here as the command `toolgate`."""
-    for name in MODULES:
+    for name in (*MODULES, *sys.argv[1:]):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

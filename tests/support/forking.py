@@ -81,9 +81,14 @@ class Forked:
 
 
 class ForkServer:
-    """The process that forks: started when it is first needed, gone with the process that started it."""
+    """The process that forks: started when it is first needed, gone with the process that started it.
 
-    def __init__(self) -> None:
+    Args:
+        modules: what it has in memory beside the gateway.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._asking: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._one_by_one = threading.Lock()
@@ -136,6 +141,13 @@ class ForkServer:
             said.seek(0)
             return subprocess.CompletedProcess(["toolgate", *arguments], code, printed.read(), said.read())
 
+    def speak(self, *arguments: str, env: Mapping[str, str], streams: tuple[int, int, int]) -> Forked:
+        """Return a new process that does `toolgate …` with these standard streams; what it prints is not kept."""
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        process = Forked(nothing, self._fork(arguments, env, streams))
+        process.stdout.close()
+        return process
+
     def _fork(
         self,
         arguments: tuple[str, ...],
@@ -163,7 +175,7 @@ class ForkServer:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             # Nobody waits for it: it ends when our end of the socket is closed, by whatever ends this process.
-            self._process = subprocess.Popen([sys.executable, str(PROGRAM)], stdin=its)
+            self._process = subprocess.Popen([sys.executable, str(PROGRAM), *self._modules], stdin=its)
         return ours
 
 

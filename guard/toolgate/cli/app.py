@@ -14,6 +14,8 @@ from toolgate.cli.doctor import doctor
 from toolgate.cli.grants import grants
 from toolgate.cli.keys import keys
 from toolgate.cli.logs import logs
+from toolgate.cli.mcp import mcp
+from toolgate.cli.mcp.proxy import mcp_proxy
 from toolgate.cli.outbox import outbox
 from toolgate.cli.permissions import permissions
 from toolgate.cli.serve import serve
@@ -34,6 +36,7 @@ app.command()(logout)
 app.command()(whoami)
 app.command()(check)
 app.command()(doctor)
+app.command()(mcp_proxy)
 app.add_typer(agents)
 app.add_typer(permissions)
 app.add_typer(keys)
@@ -43,6 +46,7 @@ app.add_typer(approvals)
 app.add_typer(grants)
 app.add_typer(webhooks)
 app.add_typer(slack)
+app.add_typer(mcp)
 app.add_typer(admin)
 
 

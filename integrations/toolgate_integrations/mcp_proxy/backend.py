@@ -1,0 +1,250 @@
+"""The server behind the proxy: one connection, from the client's first request until the proxy ends."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import INTERNAL_ERROR, Implementation
+from pydantic import ValidationError
+
+from toolgate import ConfigurationError
+from toolgate_integrations.mcp_proxy.upward import Upward
+
+__all__ = ["Address", "Backend", "Command", "first_of"]
+
+# A server may hold the stream of an answer open for as long as its tool runs.
+_TIMEOUT: Final = httpx2.Timeout(30.0, read=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A server that is started, and spoken to over its standard input and output.
+
+    Attributes:
+        words: The command and its arguments.
+        environment: What it is given beside the few variables that every server needs.
+    """
+
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def told(self) -> str:
+        """How messages name it."""
+        return repr(self.words[0])
+
+    def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:
+        """Start it; `ended` is set when it ends by itself."""
+        return _watched(
+            stdio_client(
+                StdioServerParameters(
+                    command=self.words[0], args=list(self.words[1:]), env=dict(self.environment)
+                )
+            ),
+            ended,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server that runs elsewhere, and speaks streamable HTTP.
+
+    Attributes:
+        url: Where.
+        headers: What every request to it carries.
+
+    Raises:
+        ConfigurationError: It is no address of a server.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not _is_address(self.url):
+            raise ConfigurationError(
+                f"the server's address is {self.told}; use one such as 'https://mcp.example.com/mcp', without a "
+                "user or a password in it"
+            )
+
+    @property
+    def told(self) -> str:
+        """How messages name it: without what may be a secret, before the host or in the query."""
+        return repr(self.url.rpartition("@")[2].partition("?")[0])
+
+    def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 - nothing says when this one ends
+        """Reach it."""
+        return _reached(self)
+
+
+class Backend:
+    """One server.
+
+    Args:
+        place: Where it is.
+        start_timeout: Seconds that it may take to answer for the first time.
+
+    Attributes:
+        ended: Set when it is gone, or cannot be had.
+        failure: Why it could not be had, or is gone.
+    """
+
+    def __init__(self, place: Command | Address, start_timeout: float) -> None:
+        self.ended = anyio.Event()
+        self.failure: str | None = None
+        self._place = place
+        self._start_timeout = start_timeout
+        self._upward: Upward | None = None
+        self._wanted = anyio.Event()
+        self._settled = anyio.Event()
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The connection.
+
+        Raises:
+            MCPError: There is none.
+        """
+        if self._client is None or self.failure is not None:
+            raise MCPError(code=INTERNAL_ERROR, message=self.failure or "the server is not started yet")
+        return self._client
+
+    async def wanted(self, upward: Upward) -> Client:
+        """The connection; it is made when it is first wanted.
+
+        Args:
+            upward: What the server may ask of the client.
+
+        Raises:
+            MCPError: It cannot be had.
+        """
+        if not self._wanted.is_set():
+            self._upward = upward
+            self._wanted.set()
+        await self._settled.wait()
+        return self.client
+
+    async def run(self) -> None:
+        """Connect when it is wanted, and stay connected until this is cancelled or the server ends."""
+        await self._wanted.wait()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._expire, tasks.cancel_scope)
+                await self._connected()
+                tasks.cancel_scope.cancel()
+        except Exception as error:  # noqa: BLE001 - whatever a server does to its connection is told in one line
+            self._failed(f"the server {self._place.told} {_why(error)}")
+        finally:
+            self._settled.set()
+            self.ended.set()
+
+    async def _connected(self) -> None:
+        upward, gone = self._upward, anyio.Event()
+        assert upward is not None  # noqa: S101 - whoever wants it says so before
+        async with Client(
+            self._place.connect(gone),
+            client_info=Implementation(name="toolgate mcp-proxy", version=_version()),
+            # What worked without the proxy works with it: a handshake is answered with a handshake.
+            mode="auto" if upward.stands_alone else "legacy",
+            cache=None,
+            sampling_callback=upward.sampling,
+            sampling_capabilities=upward.sampling_capabilities,
+            elicitation_callback=upward.elicitation,
+            list_roots_callback=upward.roots,
+            logging_callback=upward.logged,
+            message_handler=upward.heard,
+        ) as self._client:
+            self._settled.set()
+            await gone.wait()
+            self._failed(f"the server {self._place.told} ended")
+
+    async def _expire(self, scope: anyio.CancelScope) -> None:
+        with anyio.move_on_after(self._start_timeout):
+            await self._settled.wait()
+            return
+        self._failed(f"the server {self._place.told} did not answer within {self._start_timeout:g} seconds")
+        scope.cancel()
+
+    def _failed(self, why: str) -> None:
+        self.failure = self.failure or why
+
+
+@asynccontextmanager
+async def _watched(transport: AbstractAsyncContextManager[Any], ended: anyio.Event) -> AsyncIterator[Any]:
+    async with transport as (read, write):
+        relayed, given = anyio.create_memory_object_stream[Any](0)
+
+        async def relay() -> None:
+            async with relayed:
+                try:
+                    async for item in read:
+                        await relayed.send(item)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+            ended.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(relay)
+            try:
+                yield given, write
+            finally:
+                tasks.cancel_scope.cancel()
+                given.close()
+
+
+@asynccontextmanager
+async def _reached(place: Address) -> AsyncIterator[Any]:
+    async with (
+        httpx2.AsyncClient(headers=dict(place.headers), timeout=_TIMEOUT) as http,
+        streamable_http_client(place.url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+def first_of(error: BaseException) -> BaseException:
+    """What went wrong first, where several things did.
+
+    Args:
+        error: One error, or a group of them.
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _why(error: BaseException) -> str:
+    match error := first_of(error):
+        case OSError(strerror=str(why)) if not isinstance(error, ssl.SSLError):
+            return f"cannot be started: {why}"
+        case httpx2.HTTPError():
+            return f"cannot be reached: {str(error) or type(error).__name__}"
+        case MCPError():
+            return f"did not begin as MCP servers do: {error}"
+        case ValidationError():
+            return "answers what no MCP server answers"
+    return f"cannot be used: {str(error) or type(error).__name__}"
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.username is None
+    except ValueError:
+        return False
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("toolgate")

@@ -1,0 +1,76 @@
+"""MCP servers that other people wrote, at fixed versions, installed once into a folder that is kept between runs."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from support.readme import ROOT
+
+LOCKS = Path(__file__).with_name("servers")
+KEPT = ROOT / ".tools" / "mcp-servers"
+
+
+def everything() -> list[str]:
+    """The words that start `@modelcontextprotocol/server-everything`, from npm."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("there is no npm here, and a server from npm needs it")
+
+    def install(folder: Path) -> None:
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(LOCKS / name, folder)
+        command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        _done([*command, "--cache", str(KEPT / "npm-cache")], folder)
+
+    folder = _kept("npm", LOCKS / "package-lock.json", install)
+    return ["node", str(folder / "node_modules/@modelcontextprotocol/server-everything/dist/index.js")]
+
+
+def clock() -> list[str]:
+    """The words that start `mcp-server-time`, from PyPI, on the last `mcp` 1.x."""
+    uv, locked = find_uv_bin(), LOCKS / "pypi.txt"
+
+    def install(folder: Path) -> None:
+        _done([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder / "env")], folder)
+        python = str(folder / "env" / "bin" / "python")
+        _done([uv, "pip", "sync", "--quiet", "--python", python, str(locked)], folder)
+
+    folder = _kept("pypi", locked, install)
+    return [str(folder / "env" / "bin" / "mcp-server-time"), "--local-timezone", "UTC"]
+
+
+def _kept(name: str, lock: Path, install: Callable[[Path], None]) -> Path:
+    """The folder of what a lock file names; it is filled when it is not there yet."""
+    told = f"{lock.read_text()}{sys.executable}"
+    folder = KEPT / f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (KEPT / f"{name}.lock").open("w") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        done = folder / "done"
+        if not done.exists():
+            install(folder)
+            done.touch()
+    return folder
+
+
+def _done(command: list[str], folder: Path) -> None:
+    ended = subprocess.run(
+        command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 0, f"{command} ended with {ended.returncode}: {ended.stderr}"
+
+
+def _environment() -> Mapping[str, str]:
+    env = {"UV_SYSTEM_CERTS": "1", **os.environ}
+    if "SSL_CERT_FILE" in env:
+        env.setdefault("NODE_EXTRA_CA_CERTS", env["SSL_CERT_FILE"])
+    env.pop("VIRTUAL_ENV", None)
+    return env
