@@ -82,6 +82,7 @@ class SqliteLogStore:
 
 def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known:
     now = utcnow()
+    moment = wire(now)
     agents = {(tenant_of(entry), entry.agent_id) for entry in entries}
     keys = {(tenant_of(entry), entry.idempotency_key) for entry in entries if entry.idempotency_key}
     months = {
@@ -105,14 +106,14 @@ def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known
         {
             (tenant, key): (answer, fingerprint)
             for tenant, key in keys
-            for answer, fingerprint in connection.execute(_READ_KEY, (*tenant, key, wire(now))).fetchall()
+            for answer, fingerprint in connection.execute(_READ_KEY, (*tenant, key, moment)).fetchall()
         },
         frozenset(tenant for tenant, (_, listens) in months.items() if listens),
     )
 
 
 def _write(connection: sqlite3.Connection, batch: Batch) -> None:
-    now = batch.known.now
+    now, until = wire(batch.known.now), wire(batch.known.now + REMEMBERED)
     connection.executemany(_INSERT_ENTRY, _rows(batch.entries))
     connection.executemany(
         _WRITE_KEY,
@@ -122,8 +123,8 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> None:
                 entry.idempotency_key,
                 entry.fingerprint,
                 answer,
-                wire(now),
-                wire(now + REMEMBERED),
+                now,
+                until,
             )
             for entry, answer in batch.answers
         ],
@@ -137,7 +138,7 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> None:
                 "log.idempotency_mismatch",
                 entry.key_id,
                 entry.address_seen,
-                wire(now),
+                now,
             )
             for entry in batch.mismatches
         ],
