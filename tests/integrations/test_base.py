@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolgate import ConfigurationError, guarded
 from toolgate.action_name import valid_action
 from toolgate.identity import valid_id
-from toolgate_integrations import _frameworks
+from toolgate_integrations import _frameworks, _naming
 from toolgate_integrations._base import (
     INTEGRATIONS,
     Bridge,
@@ -23,6 +23,7 @@ from toolgate_integrations._base import (
     fitting,
     require,
 )
+from toolgate_integrations._naming import ToolNames
 
 PLUGINS = [each for each in INTEGRATIONS if importlib.util.find_spec(f"toolgate_integrations.{each}")]
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
@@ -103,6 +104,20 @@ def test_two_tools_of_one_action_are_refused() -> None:
         bridge.action_of(ToolCall("look", {}, server="bank"))
     assert bridge.action_of(ToolCall("bank.look", {}, function=here)) == "bank.look"
     assert bridge.action_of(ToolCall("other", {}, server="bank")) == "tools.other"
+
+
+def test_names_that_a_model_makes_up_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, few are remembered; the tools in use and the dotted names of functions always are."""
+    monkeypatch.setattr(_naming, "_MOST", 8)
+    names = ToolNames()
+    assert names.action_of(ToolCall("tools.look", {}, function=here)) == "tools.look"
+    for number in range(100):
+        assert names.action_of(ToolCall(f"made up {number}", {})) == f"tools.made%20up%20{number}"
+        assert names.action_of(ToolCall("b.c", {}, server="a")) == "a.b.c"
+    assert len(names._others) == 8
+    for clashing in (ToolCall("look", {}), ToolCall("c", {}, server="a.b")):
+        with pytest.raises(ConfigurationError, match="would both be the action"):
+            names.action_of(clashing)
 
 
 @pytest.mark.parametrize(

@@ -183,20 +183,19 @@ class GatewayClient(_Gateway):
             raise
         return self._decision(check, read)
 
-    def log(self, entry: Entry, seconds: float | None = None, *, eager: bool = False) -> dict[str, Any]:
+    def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
         """Record what happened (`POST /sdk/log`) and return the log entry.
 
         Args:
             entry: What happened; sending it twice makes one log entry.
             seconds: Deadline in place of the settings'.
-            eager: Try also while the circuit breaker knows of no gateway that answers.
 
         Raises:
             GatewayUnavailable: No gateway answered within the deadline.
             GatewayProtocolError: The gateway refuses the entry; `status` says how.
             ConfigurationError: The gateway refuses the API key.
         """
-        read = self._ask(self._log(entry), LogAnswer, self._deadline(seconds), gated=not eager)
+        read = self._ask(self._log(entry), LogAnswer, self._deadline(seconds), gated=True)
         return read[0].as_dict()
 
     def approval(self, approval_id: str, wait: int) -> Approval:
@@ -318,9 +317,9 @@ class AsyncGatewayClient(_Gateway):
             raise
         return self._decision(check, read)
 
-    async def log(self, entry: Entry, seconds: float | None = None, *, eager: bool = False) -> dict[str, Any]:
+    async def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
         """As `GatewayClient.log`."""
-        read = await self._ask(self._log(entry), LogAnswer, self._deadline(seconds), gated=not eager)
+        read = await self._ask(self._log(entry), LogAnswer, self._deadline(seconds), gated=True)
         return read[0].as_dict()
 
     async def approval(self, approval_id: str, wait: int) -> Approval:

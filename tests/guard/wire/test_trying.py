@@ -81,19 +81,19 @@ async def ask(request: pytest.FixtureRequest, net: Net) -> Any:
         settings, transport=transport, clock=net.clock, sleep=net.asleep, breaker=breaker
     )
 
-    async def call(operation: str, *given: Any, **named: Any) -> Any:
+    async def call(operation: str, *given: Any) -> Any:
         if request.param == "sync":
-            return getattr(client, operation)(*given, **named)
-        return await getattr(other, operation)(*given, **named)
+            return getattr(client, operation)(*given)
+        return await getattr(other, operation)(*given)
 
     yield call
     client.close()
     await other.aclose()
 
 
-async def unavailable(ask: Ask, operation: str, *given: Any, **named: Any) -> GatewayUnavailable:
+async def unavailable(ask: Ask, operation: str, *given: Any) -> GatewayUnavailable:
     with pytest.raises(GatewayUnavailable) as raised:
-        await ask(operation, *given, **named)
+        await ask(operation, *given)
     return raised.value
 
 
@@ -150,7 +150,7 @@ def test_a_restart_within_the_deadline_refuses_nobody(net: Net) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("operation", ["poll", "look", "cancel", "deciding check", "eager log"])
+@pytest.mark.parametrize("operation", ["poll", "look", "cancel", "deciding check"])
 async def test_who_is_not_refused(net: Net, ask: Ask, operation: str) -> None:
     """A call that waits for a person goes on asking, and the first answer it gets is an answer for all."""
     asked = {
@@ -158,15 +158,13 @@ async def test_who_is_not_refused(net: Net, ask: Ask, operation: str) -> None:
         "look": ("approval", "appr-1", 0),
         "cancel": ("cancel", "appr-1", 2),
         "deciding check": ("check", Check("a.b", Identity("agent-1"), {}, "appr-1")),
-        "eager log": ("log", ENTRY),
     }[operation]
-    named = {"eager": True} if operation == "eager log" else {}
     await unavailable(ask, "check", CHECK)
     sent = len(net.sent)
-    await unavailable(ask, *asked, **named)
+    await unavailable(ask, *asked)
     assert len(net.sent) > sent
     net.silent = False
-    await ask(*asked, **named)
+    await ask(*asked)
     assert (await ask("check", CHECK)).allowed
 
 

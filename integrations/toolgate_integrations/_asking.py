@@ -1,0 +1,103 @@
+"""Who asks about a call, for which agent, and under which name; and what the gateway would answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from toolgate import ConfigurationError, Decision, Guard, acting_as, calling, default_guard
+from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, fitting
+
+__all__ = ["Asking"]
+
+
+class Asking:
+    """As whom and under which names calls are asked about.
+
+    Args:
+        guard: The guard that asks; None is the environment's.
+        tool_actions: Actions of tools by their names, in place of the default (decisions §13).
+        agents: Agent ids by the names of the framework's agents; others act as the guard's own agent.
+        on_hold: `wait` waits for the person; anything else raises `ApprovalPending`.
+        hold_timeout: Seconds to wait; None waits as long as it takes.
+
+    Raises:
+        ConfigurationError: An argument is of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        *,
+        tool_actions: ToolActions | None = None,
+        agents: Mapping[str, str] | None = None,
+        on_hold: str = "raise",
+        hold_timeout: float | None = None,
+    ) -> None:
+        if guard is not None and not isinstance(guard, Guard):
+            raise ConfigurationError(
+                f"guard is {guard!r}; pass a toolgate.Guard, or None for the environment's"
+            )
+        if agents is not None and not isinstance(agents, Mapping):
+            raise ConfigurationError(f"agents is {agents!r}; pass a mapping of agent names to agent ids")
+        if hold_timeout is not None and not _is_time(hold_timeout):
+            raise ConfigurationError(
+                f"hold_timeout is {hold_timeout!r}; use seconds above 0, or None to wait without limit"
+            )
+        self._guard = guard
+        self._names = ToolNames(tool_actions)
+        self._agents = dict(agents or {})
+        self._waits = on_hold == "wait"
+        self._hold_timeout = hold_timeout
+
+    @property
+    def guard(self) -> Guard:
+        """The guard that asks; made from the environment when first needed."""
+        return default_guard() if self._guard is None else self._guard
+
+    def action_of(self, call: ToolCall) -> str:
+        """The action of a call: the function's own, the one named for the tool, or the default.
+
+        Raises:
+            ConfigurationError: Two tools have the same default action, or the server has a name it may not have.
+        """
+        return self._names.action_of(call)
+
+    def look(self, call: ToolCall) -> Decision:
+        """What the gateway would answer now: nobody is asked for it, and nothing recorded."""
+        with self._as(call, (), bears_name=False):
+            call_id = fitting(call.call_id)
+            return self.guard.check(self.action_of(call), call.arguments, call_id=call_id, dry_run=True)
+
+    async def alook(self, call: ToolCall) -> Decision:
+        """As `look`."""
+        with self._as(call, (), bears_name=False):
+            call_id = fitting(call.call_id)
+            return await self.guard.acheck(
+                self.action_of(call), call.arguments, call_id=call_id, dry_run=True
+            )
+
+    def _holding(self, *, waits: bool) -> dict[str, Any]:
+        if waits or self._waits:
+            return {"on_hold": "wait", "hold_timeout": self._hold_timeout}
+        return {"on_hold": "raise"}
+
+    @contextmanager
+    def _as(
+        self, call: ToolCall, pauses: tuple[type[BaseException], ...], *, bears_name: bool = True
+    ) -> Iterator[None]:
+        call_id = fitting(call.call_id) if bears_name else None
+        run_id = fitting(call.run_id)
+        agent_id = None if call.agent is None else self._agents.get(call.agent)
+        with ExitStack() as stack:
+            if agent_id is not None:
+                stack.enter_context(acting_as(agent_id))
+            stack.enter_context(calling(call_id, run_id=run_id, pauses=pauses))
+            yield
+
+
+def _is_time(seconds: object) -> bool:
+    real = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    return real and 0 < float(seconds) < math.inf  # type: ignore[arg-type]  # looked at just before

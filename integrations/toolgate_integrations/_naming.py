@@ -1,0 +1,145 @@
+"""A call of a tool, the action it is asked for under, and ids as the gateway takes them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+from toolgate import ConfigurationError, guarded_action
+
+__all__ = ["ToolActions", "ToolCall", "ToolNames", "fitting"]
+
+#: actions by tool name, or a function that is given the name; None, or no entry, leaves the default
+ToolActions: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool, as a framework makes it.
+
+    Attributes:
+        name: The tool's name.
+        arguments: What the model gave it, by name.
+        call_id: The framework's name of this call; the same when it is carried out again.
+        run_id: The framework's name of what the call is part of, the same after a pause.
+        agent: The framework agent's name.
+        function: The Python function of the tool, if it is defined in this process.
+        server: The name under which the tool's server is configured here, if the tool is a remote one; empty
+            if nobody named it.
+        own_name: The tool's name on its server, where the framework shows it by another.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(repr=False)
+    call_id: str | None = None
+    run_id: str | None = None
+    agent: str | None = None
+    function: object = None
+    server: str | None = None
+    own_name: str | None = None
+
+
+class ToolNames:
+    """The actions of tools (decisions §13), and which tool has which default one.
+
+    Args:
+        tool_actions: Actions of tools by their names, in place of the default.
+
+    Raises:
+        ConfigurationError: They are neither a mapping nor a function.
+    """
+
+    def __init__(self, tool_actions: ToolActions | None = None) -> None:
+        if tool_actions is not None and not callable(tool_actions) and not isinstance(tool_actions, Mapping):
+            raise ConfigurationError(
+                f"tool_actions is {tool_actions!r}; pass a mapping, or a function of the name"
+            )
+        self._tool_actions = tool_actions
+        self._dotted: dict[str, _Tool] = {}
+        self._others: OrderedDict[str, _Tool] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def action_of(self, call: ToolCall) -> str:
+        """The action of a call: the function's own, the one named for the tool, or the default.
+
+        Raises:
+            ConfigurationError: Two tools have the same default action, or the server has a name it may not have.
+        """
+        return guarded_action(call.function) or self._named(call.name) or self._default(call)
+
+    def _named(self, name: str) -> str | None:
+        if self._tool_actions is None:
+            return None
+        return self._tool_actions(name) if callable(self._tool_actions) else self._tool_actions.get(name)
+
+    def _default(self, call: ToolCall) -> str:
+        tool: _Tool = (call.server, call.own_name or call.name)
+        name, dotted = _visible(tool[1]), False
+        if call.server is not None:
+            action = f"{_server(call)}.{name}"
+        elif call.function is not None and "." in name.strip("."):
+            action, dotted = name, True
+        else:
+            action = f"tools.{name}"
+        first = self._first(action, tool, dotted=dotted)
+        if first != tool:
+            raise ConfigurationError(
+                f"the tools {first[1]!r} and {tool[1]!r} would both be the action {action!r}; "
+                "name one of them in tool_actions"
+            )
+        return action
+
+    def _first(self, action: str, tool: _Tool, *, dotted: bool) -> _Tool:
+        """The tool that had an action first; it is remembered."""
+        with self._lock:
+            first = self._dotted.get(action) or self._others.get(action)
+            if first is not None:
+                if action in self._others:
+                    self._others.move_to_end(action)
+                return first
+            # Whoever names a function so has written it; the others' names a model may make up, without end.
+            (self._dotted if dotted else self._others)[action] = tool
+            if len(self._others) > _MOST:
+                self._others.popitem(last=False)
+            return tool
+
+
+def fitting(name: str | None) -> str | None:
+    """A framework's id as the gateway takes it: one that is too long or odd is a digest of itself."""
+    if not name or not name.strip():
+        return None
+    if len(name) <= _LONGEST and name.isprintable():
+        return name
+    return "sha256:" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _server(call: ToolCall) -> str:
+    if not call.server:
+        raise ConfigurationError(
+            f"the server of the tool {call.name!r} has no name here; give it one, or name the tool in tool_actions"
+        )
+    if call.server == "tools":
+        raise ConfigurationError("a server may not be called 'tools'; configure it under another name")
+    return _visible(call.server)
+
+
+def _visible(name: str) -> str:
+    """A name as part of an action identifier; no two names become the same one."""
+    found = quote(name, safe=_KEPT)
+    if len(found) <= _LONGEST // 2:
+        return found
+    return f"{found[:40]}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+#: A tool's server, and its own name there.
+_Tool: TypeAlias = tuple[str | None, str]
+# Far more than any agent has tools.
+_MOST: Final = 4096
+_LONGEST: Final = 255
+# Every visible character but the one that escapes, and the one that marks what was cut.
+_KEPT: Final = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}"
