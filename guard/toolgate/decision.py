@@ -18,6 +18,8 @@ class Decision:
         reason: The gateway's explanation when blocked or held.
         approval_id: The approval request when held.
         decision_id: The gateway's id of this decision (header `X-Decision-ID`), if it sent one.
+        let_through: It is refused because an approval has let this very call through before (header
+            `X-Call-Let-Through`).
     """
 
     allowed: bool
@@ -25,6 +27,7 @@ class Decision:
     reason: str | None = None
     approval_id: str | None = None
     decision_id: str | None = None
+    let_through: bool = False
 
     @property
     def held(self) -> bool:

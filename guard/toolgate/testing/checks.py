@@ -75,6 +75,13 @@ class Verdict:
     reason: str | None = None
     approval_id: str | None = None
     decision_id: str = field(default_factory=lambda: str(uuid4()))
+    let_through: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The answer's own headers."""
+        said = {"x-decision-id": self.decision_id}
+        return said | {"x-call-let-through": "true"} if self.let_through else said
 
     def shown(self) -> dict[str, Any]:
         """The answer as it is sent."""
@@ -137,7 +144,8 @@ class Checks:
         if rule.permitted is not None and not rule.permitted.held:
             return Verdict("allowed")
         if question.call_id and self._let_through_before(question):
-            return Verdict("blocked", f"Call {question.call_id!r} was already let through once")
+            why = f"Call {question.call_id!r} was already let through once"
+            return Verdict("blocked", why, let_through=True)
         for asked in equal:
             if self._ledger.state(asked) == "approved" and _answers(asked, question):
                 if not question.dry_run:

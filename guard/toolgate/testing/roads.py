@@ -99,7 +99,7 @@ class Roads:
                 question.dry_run,
             )
         )
-        return json_answer(verdict.shown(), headers={"x-decision-id": verdict.decision_id})
+        return json_answer(verdict.shown(), headers=verdict.headers)
 
     def _permissions(self, query: dict[str, list[str]]) -> Answer:
         agent_id = query.get("agent_id", [""])[0]

@@ -116,6 +116,7 @@ class _Gateway:
             reason=said.reason,
             approval_id=said.approval_id,
             decision_id=answer.headers.get("x-decision-id") or None,
+            let_through=not said.allowed and answer.headers.get("x-call-let-through") == "true",
         )
         self._refusals.note(check, decision)
         self.whose = whose(answer.headers) or self.whose

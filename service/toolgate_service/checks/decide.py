@@ -19,9 +19,10 @@ class Permitted:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The action may not happen."""
+    """The action may not happen; `let_through` if the very call did before, by an approval."""
 
     reason: str
+    let_through: bool = False
 
 
 @dataclass(frozen=True, slots=True)

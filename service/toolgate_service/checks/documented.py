@@ -40,5 +40,5 @@ CHECK = operation(
     "An unknown or inactive agent is blocked. A check writes no log entry.",
     body=_QUESTION,
     answer=_RESULT,
-    headers=("X-Decision-ID",),
+    headers=("X-Decision-ID", "X-Call-Let-Through"),
 )

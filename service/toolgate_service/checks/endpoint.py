@@ -19,6 +19,7 @@ from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.sdk_fields import idempotency_key
 
 DECISION = b"x-decision-id"
+LET_THROUGH = b"x-call-let-through"
 ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
 
 
@@ -67,6 +68,8 @@ def _answer(call: Call, verdict: Permitted | Blocked | Held | LetThrough) -> Ans
             add_headers(call.scope, {DECISION: decision_id.encode()})
             return Answer(ALLOWED)
         case Blocked():
+            if verdict.let_through:
+                add_headers(call.scope, {LET_THROUGH: b"true"})
             return Answer(blocked_answer(verdict))
         case Held(reason, approval_id):
             return Answer(_result(reason, held=True, approval_id=approval_id))

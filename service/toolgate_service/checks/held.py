@@ -95,7 +95,7 @@ async def _settle_by(
 ) -> Blocked | LetThrough | Held:
     moment = now(session)
     if question.call_id and await requests.already_let_through(session, standing, question):
-        return Blocked(f"Call {question.call_id!r} was already let through once")
+        return Blocked(f"Call {question.call_id!r} was already let through once", let_through=True)
     states = [(approval, state_of(approval, moment)) for approval in equal]
     for approval in (one for one, state in states if state == APPROVED and _answers(one, question)):
         lost = await why_no_longer(session, approval)

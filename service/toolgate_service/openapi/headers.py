@@ -27,6 +27,11 @@ HEADERS: dict[str, dict[str, Any]] = {
     "Retry-After": _header("Seconds after which it is worth trying again.", _WHOLE),
     "WWW-Authenticate": _header("The scheme to authenticate with.", {"const": "Bearer", "type": "string"}),
     "X-Decision-ID": _header("The decision's id, to be sent with the log entry.", {"type": "string"}),
+    "X-Call-Let-Through": _header(
+        "The call of this `call_id` is blocked because an approval has let it through before.",
+        {"type": "string", "enum": ["true"]},
+        required=False,
+    ),
     "Idempotency-Replayed": _header(
         "The answer is the original one; nothing was written.",
         {"type": "string", "enum": ["true"]},

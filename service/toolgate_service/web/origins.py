@@ -17,7 +17,7 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 #: what a page may read beside the body
 _EXPOSED = (
-    b"Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Decision-ID, "
+    b"Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Call-Let-Through, X-Decision-ID, "
     b"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-ID, X-Toolgate-Environment, "
     b"X-Toolgate-Organization, X-Total-Count"
 )

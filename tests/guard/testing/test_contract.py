@@ -231,8 +231,12 @@ def test_calls_and_runs(place: Place) -> None:
     assert place.approve(asked)
     assert place.held(context={"n": 1}, call_id="c2", run_id="r1") != asked
     assert place.check("mail.send", {"n": 1}, call_id="c1", run_id="r1") == ALLOWED
-    again = place.check("mail.send", {"n": 1}, call_id="c1", run_id="r1")
-    assert again == blocked("Call 'c1' was already let through once")
+    for dry in (True, False):
+        again = place.asked("mail.send", {"n": 1}, call_id="c1", run_id="r1", dry_run=dry)
+        assert again.body == blocked("Call 'c1' was already let through once")
+        assert again.headers["x-call-let-through"] == "true"
+    for other in ("mail.send", "nobody.granted"):
+        assert "x-call-let-through" not in place.asked(other, {"n": 2}, call_id="c3").headers
 
 
 def test_a_dry_run_changes_nothing(place: Place) -> None:

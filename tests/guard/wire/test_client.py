@@ -21,6 +21,7 @@ from toolgate.wire.retries import retry_after
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent-1", "run-1"), {"amount": 5})
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+BLOCKED = {**ALLOWED, "allowed": False, "reason": "no"}
 
 
 class Time:
@@ -93,6 +94,24 @@ class Scripted:
 @pytest.fixture
 def scripted() -> Scripted:
     return Scripted()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "let_through"),
+    [
+        (BLOCKED, "true", True),
+        (BLOCKED, "yes", False),
+        (BLOCKED, None, False),
+        (ALLOWED, "true", False),
+    ],
+)
+async def test_a_call_that_was_let_through_before(
+    client: Both, scripted: Scripted, answer: dict[str, Any], said: str | None, let_through: bool
+) -> None:
+    """The gateway says so beside its refusal, and only there it counts."""
+    headers = {} if said is None else {"X-Call-Let-Through": said}
+    scripted.answers = [httpx.Response(200, json=answer, headers=headers)]
+    assert (await client.call("check", CHECK)).let_through is let_through
 
 
 async def test_check_request(client: Both, scripted: Scripted) -> None:
