@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from load import report, results, soak
 from load.connection import UnexpectedAnswer
 from load.generator import punctual_loop, quick_loop
-from load.machine import LOAD, on_core, pinnable
+from load.machine import LOAD, Others, circumstances, on_core, pinnable
 from load.pairs import in_turn
 from load.peers import NotInstalled
 from load.results import BUSY, Pace, Result
@@ -52,14 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, database in jobs:
         _say(f"{database} {name}, about {_expected(name, database, options) / 60:.1f} minutes")
         try:
-            with on_core(LOAD):
+            before = circumstances()
+            with Others() as others, on_core(LOAD):
                 result = _measure(name, database, options)
         except FAILURES as error:
             failures.append(f"{database} {name}: {error}")
             print(f"  not measured: {error}", flush=True)
             continue
+        result["circumstances"] = before | {"others": others.share, "stolen": others.stolen}
         results.write(result, options.results)
         print(f"  {report.sentence(result)}", flush=True)
+    _say("done")
     written = report.write(options.results)
     print(f"\n{written}")
     for failure in failures:
@@ -149,4 +153,6 @@ def _say(what: str) -> None:
 
 
 if __name__ == "__main__":
+    # Servers end with this process, also when it is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main())

@@ -21,6 +21,8 @@ from load.histogram import Histogram
 
 #: how long after the end of a slice the answers under way are waited for
 PATIENCE = 60.0
+#: nanoseconds before a request is due in which no timer is trusted
+SPIN = 150_000
 
 
 @dataclass
@@ -112,7 +114,8 @@ class Load:
         self._until = 0
         for due in _timetable(time.perf_counter_ns(), seconds, rate):
             while (left := due - time.perf_counter_ns()) > 0:  # noqa: ASYNC110 - time is what is waited for
-                await asyncio.sleep(left / 1e9)
+                # Timers wake a little late; the last moment is spent looking whether an answer came.
+                await asyncio.sleep(max(0, left - SPIN) / 1e9)
             self._under_way += 1
             if self._idle:
                 self._slice.late.add(time.perf_counter_ns() - due)

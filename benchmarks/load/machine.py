@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Self
 
 #: where servers and their databases run, and where the load is made
 SERVER, LOAD = 0, 1
@@ -53,8 +55,39 @@ def circumstances() -> dict[str, str]:
         "machine": f"{_processor()}, {cores} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, {pinned}",
         "versions": f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
         + ", ".join(f"{name} {version(name)}" for name in ("uvicorn", "starlette", "uvloop")),
-        "busy": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+class Others:
+    """How much of the two cores went to others, and to no one of this machine, while a row was measured; a `with` block.
+
+    Whoever started servers in the block must also have waited for their end in it.
+
+    Attributes:
+        share: Of both cores' time, what processes took that were not started here; None where that is not known.
+        stolen: Of both cores' time, what the host of a virtual machine kept; None likewise.
+    """
+
+    def __init__(self) -> None:
+        self.share: float | None = None
+        self.stolen: float | None = None
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._began = _ticks()
+        self._ours = _own_seconds()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        now = _ticks()
+        if not now or not self._began:
+            return
+        total, idle, stolen = (after - before for after, before in zip(now, self._began, strict=True))
+        tick = os.sysconf("SC_CLK_TCK")
+        busy = (total - idle - stolen) / tick - (_own_seconds() - self._ours)
+        self.share = max(0.0, busy * tick / total) if total else None
+        self.stolen = stolen / total if total else None
 
 
 def memory_of(process: int) -> int:
@@ -65,6 +98,26 @@ def memory_of(process: int) -> int:
     """
     pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _ticks() -> tuple[int, int, int] | None:
+    """All, idle and stolen ticks of the two cores since the machine started."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return None
+    found = [0, 0, 0]
+    for line in stat.read_text(encoding="ascii").splitlines():
+        name, *numbers = line.split()
+        if name in {f"cpu{SERVER}", f"cpu{LOAD}"}:
+            # user, nice, system, idle, iowait, irq, softirq, steal; guests are within user and nice
+            ticks = [int(number) for number in numbers[:8]]
+            found = [found[0] + sum(ticks), found[1] + ticks[3] + ticks[4], found[2] + ticks[7]]
+    return found[0], found[1], found[2]
+
+
+def _own_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _commit() -> str:

@@ -83,19 +83,20 @@ def _chart(
     title: str, across: str, up: str, lines: dict[str, Sequence[Point]], *, mark: float | None = None
 ) -> str:
     height, left, bottom, top, right = 320, 70, 270, 50, WIDTH - 30
-    most_x = max(x for line in lines.values() for x, _ in line) or 1.0
-    most_y = (max(y for line in lines.values() for _, y in line) or 1.0) * 1.1
+    step_x = _step(max(x for line in lines.values() for x, _ in line))
+    step_y = _step(max(y for line in lines.values() for _, y in line))
+    most_x, most_y = 4 * step_x, 4 * step_y
 
     def place(x: float, y: float) -> Point:
         return left + x / most_x * (right - left), bottom - y / most_y * (bottom - top)
 
     parts = [_text(left, 24, title), _text(right, bottom + 40, across, anchor="end", colour=GREY)]
     for step in range(5):
-        x, y = place(most_x * step / 4, most_y * step / 4)
+        x, y = place(step_x * step, step_y * step)
         parts += [
             _line(left, y, right, y, "#e3e5e8"),
-            _text(left - 8, y + 4, f"{most_y * step / 4:.3g}", anchor="end", colour=GREY),
-            _text(x, bottom + 20, f"{most_x * step / 4:.3g}", anchor="middle", colour=GREY),
+            _text(left - 8, y + 4, f"{step_y * step:.3g}", anchor="end", colour=GREY),
+            _text(x, bottom + 20, f"{step_x * step:.3g}", anchor="middle", colour=GREY),
         ]
     parts.append(_text(left - 8, top - 10, up, anchor="end", colour=GREY))
     if mark is not None:
@@ -109,6 +110,15 @@ def _chart(
             _text(right - 180 * (len(lines) - 1 - number), 24, name, anchor="end", colour=colour),
         ]
     return _svg(WIDTH, height, title, parts)
+
+
+def _step(most: float) -> float:
+    """A round number of which four reach the greatest value."""
+    least = max(most, 1e-9) / 4
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(
+        round_one * power for round_one in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10) if round_one * power >= least
+    )
 
 
 def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:

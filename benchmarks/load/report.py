@@ -77,10 +77,11 @@ def sentence(result: Result) -> str:
     if result["row"] == SOAK:
         return f"{result['growth']:+.1%} in {result['minutes']:g} minutes, bar {result['bar']}: {verdict}"
     ours, other = result["sides"]
+    others = result["circumstances"]["others"] or 0
     return (
         f"{_ratio(result)}, bar {result['bar']}: {verdict}; "
         f"{ours['label']} {_figure(ours['figure'], result)}, {other['label']} {_figure(other['figure'], result)}; "
-        f"load's core {ours['load_share']:.0%} and {other['load_share']:.0%}"
+        f"load's core {ours['load_share']:.0%} and {other['load_share']:.0%}, others {others:.0%}"
     )
 
 
@@ -136,14 +137,18 @@ def _lateness(rows: list[Result]) -> str:
 
 
 def _circumstances(rows: Iterable[Result]) -> str:
-    lines = ["| row | database | when | commit | load average before |", "| --- | --- | --- | --- | ---: |"]
+    lines = [
+        "| row | database | when | commit | others' share of the cores | the host's |",
+        "| --- | --- | --- | --- | ---: | ---: |",
+    ]
     machines: dict[str, None] = {}
     for one in rows:
         about = one["circumstances"]
         machines[f"{about['machine']}; {about['versions']}."] = None
-        lines.append(
-            f"| `{one['row']}` | {DATABASES[one['database']]} | {about['date']} | {about['commit']} | {about['busy']} |"
-        )
+        shares = (about["others"], about["stolen"])
+        known = " | ".join("" if share is None else f"{share:.1%}" for share in shares)
+        name = DATABASES[one["database"]]
+        lines.append(f"| `{one['row']}` | {name} | {about['date']} | {about['commit']} | {known} |")
     return "\n".join(machines) + "\n\n" + "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from load.machine import ROOT, circumstances
+from load.machine import ROOT
 from load.pairs import Ratio, Seen, Side, ratio
 from load.rows import Row
 
@@ -67,7 +67,6 @@ def of_pairs(
         "slice_seconds": pace.seconds,
         "open_loop": row.minutes,
         "sides": [_side(side, one) for side, one in zip(sides, seen, strict=True)],
-        "circumstances": circumstances(),
     }
 
 

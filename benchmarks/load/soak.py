@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from load.generator import Load, Slice
-from load.machine import circumstances, memory_of
+from load.machine import memory_of
 from load.results import Result
 from load.rows import WAITING
 from load.stage import Stage
@@ -20,7 +20,7 @@ RATE = 500
 MOST = 0.05
 #: seconds before memory counts, and seconds at either end that are compared
 WARM, END = 60.0, 60.0
-EVERY = 1.0
+EVERY = 5.0
 
 
 async def soak(stage: Stage, database: str, seconds: float, told: Callable[[float, int], None]) -> Result:
@@ -30,7 +30,7 @@ async def soak(stage: Stage, database: str, seconds: float, told: Callable[[floa
         stage: Where.
         database: The gateway's.
         seconds: For how long after the warm-up.
-        told: Called once a second with the time since the start and the bytes.
+        told: Called every five seconds with the time since the start and the bytes.
     """
     ours = stage.gateway()
     samples: list[tuple[float, int]] = []
@@ -100,5 +100,4 @@ def _result(
         ],
         "load_share": share,
         "samples": samples,
-        "circumstances": circumstances(),
     }

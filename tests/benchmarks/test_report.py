@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 from load import report, results
 from load.generator import Slice
 from load.histogram import Histogram
+from load.machine import circumstances
 from load.pairs import Seen, Side
 from load.results import Pace
 from load.rows import ROWS, SQLITE
@@ -25,7 +26,8 @@ def result(name: str, ours: float, other: float = 100.0) -> dict[str, Any]:
         histogram.add(1_000_000)
         seen.append(Seen([figure] * 6, [histogram], histogram, [0.2] * 6, 6.0))
     sides = [Side(label, _no_load, lambda one: one.rate) for label in ("ours", "theirs & co")]
-    return results.of_pairs(row, SQLITE, Pace(6, 1.0), (sides[0], sides[1]), (seen[0], seen[1]))
+    found = results.of_pairs(row, SQLITE, Pace(6, 1.0), (sides[0], sides[1]), (seen[0], seen[1]))
+    return found | {"circumstances": circumstances() | {"others": 0.012, "stolen": None}}
 
 
 def soak() -> dict[str, Any]:
