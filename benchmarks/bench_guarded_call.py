@@ -22,6 +22,11 @@ MOST = 1.25
 BEHIND = 2.0
 
 
+def plus(a: int, b: int) -> int:
+    """The tool."""
+    return a + b
+
+
 def timed(call: Callable[[], object]) -> float:
     """Seconds that one call takes."""
     began = time.perf_counter()
@@ -44,10 +49,12 @@ def test_a_guarded_call_beside_the_request_by_hand(tmp_path: Path) -> None:
             httpx.Client(base_url=gateway.url, headers={"X-API-Key": owner.key}) as client,
             Guard(url=gateway.url, api_key=owner.key, agent_id=agent_id) as guard,
         ):
-            add = guard.guarded("math.add")(lambda a, b: a + b)
-            calls = [
-                (lambda: client.post("/sdk/check", json=body), by_hand := []),
-                (lambda: add(1, 2), guarded := []),
+            add = guard.guarded("math.add")(plus)
+            by_hand: list[float] = []
+            guarded: list[float] = []
+            calls: list[tuple[Callable[[], object], list[float]]] = [
+                (lambda: client.post("/sdk/check", json=body), by_hand),
+                (lambda: add(1, 2), guarded),
             ]
             for pair in range(PAIRS):
                 for call, took in calls if pair % 2 else reversed(calls):
@@ -68,7 +75,7 @@ def test_how_far_the_record_is_behind(tmp_path: Path) -> None:
         agent_id = owner.agent()
         owner.permit(agent_id, "math.add")
         with Guard(url=gateway.url, api_key=owner.key, agent_id=agent_id) as guard:
-            add = guard.guarded("math.add")(lambda a, b: a + b)
+            add = guard.guarded("math.add")(plus)
             began = time.perf_counter()
             for n in range(CALLS):
                 add(n, 1)

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 import httpx
@@ -25,6 +25,10 @@ CALLS = 50
 
 def _answer(_: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json=ANSWER)
+
+
+def _tool() -> int:
+    return 1
 
 
 @contextmanager
@@ -60,7 +64,7 @@ def _seconds(call: Callable[[], object]) -> float:
 def test_observing() -> None:
     """Print microseconds a call: not installed, no provider set, and with the SDK."""
     traces, meters = TracerProvider(), MeterProvider()
-    ways = {
+    ways: dict[str, Callable[[], AbstractContextManager[None]]] = {
         "not loaded": _not_loaded,
         "loaded, no provider": _no_provider,
         "with the SDK": lambda: _provider(traces, meters),
@@ -68,7 +72,7 @@ def test_observing() -> None:
     found: dict[str, list[float]] = {name: [] for name in ways}
     transport = httpx.MockTransport(_answer)
     with Guard("http://127.0.0.1:9", "ak_" + "a" * 37, "agent", transport=transport) as guard:
-        call = guard.guarded("math.add")(lambda: 1)
+        call = guard.guarded("math.add")(_tool)
         call()
         gc.disable()
         for _ in range(ROUNDS):
