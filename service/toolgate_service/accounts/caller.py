@@ -64,7 +64,16 @@ async def authenticated(request: Request, gateway: GatewayDep) -> Caller:
         ApiError: 401, the same for a missing, malformed, expired and revoked token; 429 beyond the rate.
     """
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    claims = tokens.read(gateway.vault.token_key, token.strip()) if scheme.lower() == "bearer" else None
+    return await caller_of(request, gateway, token.strip() if scheme.lower() == "bearer" else "")
+
+
+async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:
+    """Return whom a token stands for; count the request.
+
+    Raises:
+        ApiError: as for `authenticated`.
+    """
+    claims = tokens.read(gateway.vault.token_key, token)
     if claims is None:
         raise bad_credentials()
     async with gateway.database.reading() as session:

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from toolgate_service.accounts import resets, single_use
+from toolgate_service.accounts import entering, resets, single_use
 from toolgate_service.accounts.caller import peer
 from toolgate_service.accounts.schemas import ResetConfirmation, ResetRequest, Told
 from toolgate_service.accounts.users import find_user
@@ -51,11 +51,7 @@ async def ask(wanted: ResetRequest, gateway: GatewayDep) -> Reply:
 )
 async def confirm(confirmation: ResetConfirmation, request: Request, gateway: GatewayDep) -> NoContent:
     """Choose a new password by the link's token; every session of the user ends."""
-    async with gateway.database.reading() as session:
-        reset = await resets.find_open(session, confirmation.token)
-    password_hash = await gateway.passwords.hash(confirmation.new_password)
-    async with gateway.database.writing(reset.organization_id) as session:
-        await resets.confirm(session, confirmation.token, password_hash, peer(request))
+    await entering.reset_password(gateway, confirmation, peer(request))
     return NoContent()
 
 

@@ -2,66 +2,29 @@
 
 from fastapi import APIRouter, Request
 
-from toolgate_service.accounts import service, slowing
+from toolgate_service.accounts import entering, service, slowing
 from toolgate_service.accounts.caller import AnyCaller, peer, still
 from toolgate_service.accounts.schemas import CurrentUser, Login, PasswordChange, Registration, TokenView
 from toolgate_service.accounts.slowing import Attempt
-from toolgate_service.accounts.users import find_user
-from toolgate_service.errors import ApiError, FieldErrors
+from toolgate_service.errors import FieldErrors
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.openapi.problems import BAD_LOGIN, FORBIDDEN, REFUSED, TOO_MANY, problems
-from toolgate_service.storage.database import ACCOUNTS
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.replies import NO_STORE, NoContent, Reply
 
 router = APIRouter(prefix="/auth", tags=["accounts"], route_class=StrictRoute)
 
-_NO_REGISTRATION = {
-    "invite": "Registration is by invitation only; ask an admin of your organization for one",
-    "closed": "Registration is closed on this gateway; ask its operator",
-}
-
 
 @router.post("/register", response_model=TokenView, responses=problems(REFUSED, FORBIDDEN, TOO_MANY))
 async def register(registration: Registration, request: Request, gateway: GatewayDep) -> Reply:
     """Create an organization and its first user, who administers it."""
-    refusal = _NO_REGISTRATION.get(gateway.settings.registration)
-    if refusal is not None:
-        raise ApiError(403, refusal)
-    attempt = Attempt.of(gateway.vault, peer(request), registration.email)
-    # Hashed before the transaction opens: a tenth of a second in it would hold up every writer.
-    password_hash = await gateway.passwords.hash(registration.password)
-    async with gateway.database.writing(ACCOUNTS) as session:
-        token = await service.register(
-            session,
-            gateway.vault,
-            registration,
-            password_hash,
-            gateway.settings.default_plan,
-            address=attempt.address,
-        )
-    return Reply(token, headers=NO_STORE)
+    return Reply(await entering.register(gateway, registration, peer(request)), headers=NO_STORE)
 
 
 @router.post("/login", response_model=TokenView, responses=problems(BAD_LOGIN, TOO_MANY))
 async def login(credentials: Login, request: Request, gateway: GatewayDep) -> Reply:
     """Exchange e-mail and password for a token that works for seven days."""
-    attempt = Attempt.of(gateway.vault, peer(request), credentials.email)
-    async with gateway.database.reading() as session:
-        user = await find_user(session, credentials.email)
-        await slowing.admit(session, attempt, user)
-    fits = await gateway.passwords.verify(credentials.password, user.password_hash if user else None)
-    if user is None or not fits:
-        async with gateway.database.writing(*attempt.turns) as session:
-            # Again: of many guesses at once, no more are answered than one after the other.
-            await slowing.admit(session, attempt, user)
-            await slowing.count_failure(session, attempt)
-        raise service.wrong_login()
-    async with gateway.database.writing(*attempt.turns, user.organization_id) as session:
-        await slowing.admit(session, attempt, user)
-        await slowing.forgive(session, attempt)
-        token = await service.log_in(session, gateway.vault, user, credentials.scope, address=attempt.address)
-    return Reply(token, headers=NO_STORE)
+    return Reply(await entering.log_in(gateway, credentials, peer(request)), headers=NO_STORE)
 
 
 @router.post("/logout", status_code=204)

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 
-from toolgate_service.accounts.caller import AnyCaller, FullCaller, acting
-from toolgate_service.approvals import deciding
+from toolgate_service.accounts.caller import AnyCaller, FullCaller
+from toolgate_service.approvals import desk
 from toolgate_service.approvals.ending import withdraw
 from toolgate_service.approvals.finding import find_approval
 from toolgate_service.approvals.finding import list_approvals as list_page
@@ -68,15 +68,8 @@ async def approve(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Let the action happen once: as it was asked, or with an edited context; or, with a grant, for a while."""
-    async with acting(gateway, caller) as session:
-        approval = await find_approval(session, caller.organization_id, environment, approval_id)
-        changed = await deciding.approve(
-            session, gateway.settings, caller, approval, decision or ApprovalDecision()
-        )
-        shown = await view(session, approval)
-    for one in changed:
-        gateway.hub.tell(one.id)
-    return Reply(shown)
+    decided = await desk.approve(gateway, caller, environment, approval_id, decision or ApprovalDecision())
+    return Reply(decided)
 
 
 @router.post(
@@ -92,12 +85,8 @@ async def deny(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Refuse the action; the note is told to whoever asks again."""
-    async with acting(gateway, caller) as session:
-        approval = await find_approval(session, caller.organization_id, environment, approval_id)
-        await deciding.deny(session, caller, approval, decision.note if decision else None)
-        shown = await view(session, approval)
-    gateway.hub.tell(approval_id)
-    return Reply(shown)
+    note = decision.note if decision else None
+    return Reply(await desk.deny(gateway, caller, environment, approval_id, note))
 
 
 @router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView, responses=problems(NOT_FOUND))

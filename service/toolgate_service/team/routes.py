@@ -4,12 +4,8 @@ from fastapi import APIRouter, Request
 
 from toolgate_service.accounts import single_use
 from toolgate_service.accounts.caller import AdminCaller, AnyCaller, peer
-from toolgate_service.accounts.models import FULL
 from toolgate_service.accounts.schemas import TokenView
-from toolgate_service.accounts.service import open_session
-from toolgate_service.accounts.slowing import Attempt
-from toolgate_service.errors import ApiError
-from toolgate_service.gateway import Gateway, GatewayDep
+from toolgate_service.gateway import GatewayDep
 from toolgate_service.mail import letters
 from toolgate_service.openapi.problems import (
     CONFLICT,
@@ -23,6 +19,7 @@ from toolgate_service.openapi.problems import (
 from toolgate_service.storage.database import ACCOUNTS
 from toolgate_service.team import invitations, service
 from toolgate_service.team.invitations import Invited
+from toolgate_service.team.joining import join, refuse_when_closed
 from toolgate_service.team.schemas import (
     Acceptance,
     InvitationView,
@@ -36,8 +33,6 @@ from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.replies import NO_STORE, NoContent, Reply
 
 router = APIRouter(tags=["team"], route_class=StrictRoute)
-
-CLOSED = "This gateway takes no new users; ask its operator"
 
 
 @router.get("/api/team", response_model=TeamView)
@@ -63,7 +58,7 @@ async def get_team(caller: AnyCaller, gateway: GatewayDep) -> Reply:
 )
 async def invite(new: NewInvitation, caller: AdminCaller, request: Request, gateway: GatewayDep) -> Reply:
     """Invite somebody by e-mail; where no mail takes the link, the answer has it to pass on."""
-    _refuse_when_closed(gateway)
+    refuse_when_closed(gateway)
     async with gateway.database.writing(ACCOUNTS, caller.organization_id) as session:
         invited = await invitations.invite(session, gateway.plans, caller, new)
     shown = InvitationView.model_validate(invited.invitation, from_attributes=True)
@@ -90,17 +85,7 @@ async def revoke_invitation(invitation_id: str, caller: AdminCaller, gateway: Ga
 )
 async def accept_invitation(acceptance: Acceptance, request: Request, gateway: GatewayDep) -> Reply:
     """Become a user of the organization that invited, and log in."""
-    _refuse_when_closed(gateway)
-    async with gateway.database.reading() as session:
-        invitation = await invitations.find_open(session, acceptance.token)
-    password_hash = await gateway.passwords.hash(acceptance.password)
-    address = Attempt.of(gateway.vault, peer(request), invitation.email).address
-    async with gateway.database.writing(ACCOUNTS, invitation.organization_id) as session:
-        user = await invitations.accept(
-            session, gateway.plans, acceptance.token, password_hash, peer(request)
-        )
-        token = await open_session(session, gateway.vault, user, FULL, address=address)
-    return Reply(token, headers=NO_STORE)
+    return Reply(await join(gateway, acceptance, peer(request)), headers=NO_STORE)
 
 
 @router.put("/api/team/{user_id}", response_model=MemberView, responses=problems(NOT_FOUND, CONFLICT))
@@ -121,8 +106,3 @@ async def remove_user(user_id: str, caller: AdminCaller, gateway: GatewayDep) ->
 
 def _link(base_url: str, invited: Invited) -> str:
     return single_use.link(base_url, single_use.INVITATION_PAGE, invited.token)
-
-
-def _refuse_when_closed(gateway: Gateway) -> None:
-    if gateway.settings.registration == "closed":
-        raise ApiError(403, CLOSED)
