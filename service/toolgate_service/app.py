@@ -18,6 +18,7 @@ from toolgate_service.audit.routes import router as audit
 from toolgate_service.billing.provider_routes import provider_routes
 from toolgate_service.billing.routes import router as billing
 from toolgate_service.checks.endpoint import check_endpoint
+from toolgate_service.console.door import Door, leads_there
 from toolgate_service.gateway import Gateway
 from toolgate_service.grants.routes import router as grants
 from toolgate_service.hotpath.http import endpoint
@@ -83,15 +84,18 @@ def build(gateway: Gateway) -> ASGIApp:
 
 
 class _Roads:
-    """Sends the busiest requests down the raw road, all others to FastAPI."""
+    """Sends the busiest requests down the raw road, browsers to the console, all others to FastAPI."""
 
     def __init__(self, gateway: Gateway, management: FastAPI) -> None:
         self._management = management
         self._raw = {path: endpoint(make(gateway)) for path, make in RAW_ENDPOINTS.items()}
+        self._console = Door(gateway) if gateway.settings.console else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         road = self._raw.get(scope["path"]) if scope["type"] == "http" else None
-        if road is None:
+        if road is None and self._console is not None and leads_there(scope):
+            await self._console(scope, receive, send)
+        elif road is None:
             await self._management(scope, receive, send)
         elif scope["method"] == "POST":
             await road(scope, receive, send)

@@ -25,6 +25,7 @@ from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
 from toolgate_service.secret_file import MIN_SECRET, former_secret, secret_path, stored_secret
 from toolgate_service.storage.database import is_embedded
+from toolgate_service.web.hosts import read_hosts
 from toolgate_service.web.origins import is_web_address, read_origins
 from toolgate_service.web.proxies import Network, read_networks
 
@@ -79,6 +80,8 @@ class Settings(BaseSettings):
         prune_batch: how many rows the upkeep removes at once.
         webhooks_allow_private: whether webhooks may reach private networks and this machine, and by http.
         webhook_poll_seconds: how soon an event that another gateway wrote down is delivered at the latest.
+        console: whether people find the console at ``/console``.
+        console_hosts: further names by which browsers reach the console; a comma-separated list.
     """
 
     model_config = SettingsConfigDict(
@@ -118,6 +121,8 @@ class Settings(BaseSettings):
     prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     webhooks_allow_private: bool = False
     webhook_poll_seconds: Annotated[float, Field(ge=0.05, le=3600)] = 1
+    console: bool = True
+    console_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_hosts))] = ()
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
 
     @field_validator("default_plan", mode="before")

@@ -12,7 +12,7 @@ _NONCE = 12
 
 
 class Vault:
-    """Seals secrets at rest and derives the keys that sign tokens and page cursors.
+    """Seals secrets at rest and derives the keys that sign tokens, page cursors and forms.
 
     Args:
         secret: the gateway's; it signs and seals.
@@ -23,6 +23,7 @@ class Vault:
         self.token_key = _derive(secret, b"toolgate token signing")
         self.cursor_key = _derive(secret, b"toolgate page cursors")
         self.login_key = _derive(secret, b"toolgate failed logins")
+        self.form_key = _derive(secret, b"toolgate console forms")
         self._aead = _sealing(secret)
         self._former = [_sealing(one) for one in former]
 

@@ -54,7 +54,7 @@ def visible(text: object, *, quote: str = "") -> str:
             safe = marks <= _MOST_MARKS and not _is_blank(char)
         else:
             marks = 0
-            safe = not _is_hidden(char) and char not in _SHORT and char != quote
+            safe = not is_hidden(char) and char not in _SHORT and char != quote
         if safe:
             shown.append(char)
         else:
@@ -86,7 +86,8 @@ def _numbered(char: str) -> str:
     return f"\\x{ord(char):02x}" if char.isascii() else f"\\u{ord(char):04x}"
 
 
-def _is_hidden(char: str) -> bool:
+def is_hidden(char: str) -> bool:
+    """Say whether a character shows nothing, moves what stands beside it, or passes for a plain space."""
     return char != " " and (unicodedata.category(char) in _ESCAPED_CATEGORIES or _is_blank(char))
 
 

@@ -1,0 +1,100 @@
+"""The console as an ASGI application: its routes, and what goes for all of them."""
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolgate_service.console import entrance, safety
+from toolgate_service.console.inbox import routes as inbox
+from toolgate_service.console.inbox.live import Live
+from toolgate_service.console.problems import title_of, words_of
+from toolgate_service.console.rendering import bare_page, part
+from toolgate_service.console.statics import static
+from toolgate_service.console.visits import PART, by_anybody, deed
+from toolgate_service.errors import ApiError
+from toolgate_service.gateway import Gateway
+from toolgate_service.web.edge import REQUEST_ID, STORAGE_FAULTS
+
+_UNAUTHENTICATED = 401
+
+ENTRANCE: Sequence[Route] = (
+    Route("/console", entrance.home),
+    Route("/console/static/{name}", static),
+    Route("/console/sign-in", entrance.sign_in_page, methods=["GET"]),
+    Route("/console/sign-in", entrance.sign_in, methods=["POST"]),
+    Route("/console/sign-out", deed(entrance.sign_out, by=by_anybody), methods=["POST"]),
+    Route("/console/register", entrance.register_page, methods=["GET"]),
+    Route("/console/register", entrance.register, methods=["POST"]),
+    Route("/console/invitation", entrance.invitation_page, methods=["GET"]),
+    Route("/console/invitation", entrance.accept_invitation, methods=["POST"]),
+    Route("/console/password-reset", entrance.reset_page, methods=["GET"]),
+    Route("/console/password-reset", entrance.reset, methods=["POST"]),
+)
+
+#: every page and every form
+ROUTES: Sequence[Route] = (*ENTRANCE, *inbox.ROUTES)
+
+
+def console(gateway: Gateway) -> ASGIApp:
+    """Build the console of a gateway."""
+    app = Starlette(
+        routes=ROUTES,
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+    )
+    app.router.redirect_slashes = False
+    app.state.gateway = gateway
+    app.state.live = Live(gateway)
+    return _Guarded(app, gateway)
+
+
+class _Guarded:
+    """Lets no request further that comes by a strange name, or changes something from a strange page."""
+
+    def __init__(self, app: Starlette, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            safety.refuse_strange_host(request, self._gateway)
+            if scope["method"] != "GET":
+                safety.refuse_foreign_page(request, self._gateway)
+        except ApiError as error:
+            await _told(request, error.status_code, words_of(error))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    if error.status_code == _UNAUTHENTICATED and PART not in request.headers:
+        return entrance.sign_in_at(request)
+    said = words_of(error) if isinstance(error, ApiError) else error.detail
+    answer = _told(request, error.status_code, said)
+    for name in ("Retry-After", "Allow"):
+        if error.headers and name in error.headers:
+            answer.headers[name] = error.headers[name]
+    return answer
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    # Starlette sends this and raises the error again; the edge logs it.
+    if isinstance(error, STORAGE_FAULTS):
+        answer = _told(request, 503, "Nothing may have been changed. Try again in a second.")
+        answer.headers["Retry-After"] = "1"
+        return answer
+    said = f"The operator finds it under request id {request.scope[REQUEST_ID]}. Whether anything was changed is not known: look before you try again."
+    return _told(request, 500, said)
+
+
+def _told(request: Request, status: int, said: str) -> Response:
+    if PART in request.headers:
+        return part("part_problem.html", status, said=said)
+    return bare_page("problem.html", status, code=status, title=title_of(status), said=said)

@@ -1,0 +1,183 @@
+"""Signing in and out, registering, and the pages that links in mails lead to."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from toolgate_service.accounts import entering, service
+from toolgate_service.accounts.caller import peer
+from toolgate_service.accounts.schemas import Login, Registration, ResetConfirmation
+from toolgate_service.console import cookies
+from toolgate_service.console.door import PREFIX
+from toolgate_service.console.forms import Form, read_form
+from toolgate_service.console.problems import fields_of, words_of
+from toolgate_service.console.rendering import bare_page
+from toolgate_service.console.visits import Visit, visiting
+from toolgate_service.errors import ApiError
+from toolgate_service.gateway import Gateway
+from toolgate_service.team.joining import join
+from toolgate_service.team.schemas import Acceptance
+
+SIGN_IN = f"{PREFIX}/sign-in"
+INBOX = f"{PREFIX}/approvals"
+
+#: where one may go on after signing in: pages of the console, and nowhere else
+_INSIDE = re.compile(r"/console(?:/[a-z0-9-]+)*(?:\?environment=test)?")
+
+
+def sign_in_at(request: Request) -> RedirectResponse:
+    """Lead somebody who is not signed in to where they can, and back afterwards."""
+    way = request.url.path + (
+        "?environment=test" if request.query_params.get("environment") == "test" else ""
+    )
+    then = f"?next={way}" if request.method == "GET" and way != PREFIX and _INSIDE.fullmatch(way) else ""
+    return RedirectResponse(f"{SIGN_IN}{then.replace('?environment=', '%3Fenvironment%3D')}", 303)
+
+
+async def home(request: Request) -> Response:
+    """Lead on to the inbox."""
+    await visiting(request)
+    return RedirectResponse(INBOX, 303)
+
+
+async def sign_in_page(request: Request) -> Response:
+    """Show the form; whoever is signed in goes on."""
+    try:
+        await visiting(request)
+    except ApiError:
+        return _form(request, "sign_in.html", next=_next(request.query_params.get("next", "")))
+    return RedirectResponse(_next(request.query_params.get("next", "")), 303)
+
+
+async def sign_in(request: Request) -> Response:
+    """Begin a session."""
+    form = await read_form(request)
+    then = _next(form["next"])
+
+    async def enter(gateway: Gateway, address: str | None) -> str:
+        credentials = Login(email=form["email"], password=form["password"])
+        return (await entering.log_in(gateway, credentials, address)).access_token
+
+    return await _enter(request, form, enter, "sign_in.html", then, next=then)
+
+
+async def register_page(request: Request) -> Response:
+    """Show the form."""
+    return _form(request, "register.html")
+
+
+async def register(request: Request) -> Response:
+    """Create an organization and begin its owner's session."""
+    form = await read_form(request)
+
+    async def enter(gateway: Gateway, address: str | None) -> str:
+        registration = Registration(
+            email=form["email"], password=form["password"], organization_name=form["organization_name"]
+        )
+        return (await entering.register(gateway, registration, address)).access_token
+
+    return await _enter(request, form, enter, "register.html", INBOX)
+
+
+async def invitation_page(request: Request) -> Response:
+    """Show the form; the link's token is in the fragment, which our script puts into it."""
+    return _form(request, "invitation.html")
+
+
+async def accept_invitation(request: Request) -> Response:
+    """Join, and begin a session."""
+    form = await read_form(request)
+
+    async def enter(gateway: Gateway, address: str | None) -> str:
+        acceptance = Acceptance(token=_token(form), password=form["password"])
+        return (await join(gateway, acceptance, address)).access_token
+
+    return await _enter(request, form, enter, "invitation.html", INBOX)
+
+
+async def reset_page(request: Request) -> Response:
+    """Show the form; the link's token is in the fragment, which our script puts into it."""
+    return _form(request, "password_reset.html")
+
+
+async def reset(request: Request) -> Response:
+    """Choose a new password; one signs in with it."""
+    form = await read_form(request)
+    gateway: Gateway = request.app.state.gateway
+    try:
+        confirmation = ResetConfirmation(token=_token(form), new_password=form["new_password"])
+        await entering.reset_password(gateway, confirmation, peer(request))
+    except (ApiError, ValidationError) as error:
+        return _refused(request, form, error, "password_reset.html")
+    return RedirectResponse(f"{SIGN_IN}?changed=1", 303)
+
+
+async def sign_out(visit: Visit, _form: Form) -> Response:
+    """End the session and have the browser forget it."""
+    async with visit.gateway.database.writing(visit.caller.organization_id) as session:
+        await service.end_session(session, visit.caller)
+    answer = RedirectResponse(SIGN_IN, 303)
+    cookies.take(answer, visit.request, visit.gateway)
+    return answer
+
+
+async def _enter(
+    request: Request,
+    form: Form,
+    enter: Callable[[Gateway, str | None], Awaitable[str]],
+    template: str,
+    then: str,
+    **values: object,
+) -> Response:
+    gateway: Gateway = request.app.state.gateway
+    try:
+        token = await enter(gateway, peer(request))
+    except (ApiError, ValidationError) as error:
+        return _refused(request, form, error, template, **values)
+    answer = RedirectResponse(then, 303)
+    cookies.give(answer, request, gateway, token)
+    return answer
+
+
+def _refused(
+    request: Request, form: Form, error: ApiError | ValidationError, template: str, **values: object
+) -> Response:
+    status = error.status_code if isinstance(error, ApiError) else 400
+    fields = fields_of(error)
+    problem = None if fields else words_of(error)
+    return _form(request, template, status, form=form, problem=problem, fields=fields, **values)
+
+
+def _form(
+    request: Request,
+    template: str,
+    status: int = 200,
+    *,
+    form: Form | None = None,
+    problem: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    **values: object,
+) -> Response:
+    gateway: Gateway = request.app.state.gateway
+    return bare_page(
+        template,
+        status,
+        form=form or Form([]),
+        problem=problem,
+        fields=fields or {},
+        no_registration=entering.NO_REGISTRATION.get(gateway.settings.registration),
+        changed="changed" in request.query_params,
+        **values,
+    )
+
+
+def _token(form: Form) -> str:
+    # Pasted by hand where no script runs: the whole link does as well.
+    return form["token"].strip().rpartition("#token=")[2]
+
+
+def _next(given: str) -> str:
+    return given if _INSIDE.fullmatch(given) else INBOX

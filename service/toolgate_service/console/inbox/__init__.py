@@ -1,0 +1,1 @@
+"""The approvals inbox: what waits for a person, and deciding about it."""

@@ -1,0 +1,140 @@
+"""News for open pages: what waits, as it changes. One look twice a second an environment, however many pages listen.
+
+Looking beneath, rather than being told, is what works with several workers and gateways on one database.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from toolgate_service.accounts.caller import Caller, still
+from toolgate_service.console.inbox.waiting import COUNTED, waiting_ids
+from toolgate_service.errors import ApiError
+from toolgate_service.gateway import Gateway
+from toolgate_service.web.edge import STORAGE_FAULTS
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: seconds between two looks at what waits
+LOOK_AGAIN = 0.4
+#: seconds between two looks at whether whoever listens is still signed in
+RECHECK = 3.0
+#: seconds after which something is said at the latest, so that a page that is gone is noticed
+HEARTBEAT = 10.0
+#: pages of one person that may listen at once at this gateway
+MOST_PAGES = 30
+
+Place: TypeAlias = tuple[str, str]
+
+
+class _Watch:
+    """What waits at one place, looked at while anybody listens."""
+
+    def __init__(self) -> None:
+        self.ids: Sequence[str] | None = None
+        self.changed = asyncio.Condition()
+        self.listeners = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class Live:
+    """Tells open pages what waits."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._watches: dict[Place, _Watch] = {}
+        self._pages: dict[str, int] = {}
+
+    async def news(self, caller: Caller, environment: str) -> AsyncGenerator[bytes]:
+        """Yield events for one page, until its session has ended or the gateway stops.
+
+        Raises:
+            ApiError: 429, before the first event: too many pages of this person listen.
+        """
+        loop = asyncio.get_running_loop()
+        with_caller = self._pages.get(caller.user_id, 0)
+        if with_caller >= MOST_PAGES:
+            raise ApiError(429, "Too many pages of yours listen already; close some", {"Retry-After": "5"})
+        self._pages[caller.user_id] = with_caller + 1
+        try:
+            async with self._watching((caller.organization_id, environment)) as watch:
+                told: Sequence[str] | None = None
+                rechecked = said = loop.time()
+                yield b"retry: 2000\n\n"
+                while not self._gateway.hub.closed:
+                    if loop.time() >= rechecked + RECHECK:
+                        rechecked = loop.time()
+                        if not await self._still_there(caller):
+                            yield _event("ended", {})
+                            return
+                    if watch.ids is not None and watch.ids != told:
+                        told, said = watch.ids, loop.time()
+                        yield _event("waiting", _summary(told))
+                    elif loop.time() >= said + HEARTBEAT:
+                        said = loop.time()
+                        yield b": here\n\n"
+                    await _changed(watch, told)
+        finally:
+            self._pages[caller.user_id] -= 1
+            if not self._pages[caller.user_id]:
+                del self._pages[caller.user_id]
+
+    @asynccontextmanager
+    async def _watching(self, place: Place) -> AsyncIterator[_Watch]:
+        watch = self._watches.setdefault(place, _Watch())
+        watch.listeners += 1
+        if watch.task is None:
+            watch.task = asyncio.create_task(self._look(place, watch))
+        try:
+            yield watch
+        finally:
+            watch.listeners -= 1
+            if not watch.listeners:
+                del self._watches[place]
+                watch.task.cancel()
+
+    async def _look(self, place: Place, watch: _Watch) -> None:
+        while not self._gateway.hub.closed:
+            try:
+                async with self._gateway.database.reading() as session:
+                    ids = await waiting_ids(session, *place)
+            except STORAGE_FAULTS as error:
+                # The next look may succeed; meanwhile pages keep what they were told.
+                logger.warning("what waits for approval could not be looked at: %s", type(error).__name__)
+            else:
+                if ids != watch.ids:
+                    async with watch.changed:
+                        watch.ids = ids
+                        watch.changed.notify_all()
+            await asyncio.sleep(LOOK_AGAIN)
+
+    async def _still_there(self, caller: Caller) -> bool:
+        try:
+            async with self._gateway.database.reading() as session:
+                await still(session, caller, reads=True)
+        except ApiError:
+            return False
+        except STORAGE_FAULTS:
+            # Nobody knows; what follows is asked for with the cookie, and refused there if it must be.
+            return True
+        return True
+
+
+async def _changed(watch: _Watch, told: Sequence[str] | None) -> None:
+    try:
+        async with asyncio.timeout(1), watch.changed:
+            if watch.ids == told or watch.ids is None:
+                await watch.changed.wait()
+    except TimeoutError:
+        return
+
+
+def _summary(ids: Sequence[str]) -> dict[str, object]:
+    return {"count": min(len(ids), COUNTED), "more": len(ids) > COUNTED, "ids": list(ids[:COUNTED])}
+
+
+def _event(kind: str, data: object) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()

@@ -1,0 +1,95 @@
+"""Text of others, made safe to look at: what cannot be seen is named, and nothing leaves the place it stands in."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+from markupsafe import Markup, escape
+
+from toolgate_service import exact_json
+from toolgate_service.slack.visible import is_hidden
+
+_PLAIN = re.compile(r"[\x20-\x7e]+")
+#: marks upon one letter; more of them reach into the lines above and below
+_MOST_MARKS = 4
+_MARKS = frozenset({"Mn", "Me", "Mc"})
+
+
+def shown(text: object, *, lines: bool = False) -> Markup:
+    """Return a text as HTML in which every character can be seen.
+
+    Args:
+        text: anybody's.
+        lines: whether line breaks are kept; otherwise they are named like all that cannot be seen.
+    """
+    text = str(text)
+    if text and text[0] != " " and text[-1] != " " and _PLAIN.fullmatch(text):
+        return escape(text)
+    return Markup("").join(_pieces(text, lines=lines))
+
+
+def plain(text: object) -> str:
+    """Return a text for where HTML cannot stand: a title, a notification. What cannot be seen is an escape."""
+    return "".join(char if not is_hidden(char) else _escape(char) for char in str(text))
+
+
+def pretty(value: object) -> str:
+    """Write a value as JSON to be read: indented, numbers exact, everything that cannot be seen an escape."""
+    return "".join(_written(value, 0))
+
+
+def _pieces(text: str, *, lines: bool) -> Iterator[Markup]:
+    marks = _MOST_MARKS
+    for index, char in enumerate(text):
+        edge = char == " " and index in {0, len(text) - 1}
+        if "\x20" <= char <= "\x7e" and not edge:
+            marks = 0
+            yield escape(char)
+            continue
+        if char == "\n" and lines:
+            marks = _MOST_MARKS
+            yield Markup("\n")
+            continue
+        marks = marks + 1 if unicodedata.category(char) in _MARKS else 0
+        if edge or marks > _MOST_MARKS or is_hidden(char):
+            marks = _MOST_MARKS
+            name = unicodedata.name(char, "a character without a name")
+            yield Markup('<span class="chr" title="{}">U+{:04X}</span>').format(name.capitalize(), ord(char))
+        else:
+            yield escape(char)
+
+
+def _written(value: object, level: int) -> Iterator[str]:
+    match value:
+        case Mapping() if value:
+            members = ((f"{_string(name)}: ", member) for name, member in value.items())
+            yield from _container("{", members, "}", level)
+        case [_, *_]:
+            assert isinstance(value, Sequence)  # noqa: S101 - for the type checker
+            yield from _container("[", (("", item) for item in value), "]", level)
+        case str():
+            yield _string(value)
+        case _:
+            yield exact_json.dumps(value)
+
+
+def _container(begin: str, members: Iterator[tuple[str, object]], end: str, level: int) -> Iterator[str]:
+    inner = "\n" + "  " * (level + 1)
+    separator = begin
+    for name, member in members:
+        yield from chain((separator, inner, name), _written(member, level + 1))
+        separator = ","
+    yield f"\n{'  ' * level}{end}"
+
+
+def _string(text: str) -> str:
+    written = json.dumps(text, ensure_ascii=False)
+    if _PLAIN.fullmatch(written):
+        return written
+    return "".join(char if not is_hidden(char) else _escape(char) for char in written)
+
+
+def _escape(char: str) -> str:
+    return json.dumps(char)[1:-1] if not char.isascii() or not char.isprintable() else f"\\u{ord(char):04x}"
