@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolgate_service.console import entrance, safety
+from toolgate_service.console import entrance, grants, safety
 from toolgate_service.console.inbox import routes as inbox
 from toolgate_service.console.inbox.live import Live
 from toolgate_service.console.problems import title_of, words_of
@@ -37,7 +37,7 @@ ENTRANCE: Sequence[Route] = (
 )
 
 #: every page and every form
-ROUTES: Sequence[Route] = (*ENTRANCE, *inbox.ROUTES)
+ROUTES: Sequence[Route] = (*ENTRANCE, *inbox.ROUTES, *grants.ROUTES)
 
 
 def console(gateway: Gateway) -> ASGIApp:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from markupsafe import Markup
@@ -20,6 +21,9 @@ _FIRST_FIELDS = 8
 _FIRST_CHARACTERS = 200
 #: a text that stands in a box of its own
 _LONG = 160
+#: a list that stands on one line: so many items of so many characters
+_MOST_ITEMS = 12
+_SHORT = 60
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
@@ -32,9 +36,9 @@ class Argument:
     Attributes:
         name: as HTML.
         kind: ``amount``, ``recipient`` or ``other``.
-        shape: ``text``, ``block``, ``word``, ``number``, ``hidden``, ``json`` or ``group``.
-        value: as HTML; empty for a group.
-        inner: a group's members.
+        shape: ``text``, ``block``, ``word``, ``number``, ``hidden``, ``json``, ``list`` or ``group``.
+        value: as HTML; empty for a group and a list.
+        inner: a group's members, a list's items.
         size: characters of a block.
     """
 
@@ -101,9 +105,19 @@ def _argument(name: str, value: Any, room: _Room, kind: str | None = None) -> Ar
         if len(value) > room.left:
             text = pretty(value)
             return Argument(label, kind, "json", shown(text, lines=True), size=len(text))
+        if isinstance(value, list) and _is_short(value):
+            room.left -= len(value)
+            items = tuple(_argument("", item, room, kind) for item in value)
+            return Argument(label, kind, "list", Markup(""), items)
         members = in_reading_order(value) if isinstance(value, dict) else _numbered(value)
         return Argument(label, kind, "group", Markup(""), tuple(_argument(*one, room) for one in members))
     return Argument(label, kind, *_scalar(value))
+
+
+def _is_short(items: list[Any]) -> bool:
+    return len(items) <= _MOST_ITEMS and all(
+        isinstance(item, str | int | Decimal) and len(str(item)) <= _SHORT for item in items
+    )
 
 
 def _scalar(value: Any) -> tuple[str, Markup, tuple[Argument, ...], int]:

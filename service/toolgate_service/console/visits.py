@@ -21,6 +21,8 @@ from toolgate_service.storage.base import ENVIRONMENTS, PRODUCTION, TEST
 
 #: a request by our own script, which wants a piece of a page
 PART = "x-toolgate-part"
+#: says that it wants it for a request's own page
+WHOLE = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,11 @@ class Visit:
     def wants_part(self) -> bool:
         """Whether our own script asks, and wants a piece of a page."""
         return PART in self.request.headers
+
+    @property
+    def wants_whole(self) -> bool:
+        """Whether arguments of any length are to be shown: on a request's own page."""
+        return self.request.headers.get(PART, WHOLE) == WHOLE
 
     @property
     def may_decide(self) -> bool:

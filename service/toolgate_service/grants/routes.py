@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.caller import AnyCaller, FullCaller, acting
+from toolgate_service.accounts.caller import AnyCaller, FullCaller
 from toolgate_service.gateway import GatewayDep
-from toolgate_service.grants import service
+from toolgate_service.grants import desk, service
 from toolgate_service.grants.schemas import GrantView
 from toolgate_service.openapi.problems import CONFLICT, NOT_FOUND, problems
 from toolgate_service.web.bodies import StrictRoute
@@ -53,10 +53,4 @@ async def revoke_grant(
     grant_id: str, caller: FullCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Allow it no longer; the very next check is held again."""
-    async with acting(gateway, caller) as session:
-        grant = await service.find_grant(session, caller, environment, grant_id)
-        cancelled = await service.revoke(session, caller, grant)
-        [view] = await service.views(session, [grant])
-    for approval in cancelled:
-        gateway.hub.tell(approval.id)
-    return Reply(view)
+    return Reply(await desk.revoke(gateway, caller, environment, grant_id))

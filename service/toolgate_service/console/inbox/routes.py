@@ -59,7 +59,7 @@ async def some_cards(visit: Visit) -> Response:
     )
     async with visit.gateway.database.reading() as session:
         found = (await session.exec(query.order_by(col(Approval.created_at).desc()))).all()
-        shown = await cards(session, visit, found)
+        shown = await cards(session, visit, found, whole=visit.wants_whole)
     return part("part_cards.html", cards=shown, visit=visit)
 
 
@@ -158,7 +158,7 @@ async def _card(visit: Visit) -> Card:
             visit.environment,
             visit.request.path_params["approval_id"],
         )
-        [card] = await cards(session, visit, [approval], whole=not visit.wants_part)
+        [card] = await cards(session, visit, [approval], whole=visit.wants_whole)
     return card
 
 

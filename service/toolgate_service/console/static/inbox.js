@@ -30,7 +30,7 @@ function makeInert(card) {
 }
 
 async function ask(address, options = {}) {
-  const answer = await fetch(address, { ...options, headers: { "X-Toolgate-Part": "1", ...options.headers }, redirect: "error", cache: "no-store" });
+  const answer = await fetch(address, { ...options, headers: { "X-Toolgate-Part": alone ? "whole" : "1", ...options.headers }, redirect: "error", cache: "no-store" });
   if (answer.status === 401) signedOut();
   return answer;
 }

@@ -1,0 +1,111 @@
+"""Every way into the console, as everybody who must not get anywhere there."""
+
+import pytest
+from support.console import Reader
+from support.gateway import LiveGateway, Owner
+from support.insight import set_active
+
+from toolgate_service.console.application import ENTRANCE, ROUTES
+
+INNER = [route for route in ROUTES if route not in ENTRANCE]
+PAGES = [route.path for route in INNER if "GET" in (route.methods or ())]
+FORMS = [route.path for route in INNER if "POST" in (route.methods or ())]
+
+
+@pytest.fixture(scope="module")
+def things(acme: Owner) -> dict[str, str]:
+    """A thing of each kind, of the module's organization."""
+    agent = acme.agent("walked")
+    acme.permit(agent, "walk.held", requires_approval=True)
+    granted, approval = (acme.check(agent, "walk.held", {"n": n}).json()["approval_id"] for n in (1, 2))
+    body = {"grant": {"uses": 5, "seconds": 3600}}
+    assert acme.http.post(f"/api/approvals/{granted}/approve", json=body).status_code == 200
+    [grant] = acme.http.get("/api/grants").json()
+    return {"approval_id": approval, "grant_id": grant["id"], "agent_id": agent}
+
+
+def filled(path: str, things: dict[str, str]) -> str:
+    for name, value in things.items():
+        path = path.replace(f"{{{name}}}", value)
+    assert "{" not in path, f"say in `things` what {path} speaks of"
+    return path
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nobody_reads_without_signing_in(stranger: Reader, things: dict[str, str], path: str) -> None:
+    """Every page leads to the form instead; our own script is told 401."""
+    answer = stranger.get(filled(path, things))
+    assert answer.status_code == 303
+    assert answer.headers["Location"].startswith("/console/sign-in")
+    assert stranger.get(filled(path, things), **{"X-Toolgate-Part": "1"}).status_code == 401
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_nobody_changes_anything_without_signing_in(
+    stranger: Reader, things: dict[str, str], path: str
+) -> None:
+    """Every form leads to signing in, and does nothing."""
+    answer = stranger.submit(filled(path, things), token="x")
+    assert answer.status_code == 303
+    assert answer.headers["Location"].startswith("/console/sign-in")
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_a_viewer_changes_nothing(viewer: Reader, things: dict[str, str], path: str) -> None:
+    """A viewer's rights are the API's: 403 in its words, by a page and for our script."""
+    for part in (False, True):
+        answer = viewer.submit(filled(path, things), part=part, token=viewer.token(), digest="0" * 64)
+        assert answer.status_code == 403
+        assert "which may only read" in answer.text
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if not path.endswith("/events")])
+def test_a_viewer_reads(viewer: Reader, things: dict[str, str], path: str) -> None:
+    """A viewer sees every page, and no button on it that changes anything but the own session."""
+    page = viewer.page(filled(path, things))
+    assert page.count('method="post"') == page.count('action="/console/sign-out"')
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES + FORMS if "{" in path])
+@pytest.mark.parametrize("environment", ["production", "test"])
+def test_others_things_are_not_there(
+    rival: Owner, things: dict[str, str], path: str, environment: str
+) -> None:
+    """Another organization's admin finds nothing, and learns nothing."""
+    with Reader.of(rival.url, rival.email) as reader:
+        way = f"{filled(path, things)}?environment={environment}"
+        fields = {"token": reader.token(), "digest": "0" * 64}
+        answer = reader.submit(way, **fields) if path in FORMS else reader.get(way)
+        assert answer.status_code == 404
+        assert "walked" not in answer.text
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES + FORMS if "{" in path])
+def test_the_other_environment_has_its_own(maya: Reader, things: dict[str, str], path: str) -> None:
+    """What is production's is not found in test."""
+    way = f"{filled(path, things)}?environment=test"
+    answer = maya.submit(way, token=maya.token(), digest="0" * 64) if path in FORMS else maya.get(way)
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_an_inactive_organization_changes_nothing(
+    gateway: LiveGateway, acme: Owner, maya: Reader, things: dict[str, str], path: str
+) -> None:
+    """It may read, nothing else (decisions §9)."""
+    token = maya.token()
+    set_active(gateway, acme, active=False)
+    try:
+        answer = maya.submit(filled(path, things), token=token, digest="0" * 64)
+        assert (answer.status_code, "Organization is not active" in answer.text) == (403, True)
+        maya.page("/console/approvals")
+    finally:
+        set_active(gateway, acme, active=True)
+
+
+@pytest.mark.parametrize("environment", ["staging", "", "%00", "<script>"])
+def test_there_are_two_environments(maya: Reader, environment: str) -> None:
+    """Another one is refused in words."""
+    answer = maya.get(f"/console/approvals?environment={environment}")
+    assert answer.status_code == 400
+    assert "<script>" not in answer.text

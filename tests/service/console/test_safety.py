@@ -1,0 +1,205 @@
+"""What stands between the console and other sites' pages."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from support.console import Reader
+from support.gateway import PASSWORD, LiveGateway, Owner
+
+from toolgate_service.console.application import ROUTES
+from toolgate_service.web.hosts import host_name, is_known, read_hosts
+
+PAGES = ["/console/register", "/console/approvals", "/console/nowhere"]
+FORMS = [route.path for route in ROUTES if "POST" in (route.methods or ())]
+
+
+def held(owner: Owner, agent: str, amount: object = 5) -> str:
+    approval: str = owner.check(agent, "stripe.refund", {"amount": amount}).json()["approval_id"]
+    return approval
+
+
+def waits(owner: Owner, approval: str) -> bool:
+    return bool(owner.http.get(f"/api/approvals/{approval}").json()["status"] == "pending")
+
+
+@pytest.mark.parametrize("way", PAGES)
+def test_every_page_says_what_a_browser_must_not_do(maya: Reader, way: str) -> None:
+    """A strict policy without inline anything, no frame, no cache, no referrer for others."""
+    headers = maya.get(way).headers
+    policy = dict(part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["form-action"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "same-origin"
+
+
+def test_no_page_has_an_inline_script_or_style(maya: Reader, acme: Owner, refunder: str) -> None:
+    """What the policy forbids is not there either: no style attribute, no handler, no script without a source."""
+    approval = held(acme, refunder)
+    for way in (
+        "/console/sign-in",
+        "/console/approvals",
+        f"/console/approvals/{approval}",
+        "/console/register",
+    ):
+        page = maya.page(way) if "approvals" in way else httpx.get(acme.url + way).text
+        assert " style=" not in page
+        assert "<style" not in page
+        assert " onclick" not in page
+        assert page.count("<script") == page.count("<script src=")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("origin", ["https://evil.test", "null", "", "http://127.0.0.1:1"])
+def test_a_foreign_page_sends_nothing(maya: Reader, form: str, origin: str) -> None:
+    """A form from another origin, from none or from nowhere is refused before anything else is looked at."""
+    way = form.replace("{approval_id}", "x").replace("{grant_id}", "x")
+    answer = maya.http.post(way, data={"token": maya.token()}, headers={"Origin": origin} if origin else {})
+    assert answer.status_code == 403
+    assert "not sent by a page of this console" in answer.text
+
+
+@pytest.mark.parametrize("token", ["", "0" * 64, "not ASCII: ü"])
+@pytest.mark.parametrize("what", ["approve", "deny"])
+def test_nothing_is_decided_without_the_sessions_token(
+    maya: Reader, acme: Owner, refunder: str, what: str, token: str
+) -> None:
+    """A missing or wrong token is a 403, and the request goes on waiting."""
+    approval = held(acme, refunder)
+    assert maya.decide(approval, what, token=token).status_code == 403
+    assert waits(acme, approval)
+
+
+def test_anothers_token_is_none(maya: Reader, viewer: Reader, acme: Owner, refunder: str) -> None:
+    """The token of one session does not serve another."""
+    approval = held(acme, refunder)
+    assert maya.decide(approval, "approve", token=viewer.token()).status_code == 403
+    assert waits(acme, approval)
+
+
+@pytest.mark.parametrize("what", ["approve", "deny"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
+def test_only_a_form_decides(maya: Reader, acme: Owner, refunder: str, what: str, method: str) -> None:
+    """Following a link, or any other method, decides nothing."""
+    approval = held(acme, refunder)
+    way = f"/console/approvals/{approval}/{what}"
+    answer = maya.http.request(method, way, headers={"Origin": acme.url})
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    assert waits(acme, approval)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "multipart/form-data; boundary=x", ""])
+def test_a_form_says_that_it_is_one(maya: Reader, acme: Owner, refunder: str, kind: str) -> None:
+    """Anything else than a urlencoded form is refused."""
+    approval = held(acme, refunder)
+    headers = {"Origin": acme.url} | ({"Content-Type": kind} if kind else {})
+    answer = maya.http.post(f"/console/approvals/{approval}/approve", content=b"{}", headers=headers)
+    assert answer.status_code == 400
+    assert waits(acme, approval)
+
+
+@pytest.mark.parametrize("body", [b"a=%ff", b"a\xff=b", b"token=x%00y", b"&".join([b"a=b"] * 500), b"token"])
+def test_a_broken_form_is_refused(maya: Reader, acme: Owner, body: bytes) -> None:
+    """No UTF-8, NUL, more fields than any form has: 400, and no traceback."""
+    headers = {"Origin": acme.url, "Content-Type": "application/x-www-form-urlencoded"}
+    answer = maya.http.post("/console/sign-out", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert "Traceback" not in answer.text
+
+
+def test_a_form_that_is_too_large_is_refused(maya: Reader) -> None:
+    """The edge's limit goes for forms as well."""
+    assert maya.submit("/console/sign-out", token="x" * 300_000).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.test", "evil.test:80", "127.0.0.1.evil.test", "localhost.evil.test", "a b", ""]
+)
+def test_a_name_that_was_pointed_here_opens_nothing(maya: Reader, host: str) -> None:
+    """DNS rebinding: the console answers by names it knows; a stranger's gets a clear refusal and no page."""
+    answer = maya.get("/console/approvals", Host=host)
+    assert answer.status_code in {400, 421}
+    assert "refund" not in answer.text
+
+
+def test_known_names_and_addresses_open_it(maya: Reader) -> None:
+    """This machine's own name, and addresses, which nobody can point elsewhere."""
+    for host in ("localhost", "localhost:8000", "toolgate.localhost", "127.0.0.1", "[::1]:8000", "192.0.2.7"):
+        assert maya.get("/console/sign-in", Host=host).status_code in {200, 303}, host
+
+
+def test_names_are_read_strictly() -> None:
+    """Lists are of names; a Host header is a name with a port or nothing."""
+    assert read_hosts("A.example, b") == ("a.example", "b")
+    for wrong in ("https://a.example", "a.example:80", "a/b", "*"):
+        with pytest.raises(ValueError, match="is no host name"):
+            read_hosts(wrong)
+    assert host_name("A.example.:80") == "a.example"
+    assert [host_name(wrong) for wrong in ("a/b", "a b", "a@b", "", "a:b", "[::1")] == [None] * 6
+    assert is_known("a.example", {"a.example"})
+    assert not is_known("a.example", {"b.example"})
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
+    """A gateway that people reach by https, and by another name in the house."""
+    env = {"TOOLGATE_PUBLIC_URL": "https://gate.example", "TOOLGATE_CONSOLE_HOSTS": "gate.internal"}
+    with LiveGateway(tmp_path_factory.mktemp("public"), env=env) as gateway:
+        yield gateway
+
+
+def test_by_https_the_cookie_is_the_hosts_own(public: LiveGateway) -> None:
+    """`__Host-`, Secure, HttpOnly, SameSite; the public address is an origin even where a proxy renames the host."""
+    with Owner(public.url) as owner, Reader(public.url) as reader:
+        fields = {"email": owner.email, "password": PASSWORD}
+        answer = reader.submit("/console/sign-in", origin="https://gate.example", **fields)
+        assert answer.status_code == 303
+        cookie = answer.headers["Set-Cookie"]
+        assert cookie.startswith("__Host-toolgate=ey")
+        for attribute in ("HttpOnly", "Path=/;", "SameSite=lax", "Secure"):
+            assert attribute in cookie
+        assert "Domain" not in cookie
+        for host in ("gate.example", "gate.internal:8443"):
+            assert reader.get("/console/sign-in", Host=host).status_code == 200
+        assert reader.get("/console/sign-in", Host="gate.elsewhere").status_code == 421
+
+
+def test_the_cookie_opens_the_console_alone(maya: Reader, acme: Owner) -> None:
+    """It is not readable by scripts, and the API takes no cookie."""
+    with Reader(acme.url) as reader:
+        cookie = reader.submit("/console/sign-in", email=acme.email, password=PASSWORD).headers["Set-Cookie"]
+    name, _, token = cookie.partition(";")[0].partition("=")
+    for attribute in ("HttpOnly", "Path=/console", "SameSite=lax"):
+        assert attribute in cookie
+    for way in ("/api/agents", "/auth/me", "/api/approvals"):
+        assert httpx.get(acme.url + way, headers={"Cookie": f"{name}={token}"}).status_code == 401
+
+
+def test_it_can_be_left_out(tmp_path: Path) -> None:
+    """`TOOLGATE_CONSOLE=false`: nothing is at /console."""
+    with LiveGateway(tmp_path, env={"TOOLGATE_CONSOLE": "false"}) as gateway:
+        assert httpx.get(f"{gateway.url}/console/sign-in").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "way", ["/consolex", "/Console", "/console/", "/console/approvals/", "/console/static/../door.py"]
+)
+def test_nothing_else_leads_in(maya: Reader, way: str) -> None:
+    """Other spellings are not found, and no file but ours is handed out."""
+    assert maya.http.get(httpx.URL(maya.url).copy_with(raw_path=way.encode())).status_code == 404
+
+
+def test_our_files_are_kept_by_browsers(maya: Reader) -> None:
+    """By the address that pages use they never change; by another they are asked for again."""
+    page = maya.page("/console/approvals")
+    way = page.partition('rel="stylesheet" href="')[2].partition('"')[0]
+    kept = maya.get(way)
+    assert kept.headers["Content-Type"].startswith("text/css")
+    assert "immutable" in kept.headers["Cache-Control"]
+    assert maya.get("/console/static/console.css?v=other").headers["Cache-Control"] == "no-cache"
