@@ -32,7 +32,7 @@ def shown(text: object, *, lines: bool = False) -> Markup:
 
 def plain(text: object) -> str:
     """Return a text for where HTML cannot stand: a title, a notification. What cannot be seen is an escape."""
-    return "".join(char if not is_hidden(char) else _escape(char) for char in str(text))
+    return "".join(_escape(char) if bad else char for char, bad in _judged(str(text)))
 
 
 def pretty(value: object) -> str:
@@ -41,20 +41,10 @@ def pretty(value: object) -> str:
 
 
 def _pieces(text: str, *, lines: bool) -> Iterator[Markup]:
-    marks = _MOST_MARKS
-    for index, char in enumerate(text):
-        edge = char == " " and index in {0, len(text) - 1}
-        if "\x20" <= char <= "\x7e" and not edge:
-            marks = 0
-            yield escape(char)
-            continue
+    for index, (char, bad) in enumerate(_judged(text)):
         if char == "\n" and lines:
-            marks = _MOST_MARKS
             yield Markup("\n")
-            continue
-        marks = marks + 1 if unicodedata.category(char) in _MARKS else 0
-        if edge or marks > _MOST_MARKS or is_hidden(char):
-            marks = _MOST_MARKS
+        elif bad or (char == " " and index in {0, len(text) - 1}):
             name = unicodedata.name(char, "a character without a name")
             yield Markup('<span class="chr" title="{}">U+{:04X}</span>').format(name.capitalize(), ord(char))
         else:
@@ -88,7 +78,18 @@ def _string(text: str) -> str:
     written = json.dumps(text, ensure_ascii=False)
     if _PLAIN.fullmatch(written):
         return written
-    return "".join(char if not is_hidden(char) else _escape(char) for char in written)
+    return "".join(_escape(char) if bad else char for char, bad in _judged(written))
+
+
+def _judged(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each character, and whether it must not be shown as it is."""
+    marks = _MOST_MARKS
+    for char in text:
+        # One that has nothing to stand on would change what stands before the text.
+        marks = marks + 1 if unicodedata.category(char) in _MARKS else 0
+        bad = marks > _MOST_MARKS or is_hidden(char)
+        marks = _MOST_MARKS if bad else marks
+        yield char, bad
 
 
 def _escape(char: str) -> str:

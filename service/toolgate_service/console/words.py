@@ -27,7 +27,7 @@ def action_in_words(action: str) -> ActionWords:
     The exact identifier stands beside it wherever it is shown.
     """
     *places, deed = [part for part in action.split(".") if part] or [action]
-    return ActionWords(_spaced(deed) or action, " / ".join(_spaced(place) or place for place in places))
+    return ActionWords(_spaced(deed) or deed, " / ".join(_spaced(place) or place for place in places))
 
 
 def count(number: int, thing: str, things: str | None = None) -> str:

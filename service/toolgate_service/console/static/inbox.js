@@ -136,7 +136,7 @@ function press(key) {
 
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-  if (event.target.closest("input, textarea, select, [contenteditable]") || sheetIsOpen() || !toolgate.keysAreOn()) return;
+  if (event.target.closest?.("input, textarea, select, [contenteditable]") || sheetIsOpen() || !toolgate.keysAreOn()) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   let taken = true;
   if (key === "j") move(1);

@@ -1,0 +1,296 @@
+"""The console in a real browser: every flow of the inbox, light and dark, wide and narrow, with and without scripts."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from support.browser import chromium, faults, overflows
+from support.gateway import PASSWORD, Owner
+from support.team import Colleague
+
+LOOKS = [
+    ("light", 1280),
+    ("dark", 390),
+    pytest.param("dark", 1280, marks=pytest.mark.slow),
+    pytest.param("light", 390, marks=pytest.mark.slow),
+]
+#: what does not read well unless it is escaped
+REASON = "<b>late</b>\u202egpj"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, started once."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def agent(newcomer: Owner) -> str:
+    """An agent whose refunds a person must approve."""
+    agent = newcomer.agent("refund-bot")
+    newcomer.permit(agent, "stripe.refund", requires_approval=True, max_amount=500)
+    return agent
+
+
+@pytest.fixture
+def enter(browser: Browser, newcomer: Owner) -> Iterator[Callable[..., Page]]:
+    """Open windows of their own and sign in; whatever goes wrong in their scripts fails the test."""
+    opened: list[BrowserContext] = []
+    wrong: list[str] = []
+
+    def open_window(email: str = "", **options: object) -> Page:
+        context = browser.new_context(locale="en-GB", timezone_id="Europe/Berlin", **options)  # type: ignore[arg-type]  # handed on
+        context.set_default_timeout(20_000)
+        opened.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "console",
+            lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None,
+        )
+        page.goto(f"{newcomer.url}/console/approvals")
+        page.get_by_label("E-mail").fill(email or newcomer.email)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", name="Approvals").wait_for()
+        return page
+
+    yield open_window
+    for context in opened:
+        context.close()
+    assert wrong == []
+
+
+def ask(owner: Owner, agent: str, amount: float, **more: object) -> str:
+    context = {"amount": amount, "customer": "anna@example.test", "reason": REASON} | more
+    approval: str = owner.check(agent, "stripe.refund", context).json()["approval_id"]
+    return approval
+
+
+def status(owner: Owner, approval: str) -> str:
+    found: str = owner.http.get(f"/api/approvals/{approval}").json()["status"]
+    return found
+
+
+def ready(page: Page) -> None:
+    """Wait until news come in and no card is inert."""
+    expect(page.locator("[data-live-words]")).to_have_text("Live")
+    expect(page.locator(".deeds[inert]")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_every_page_is_fit_to_be_read(
+    newcomer: Owner, agent: str, enter: Callable[..., Page], scheme: str, width: int
+) -> None:
+    """No serious fault by axe-core and nothing wider than the window, in each look, with sheets open too."""
+    approval = ask(newcomer, agent, 1.5, lines="a\nb", nested={"deep": [1, {"er": True}]})
+    granted = ask(newcomer, agent, 2)
+    newcomer.http.post(f"/api/approvals/{granted}/approve", json={"grant": {"uses": 3, "seconds": 900}})
+    page = enter(color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce")
+    ready(page)
+    ways = ("", f"/{approval}", "/decided", "?environment=test")
+    for way in [f"/console/approvals{way}" for way in ways] + [
+        "/console/grants",
+        "/console/shortcuts",
+        "/console/nowhere",
+    ]:
+        page.goto(newcomer.url + way)
+        expect(page.locator(".deeds[inert]")).to_have_count(0)
+        assert faults(page) == [], way
+        assert not overflows(page), way
+    page.goto(f"{newcomer.url}/console/approvals")
+    ready(page)
+    for name in ("Deny…", "Edit…", "Allow for a while…"):
+        page.get_by_role("button", name=name).click()
+        sheet = page.locator(".sheet:popover-open")
+        sheet.wait_for()
+        assert faults(page) == [], name
+        assert not overflows(page), name
+        page.keyboard.press("Escape")
+        expect(sheet).to_have_count(0)
+    page.context.clear_cookies()
+    for way in ("sign-in", "register", "invitation", "password-reset"):
+        page.goto(f"{newcomer.url}/console/{way}")
+        assert faults(page) == [], way
+        assert not overflows(page), way
+
+
+def test_deciding_by_keyboard_alone(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """j, k, a, d, e, w: each on the card that has the focus; the page is never left."""
+    ids = [ask(newcomer, agent, amount) for amount in (1, 2, 3, 4)]
+    page = enter()
+    ready(page)
+    page.keyboard.press("a")
+    page.keyboard.press("j")
+    expect(page.locator(f"#card-{ids[3]}")).to_be_focused()
+    page.keyboard.press("a")
+    expect(page.locator(f"#card-{ids[3]} .outcome")).to_contain_text("Approved")
+    expect(page.locator(f"#card-{ids[3]}")).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("d")
+    page.keyboard.type("Not j or a day")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(f"#card-{ids[2]} .outcome")).to_contain_text("Denied")
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    editor = page.locator(f"#context-{ids[1]}")
+    expect(editor).to_be_focused()
+    editor.fill('{"amount": 1000}')
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".sheet .problem")).to_contain_text("above the maximum")
+    editor.fill('{"amount": 1, "customer": "anna@example.test"}')
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(f"#card-{ids[1]} .outcome")).to_contain_text("Approved with changes")
+    page.keyboard.press("j")
+    page.keyboard.press("w")
+    page.get_by_label("reason").check()
+    page.get_by_role("button", name="Allow", exact=True).click()
+    expect(page.locator(f"#card-{ids[0]} .outcome")).to_contain_text("Approved")
+    assert [status(newcomer, one) for one in ids] == ["approved", "replaced", "denied", "approved"]
+    assert newcomer.http.get(f"/api/approvals/{ids[2]}").json()["note"] == "Not j or a day"
+    assert newcomer.check(agent, "stripe.refund", {"amount": 1, "customer": "anna@example.test"}).json()[
+        "allowed"
+    ]
+    expect(page).to_have_title("Approvals · Toolgate")
+    page.keyboard.press("?")
+    page.get_by_role("heading", name="Keyboard shortcuts").wait_for()
+
+
+def test_a_request_appears_by_itself(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """The first is there within a second; further ones wait behind a button, so that nothing moves."""
+    page = enter()
+    ready(page)
+    page.evaluate(
+        """() => { window.arrived = new Promise(resolve => new MutationObserver(() => {
+             const card = document.querySelector(".card"); if (card) resolve(performance.now());
+           }).observe(document.querySelector("[data-inbox]"), { childList: true })); }"""
+    )
+    first = ask(newcomer, agent, 1)
+    began = page.evaluate("performance.now()")
+    assert page.evaluate("window.arrived") - began < 1_000
+    card = page.locator(f"#card-{first}")
+    expect(card).to_contain_text(REASON.partition("\u202e")[0])
+    expect(page).to_have_title("(1) Approvals · Toolgate")
+    ready(page)
+    page.keyboard.press("j")
+    before = card.bounding_box()
+    second = ask(newcomer, agent, 2)
+    more = page.get_by_role("button", name="1 new")
+    more.wait_for()
+    expect(page.locator(".card")).to_have_count(1)
+    expect(card).to_be_focused()
+    assert card.bounding_box() == before
+    expect(page).to_have_title("(2) Approvals · Toolgate")
+    page.keyboard.press("n")
+    fresh = page.locator(f"#card-{second}")
+    expect(fresh).to_be_focused()
+    expect(page.locator(".card")).to_have_count(2)
+    expect(more).to_be_hidden()
+
+
+def test_a_card_that_has_just_come_takes_no_key(
+    newcomer: Owner, agent: str, enter: Callable[..., Page]
+) -> None:
+    """For half a second after it appeared neither a key nor a click decides."""
+    approval = ask(newcomer, agent, 1)
+    page = enter()
+    ready(page)
+    page.evaluate("id => makeInert(cardOf(id))", approval)
+    # Within the half second, in one go: what a finger does that was on its way already.
+    decided = page.evaluate(
+        """id => { const card = cardOf(id); card.focus();
+             for (const key of ["a", "d", "e", "w"]) card.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+             return "busy" in card.dataset || sheetIsOpen(); }""",
+        approval,
+    )
+    assert decided is False
+    assert status(newcomer, approval) == "pending"
+    ready(page)
+    page.keyboard.press("a")
+    expect(page.locator(f"#card-{approval} .outcome")).to_contain_text("Approved")
+
+
+def test_two_approvers_see_each_other(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """What one decides, the other's open card shows at once; a sheet that was open is closed."""
+    approval = ask(newcomer, agent, 1)
+    with Colleague(newcomer) as ben:
+        here, there = enter(), enter(ben.email)
+        ready(here)
+        ready(there)
+        there.get_by_role("button", name="Deny…").click()
+        here.get_by_role("button", name="Approve once").click()
+        expect(there.locator(f"#card-{approval} .outcome")).to_contain_text(f"Approved by {newcomer.email}")
+        expect(there.locator(".sheet:popover-open")).to_have_count(0)
+        expect(there.locator(".deeds")).to_have_count(0)
+    assert status(newcomer, approval) == "approved"
+
+
+def test_an_ended_session_is_told(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """The password is changed elsewhere: the open page says so, and its buttons rest."""
+    ask(newcomer, agent, 1)
+    page = enter()
+    ready(page)
+    body = {"current_password": PASSWORD, "new_password": "a new correct horse"}
+    assert newcomer.http.post("/auth/password", json=body).status_code == 200
+    expect(page.locator("[data-signed-out]")).to_be_visible(timeout=15_000)
+    expect(page.locator(".deeds[inert]")).to_have_count(1)
+
+
+def test_one_page_listens_for_all(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """Eight pages of one browser, which has six connections to a host: each of them hears, and each can ask."""
+    first = enter()
+    pages = [first] + [first.context.new_page() for _ in range(7)]
+    for page in pages[1:]:
+        page.goto(f"{newcomer.url}/console/approvals")
+    approval = ask(newcomer, agent, 1)
+    for page in pages:
+        expect(page.locator(f"#card-{approval}")).to_have_count(1)
+
+
+def test_without_scripts_everything_but_news_works(
+    newcomer: Owner, agent: str, enter: Callable[..., Page]
+) -> None:
+    """Approve, deny with a note, edit, allow for a while and sign out, by forms alone; times are UTC."""
+    ids = [ask(newcomer, agent, amount) for amount in (1, 2, 3, 4)]
+    page = enter(java_script_enabled=False)
+    inbox = f"{newcomer.url}/console/approvals"
+    expect(page.locator(".card").first.locator("time").first).to_contain_text("UTC")
+
+    def card(approval: str) -> Page:
+        page.goto(f"{inbox}/{approval}")
+        return page
+
+    card(ids[0]).get_by_role("button", name="Approve once").click()
+    expect(page.locator(".outcome")).to_contain_text("Approved")
+    card(ids[1]).get_by_role("button", name="Deny…").click()
+    page.get_by_label("Note").locator("visible=true").fill("No")
+    page.get_by_role("button", name="Deny", exact=True).click()
+    expect(page.locator(".outcome")).to_contain_text("Denied")
+    card(ids[2]).get_by_role("button", name="Edit…").click()
+    page.get_by_label("Arguments").fill('{"amount": 1}')
+    page.get_by_role("button", name="Approve with these arguments").click()
+    expect(page.locator(".outcome")).to_contain_text("Approved with changes")
+    card(ids[3]).get_by_role("button", name="Allow for a while…").click()
+    page.get_by_role("button", name="Allow", exact=True).click()
+    expect(page.locator(".outcome")).to_contain_text("Approved")
+    assert [status(newcomer, one) for one in ids] == ["approved", "denied", "replaced", "approved"]
+    page.locator("details.me summary").click()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("heading", name="Sign in").wait_for()
+
+
+def test_an_invitations_link_fills_its_form(newcomer: Owner, browser: Browser) -> None:
+    """The token goes from the fragment into the form, and out of the address."""
+    link = newcomer.http.post(
+        "/api/team/invitations", json={"email": "i@example.test", "role": "member"}
+    ).json()["link"]
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(link)
+        page.get_by_label("Password").fill(PASSWORD)
+        assert "token" not in page.url
+        page.get_by_role("button", name="Join").click()
+        page.get_by_role("heading", name="Approvals").wait_for()

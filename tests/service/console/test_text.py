@@ -1,0 +1,110 @@
+"""Text of others: safe to look at, and nothing of it lost."""
+
+import html
+import json
+import re
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolgate_service import exact_json
+from toolgate_service.console.arguments import laid_out
+from toolgate_service.console.text import plain, pretty, shown
+from toolgate_service.console.words import action_in_words, how_long
+from toolgate_service.slack.visible import is_hidden
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.decimals(allow_nan=False, allow_infinity=False, places=3)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+CHARACTER = re.compile(r'<span class="chr" title="[^"<>]*">U\+([0-9A-F]{4,6})</span>')
+
+
+@given(TEXTS, st.booleans())
+def test_a_shown_text_is_the_text(text: str, lines: bool) -> None:
+    """Tags are ours alone; without them it reads as it was sent, and nothing in it is invisible."""
+    markup = str(shown(text, lines=lines))
+    assert set(re.findall(r"</?[a-z]+", markup)) <= {"<span", "</span"}
+    # Every second piece is a character's number.
+    pieces = CHARACTER.split(markup)
+    read = [chr(int(one, 16)) if n % 2 else html.unescape(one) for n, one in enumerate(pieces)]
+    assert "".join(read) == text
+    assert not any(is_hidden(char) for char in markup if char != "\n")
+
+
+@given(VALUES)
+def test_pretty_json_is_the_value(value: object) -> None:
+    """What an approver edits is exactly what was asked, and shows every character."""
+    written = pretty(value)
+    assert exact_json.dumps(exact_json.loads_own(written)) == exact_json.dumps(value)
+    assert not any(is_hidden(char) for char in written if char != "\n")
+
+
+@given(TEXTS)
+def test_a_plain_text_hides_nothing(text: str) -> None:
+    """Nor does a title or a notification."""
+    assert not any(is_hidden(char) for char in plain(text))
+
+
+@given(st.dictionaries(TEXTS, VALUES, max_size=6))
+def test_arguments_are_whole_or_say_so(context: dict[str, object]) -> None:
+    """Either everything is laid out, with the raw JSON beside it, or it is said that it is not."""
+    size = len(exact_json.dumps(context))
+    arguments = laid_out(context, size, at_most=200)
+    assert arguments.whole is (size <= 200)
+    if arguments.whole:
+        assert len(arguments.shown) == len(context)
+        assert exact_json.dumps(exact_json.loads_own(arguments.raw)) == exact_json.dumps(context)
+
+
+def test_thousands_of_fields_stay_whole() -> None:
+    """Beyond what is laid out one by one the rest stands as JSON: nothing is left away."""
+    context = {f"field{n}": [n, {"deep": [n] * 20}] for n in range(900)}
+    arguments = laid_out(context, 64_000, at_most=None)
+    rest = arguments.shown[-1]
+    assert "750 more fields" in rest.name
+    assert json.loads(html.unescape(rest.value)) == dict(list(context.items())[150:])
+
+
+@pytest.mark.parametrize(
+    ("action", "deed", "place"),
+    [
+        ("stripe.refund", "refund", "stripe"),
+        ("crm.contacts.bulk_delete", "bulk delete", "crm / contacts"),
+        ("send-email", "send email", ""),
+        ("...", "...", ""),
+        ("_._", "_", "_"),
+        ("a..b", "b", "a"),
+    ],
+)
+def test_actions_in_words(action: str, deed: str, place: str) -> None:
+    """The last word is what is done, what stands before it is where."""
+    words = action_in_words(action)
+    assert (words.deed, words.place) == (deed, place)
+
+
+def test_spans_in_words() -> None:
+    """In the largest unit."""
+    spans = (5, 60, 7_200, 90_000, 172_800)
+    assert [how_long(timedelta(seconds=one)) for one in spans] == [
+        "less than a minute",
+        "1 minute",
+        "2 hours",
+        "1 day",
+        "2 days",
+    ]
+
+
+def test_numbers_keep_their_digits() -> None:
+    """An amount is read as it is compared: exactly."""
+    [amount] = laid_out({"amount": Decimal("0.1000000000000000055511151231257827")}, 50, at_most=None).shown
+    assert (amount.kind, str(amount.value)) == ("amount", "0.1000000000000000055511151231257827")
