@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from toolgate import ConfigurationError, Decision, Guard, acting_as, calling, default_guard
+from toolgate_integrations._held import HeldCalls
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, fitting
 
 __all__ = ["Asking"]
@@ -48,6 +49,7 @@ class Asking:
             )
         self._guard = guard
         self._names = ToolNames(tool_actions)
+        self._held = HeldCalls()
         self._agents = dict(agents or {})
         self._waits = on_hold == "wait"
         self._hold_timeout = hold_timeout

@@ -37,7 +37,8 @@ class Carrying(Asking):
         """
         with self._as(call, pauses):
             if guarded_action(call.function) is not None:
-                return tool(dict(call.arguments))
+                with self._held.watching(call):
+                    return tool(dict(call.arguments))
             try:
                 with self.guard.action(
                     self.action_of(call), call.arguments, **self._holding(waits=False), edits=True
@@ -67,7 +68,8 @@ class Carrying(Asking):
         """
         with self._as(call, pauses):
             if guarded_action(call.function) is not None:
-                return await tool(dict(call.arguments))
+                with self._held.watching(call):
+                    return await tool(dict(call.arguments))
             try:
                 async with self.guard.action(
                     self.action_of(call), call.arguments, **self._holding(waits=waits), edits=True

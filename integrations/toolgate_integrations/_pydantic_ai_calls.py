@@ -21,7 +21,7 @@ from toolgate_integrations._frameworks import is_at_least
 from toolgate_integrations._pydantic_ai_tools import function_of, served_by
 from toolgate_integrations.refusals import refusal_text
 
-__all__ = ["Gate", "OnHold", "answered", "as_denied", "as_passed"]
+__all__ = ["Gate", "OnHold", "answered", "as_denied", "as_passed", "passing"]
 
 OnHold = Literal["defer", "wait", "tell"]
 Tool = ToolsetTool[Any] | None
@@ -141,6 +141,12 @@ class Gate:
             server=server,
             own_name=own_name,
         )
+
+
+def passing(ctx: RunContext[Any]) -> bool:
+    """Whether a guard outside has let this very call through just now."""
+    run_id, call_id, _ = _passed.get() or (None, None, {})
+    return call_id is not None and (run_id, call_id) == (ctx.run_id, ctx.tool_call_id)
 
 
 def answered(answer: object) -> object:

@@ -22,7 +22,8 @@ class Rejecting(Asking):
         """Take a no that the framework was given: the call's request is withdrawn, and the log says so.
 
         Never raises for a gateway that is away: the call does not run either way. The request of a function that is
-        guarded itself is found only by its id: otherwise it stays, and lets nothing through but this very call.
+        guarded itself is found only if this bridge asked, or by its id: otherwise it stays, and lets nothing through
+        but this very call.
 
         Args:
             call: The call.
@@ -32,6 +33,7 @@ class Rejecting(Asking):
         with self._as(call, (), bears_name=False):
             guard, action, call_id = self.guard, self.action_of(call), fitting(call.call_id)
             told = _tellable(call)
+            approval_id = approval_id or self._held.forget(call)
             try:
                 if approval_id is None and told is not None:
                     approval_id = self.look(call).approval_id
@@ -47,6 +49,7 @@ class Rejecting(Asking):
         with self._as(call, (), bears_name=False):
             guard, action, call_id = self.guard, self.action_of(call), fitting(call.call_id)
             told = _tellable(call)
+            approval_id = approval_id or self._held.forget(call)
             try:
                 if approval_id is None and told is not None:
                     approval_id = (await self.alook(call)).approval_id

@@ -20,7 +20,15 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
-from toolgate_integrations._pydantic_ai_calls import Gate, OnHold, answered, as_denied, as_passed, logger
+from toolgate_integrations._pydantic_ai_calls import (
+    Gate,
+    OnHold,
+    answered,
+    as_denied,
+    as_passed,
+    logger,
+    passing,
+)
 
 __all__ = ["GuardCapability", "GuardToolset"]
 
@@ -175,6 +183,11 @@ class GuardToolset(WrapperToolset[Any]):
         """Ask, let the tool run, record; what is refused is told to the model."""
         if self.gate is None:
             raise ConfigurationError("the toolset has no gate; make it with GuardToolset(…)")
+        if passing(ctx):
+            raise ConfigurationError(
+                f"the tool {name!r} is guarded twice, and would be asked about twice; take GuardToolset away where "
+                "there is a GuardCapability, or one of two around each other"
+            )
         below = super().call_tool
 
         async def run(args: dict[str, Any]) -> Any:

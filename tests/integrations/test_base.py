@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate import ConfigurationError, guarded
+from toolgate import ApprovalPending, ConfigurationError, guarded
 from toolgate.action_name import valid_action
 from toolgate.identity import valid_id
-from toolgate_integrations import _frameworks, _naming
+from toolgate_integrations import _frameworks, _held, _naming
 from toolgate_integrations._base import (
     INTEGRATIONS,
     Bridge,
@@ -23,6 +23,7 @@ from toolgate_integrations._base import (
     fitting,
     require,
 )
+from toolgate_integrations._held import HeldCalls
 from toolgate_integrations._naming import ToolNames
 
 PLUGINS = [each for each in INTEGRATIONS if importlib.util.find_spec(f"toolgate_integrations.{each}")]
@@ -118,6 +119,22 @@ def test_names_that_a_model_makes_up_take_no_room(monkeypatch: pytest.MonkeyPatc
     for clashing in (ToolCall("look", {}), ToolCall("c", {}, server="a.b")):
         with pytest.raises(ConfigurationError, match="would both be the action"):
             names.action_of(clashing)
+
+
+def test_held_calls_that_nobody_comes_back_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are remembered, one call of one run apart from another's, and each once."""
+    monkeypatch.setattr(_held, "_MOST", 3)
+    held = HeldCalls()
+    for number in range(10):
+        call = ToolCall("pay", {}, call_id="call", run_id=f"run {number}")
+        with pytest.raises(ApprovalPending), held.watching(call):
+            raise ApprovalPending(action="a", agent_id="b", approval_id=f"appr {number}", reason="r")
+    runs = [ToolCall("pay", {}, call_id="call", run_id=f"run {number}") for number in range(10)]
+    assert [held.forget(each) for each in runs] == [None] * 7 + ["appr 7", "appr 8", "appr 9"]
+    assert [held.forget(each) for each in runs] == [None] * 10
+    with held.watching(runs[0]):
+        pass
+    assert held.forget(runs[0]) is None
 
 
 @pytest.mark.parametrize(

@@ -106,12 +106,14 @@ async def test_a_function_guarded_itself_is_asked_about_once(
 async def test_a_function_guarded_itself_that_is_rejected_does_not_run(
     scene: Scene, mode: Mode, guarded_pay: Any
 ) -> None:
-    """The no is recorded, without arguments that only the function knows how to show."""
+    """Its request is withdrawn; the no is recorded, without arguments that only the function knows how to show."""
     run = running(scene, mode, [tool("pay")(guarded_pay(scene.pay))], [PAY])
     await run.start()
-    scene.approve(run.held["call-pay"])
+    approval_id = run.held["call-pay"]
+    scene.approve(approval_id)
     await run.resume({"type": "reject", "message": "no"})
     assert scene.ran == []
+    assert scene.status(approval_id) == "cancelled"
     denied = next(each for each in _entries(scene) if each["status"] == "denied")
     assert denied["context"] == {"reason": "no"}
 

@@ -235,6 +235,23 @@ async def test_tool_actions_name_a_toolset_for_good(scene: Scene) -> None:
     assert [each["action"] for each in scene.owner.entries()] == ["sky.look"]
 
 
+@pytest.mark.parametrize("outer", ["capability", "toolset"])
+async def test_a_call_that_is_guarded_twice_is_refused(
+    scene: Scene, outer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be asked about twice, and held twice: it does not run, and the operator can read why."""
+    inside: Any = GuardToolset(FunctionToolset([scene.look]), scene.guard)
+    given: Any = {"toolsets": [inside], "capabilities": [GuardCapability(scene.guard)]}
+    if outer == "toolset":
+        given = {"toolsets": [GuardToolset(inside, scene.guard)]}
+    result = await Agent(scripted([LOOK]), output_type=[str, DeferredToolRequests], **given).run("go")
+    assert (scene.ran, result.output) == ([], "done")
+    outcome, text = read(result)["call-look"]
+    assert (outcome, text.startswith("Not done")) == ("denied", True)
+    assert "the tool 'look' is guarded twice" in caplog.text
+    assert scene.logged() == [("look", "failed")]
+
+
 @pytest.mark.parametrize("make", [GuardCapability, lambda **given: GuardToolset(FunctionToolset(), **given)])
 @pytest.mark.parametrize(
     ("given", "said"),
