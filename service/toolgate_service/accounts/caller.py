@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
-from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts import tokens
-from toolgate_service.accounts.models import ADMIN, CLI, FULL, VIEWER, Session, User
+from toolgate_service.accounts.models import ADMIN, CLI, FULL, VIEWER, User
+from toolgate_service.accounts.sign_in import sign_in_of
 from toolgate_service.errors import ApiError, bad_credentials
 from toolgate_service.gateway import Gateway, GatewayDep
 from toolgate_service.hotpath.http import add_headers
-from toolgate_service.organizations.models import Organization
-from toolgate_service.storage.database import now
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +74,22 @@ async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:
     claims = tokens.read(gateway.vault.token_key, token)
     if claims is None:
         raise bad_credentials()
-    async with gateway.database.reading() as session:
-        found = await _who(session, claims)
+    found = await gateway.reader.sign_in(claims)
     if found is None:
         raise bad_credentials()
-    user, login, organization = found
-    await _count(request, gateway, user)
-    return Caller(
-        user_id=user.id,
-        organization_id=user.organization_id,
-        session_id=login.id,
-        version=user.version,
-        role=user.role,
-        scope=login.scope,
-        plan=organization.plan,
-        organization_is_active=organization.is_active,
+    caller = Caller(
+        user_id=claims.user_id,
+        organization_id=found.organization_id,
+        session_id=claims.session_id,
+        version=claims.version,
+        role=found.role,
+        scope=found.scope,
+        plan=found.plan,
+        organization_is_active=bool(found.organization_is_active),
         ip_address=peer(request),
     )
+    await _count(request, gateway, caller)
+    return caller
 
 
 def peer(request: Request) -> str | None:
@@ -100,8 +97,8 @@ def peer(request: Request) -> str | None:
     return request.client.host if request.client else None
 
 
-async def still(session: AsyncSession, caller: Caller, *, reads: bool = False) -> User:
-    """Return the caller's row inside a transaction that holds the organization's turn.
+async def still(session: AsyncSession, caller: Caller, *, reads: bool = False) -> None:
+    """Look again who asks, inside a transaction that holds the organization's turn.
 
     Between the token's look and this turn the caller may have been removed, demoted or logged out, or the
     organization switched off: that wins.
@@ -114,12 +111,21 @@ async def still(session: AsyncSession, caller: Caller, *, reads: bool = False) -
     Raises:
         ApiError: 401, the token has stopped working meanwhile; 403, the organization was switched off.
     """
-    found = await _who(session, tokens.Claims(caller.user_id, caller.session_id, caller.version))
+    found = await sign_in_of(session, tokens.Claims(caller.user_id, caller.session_id, caller.version))
     if found is None:
         raise bad_credentials()
-    if caller.organization_is_active and not (found[2].is_active or reads):
+    if caller.organization_is_active and not (found.organization_is_active or reads):
         raise _not_active()
-    return found[0]
+
+
+async def own_row(session: AsyncSession, caller: Caller) -> User:
+    """Return the caller's row, once it was seen that they may `still` act.
+
+    Raises:
+        ApiError: as for `still`.
+    """
+    await still(session, caller)
+    return await session.get_one(User, caller.user_id)
 
 
 @asynccontextmanager
@@ -143,32 +149,12 @@ def _not_active() -> ApiError:
     return ApiError(403, "Organization is not active")
 
 
-async def _count(request: Request, gateway: Gateway, user: User) -> None:
+async def _count(request: Request, gateway: Gateway, caller: Caller) -> None:
     limit = gateway.settings.management_requests_per_minute
-    rate = await gateway.rates.count(user.organization_id, f"user/{user.id}", limit)
+    rate = await gateway.rates.count(caller.organization_id, f"user/{caller.user_id}", limit)
     add_headers(request.scope, rate.headers())
     if rate.exceeded:
         raise rate.refusal()
-
-
-async def _who(session: AsyncSession, claims: tokens.Claims) -> tuple[User, Session, Organization] | None:
-    query = (
-        select(User, Session, Organization)
-        .join(
-            Session,
-            (col(Session.user_id) == User.id) & (col(Session.organization_id) == User.organization_id),
-        )
-        .join(Organization, col(Organization.id) == User.organization_id)
-        .where(
-            User.id == claims.user_id,
-            Session.id == claims.session_id,
-            User.version == claims.version,
-            col(User.removed_at).is_(None),
-            col(Session.revoked_at).is_(None),
-            Session.expires_at > now(session),
-        )
-    )
-    return (await session.exec(query)).first()
 
 
 AnyCaller = Annotated[Caller, Depends(authenticated)]

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 
 from toolgate_service.accounts import entering, service, slowing
-from toolgate_service.accounts.caller import AnyCaller, peer, still
+from toolgate_service.accounts.caller import AnyCaller, own_row, peer
 from toolgate_service.accounts.schemas import CurrentUser, Login, PasswordChange, Registration, TokenView
 from toolgate_service.accounts.slowing import Attempt
 from toolgate_service.errors import FieldErrors
@@ -45,7 +45,7 @@ async def change_password(
     login: whoever found a token open does not guess the password with it.
     """
     async with gateway.database.reading() as session:
-        user = await still(session, caller)
+        user = await own_row(session, caller)
         attempt = Attempt.of(gateway.vault, peer(request), user.email)
         await slowing.admit(session, attempt, user)
     if not await gateway.passwords.verify(change.current_password, user.password_hash):
@@ -67,5 +67,5 @@ async def change_password(
 async def me(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the authenticated user."""
     async with gateway.database.reading() as session:
-        user = await still(session, caller)
+        user = await own_row(session, caller)
     return Reply(CurrentUser.model_validate(user, from_attributes=True))

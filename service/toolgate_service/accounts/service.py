@@ -8,7 +8,7 @@ from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts import tokens
-from toolgate_service.accounts.caller import Caller, still
+from toolgate_service.accounts.caller import Caller, own_row
 from toolgate_service.accounts.models import ADMIN, FULL, Session, User
 from toolgate_service.accounts.schemas import Registration, TokenView, UserView
 from toolgate_service.accounts.users import find_user, set_password, user_of
@@ -102,7 +102,7 @@ async def change_password(
     Raises:
         ApiError: 401, the token or the password has stopped working meanwhile.
     """
-    user = await still(session, caller)
+    user = await own_row(session, caller)
     if user.password_hash != verified.password_hash:
         raise bad_credentials()
     await set_password(session, user, password_hash)

@@ -1,10 +1,12 @@
-"""What the busiest routes ask of the database, past the sessions that everything else uses."""
+"""What the busiest routes, and every request of a user, ask of the database, past the sessions that everything else uses."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from toolgate_service.hotpath.arrivals import Arrived, Ask
+from toolgate_service.accounts.sign_in import SignIn
+from toolgate_service.accounts.tokens import Claims
 from toolgate_service.hotpath.rates import MemoryWindows, RateWindows
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Outcome
@@ -24,6 +26,9 @@ class Reader(Protocol):
 
     async def standing(self, key_digest: str) -> Standing | None:
         """Return whose a key is, and count nothing; None for a key that is unknown or revoked."""
+
+    async def sign_in(self, claims: Claims) -> SignIn | None:
+        """Return what a token stands for; None for one that has stopped working."""
 
     async def still_pending(self, approval_id: str) -> bool:
         """Say whether an approval exists and waits for a decision."""

@@ -4,11 +4,11 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import event
+from sqlalchemy import AsyncAdaptedQueuePool
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -17,9 +17,11 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.errors import StorageError
 from toolgate_service.storage.database import EXPORTS
 from toolgate_service.storage.migrate import upgrade
+from toolgate_service.storage.sqlite_dialect import DRIVER, Connection
+from toolgate_service.storage.sqlite_statements import BUSY_TIMEOUT, PATIENCE, Statements, is_busy
 
-#: How long one process waits for another's write transaction on the same file, in seconds.
-BUSY_TIMEOUT = 10
+#: Connections that requests read by.
+READERS = 4
 #: How long a start waits between two attempts, in seconds.
 LOOK_AGAIN = 0.05
 
@@ -40,9 +42,11 @@ class SqliteDatabase:
         self.path = sqlite_path(url)
         self.write_turn = asyncio.Lock()
         self.info: dict[str, object] = {}
-        self._readers = _engine(self.path, begin="BEGIN", pool_size=4)
-        self._exporters = _engine(self.path, begin="BEGIN", pool_size=EXPORTS)
-        self._writer = _engine(self.path, begin="BEGIN IMMEDIATE", pool_size=1)
+        self._threads = ThreadPoolExecutor(READERS + EXPORTS + 1, thread_name_prefix="sqlite")
+        self._readers = _engine(self.path, self._threads, "BEGIN", READERS)
+        # What is read at length would only begin in vain on the event loop's thread.
+        self._exporters = _engine(self.path, self._threads, "BEGIN", EXPORTS, patience=0)
+        self._writer = _engine(self.path, self._threads, "BEGIN IMMEDIATE", 1)
 
     async def start(self) -> None:
         """Create the file and its folder if they are missing, and bring the schema up to date.
@@ -59,7 +63,7 @@ class SqliteDatabase:
                     await connection.run_sync(upgrade)
             except DBAPIError as error:
                 # While one process turns a new file to WAL mode, SQLite refuses another without waiting for it.
-                if _is_busy(error) and loop.time() < deadline:
+                if is_busy(error.orig) and loop.time() < deadline:
                     await asyncio.sleep(LOOK_AGAIN)
                     continue
                 raise StorageError(
@@ -97,6 +101,7 @@ class SqliteDatabase:
         await self._readers.dispose()
         await self._exporters.dispose()
         await self._writer.dispose()
+        self._threads.shutdown()
 
 
 def sqlite_path(url: str) -> Path:
@@ -135,33 +140,26 @@ def create_private(path: Path) -> None:
         ) from error
 
 
-def _is_busy(error: DBAPIError) -> bool:
-    code = getattr(error.orig, "sqlite_errorcode", None)
-    # The low byte is the kind of error, what stands above it the occasion.
-    return isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_BUSY
+def _engine(
+    path: Path, threads: Executor, begin: str, pool_size: int, patience: float = PATIENCE
+) -> AsyncEngine:
+    def connect() -> Connection:
+        # The driver must not open transactions by itself: the dialect does, with the lock we want.
+        raw = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
+        for pragma in PRAGMAS:
+            raw.execute(pragma)
+        raw.execute("PRAGMA busy_timeout = 0")
+        return Connection(raw, Statements(raw, threads, patience), begin)
 
-
-def _engine(path: Path, begin: str, pool_size: int) -> AsyncEngine:
-    url = URL.create("sqlite+aiosqlite", database=str(path))
-    engine = create_async_engine(
-        url,
+    return create_async_engine(
+        URL.create(DRIVER, database=str(path)),
+        creator=connect,
+        poolclass=AsyncAdaptedQueuePool,
         pool_size=pool_size,
         max_overflow=0,
         # A failed statement is logged; what it was to write may be a password's hash or a call's context.
         hide_parameters=True,
     )
-
-    def prepare(connection: Any, _record: object) -> None:
-        # The driver must not open transactions by itself: `begin` below does, with the lock we want.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        for pragma in PRAGMAS:
-            cursor.execute(pragma)
-        cursor.close()
-
-    event.listen(engine.sync_engine, "connect", prepare)
-    event.listen(engine.sync_engine, "begin", lambda connection: connection.exec_driver_sql(begin))
-    return engine
 
 
 #: FULL: a commit is on disk when it returns, also in WAL mode. MEMORY: SQLite would put parts of a large transaction

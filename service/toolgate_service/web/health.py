@@ -11,6 +11,9 @@ from toolgate_service.web.replies import Reply
 
 router = APIRouter(tags=["health"])
 
+#: read once: it stands in a file
+_VERSION = version("toolgate")
+
 
 class Health(BaseModel):
     """The answer of GET /health."""
@@ -28,7 +31,7 @@ class Readiness(BaseModel):
 @router.get("/health", response_model=Health)
 async def health() -> Reply:
     """Say that the process answers, without a look at the database."""
-    return Reply(Health(status="ok", version=version("toolgate")))
+    return Reply(Health(status="ok", version=_VERSION))
 
 
 @router.get("/health/ready", response_model=Readiness, responses=problems(NOT_READY))

@@ -1,7 +1,10 @@
 """Reading what a request must know, from PostgreSQL: whoever arrives at the same moment shares a round trip."""
 
+import re
 from collections.abc import Mapping, Sequence
 
+from toolgate_service.accounts.sign_in import SIGN_IN, SignIn
+from toolgate_service.accounts.tokens import Claims
 from toolgate_service.hotpath.arrivals import Arrived, Ask
 from toolgate_service.hotpath.postgres.connections import Connections
 from toolgate_service.hotpath.rates import WINDOW, Rate
@@ -46,6 +49,13 @@ class PostgresReader:
             row = await connection.fetchrow(_STANDING, key_digest, None, "")
         return None if row is None else Standing._make(row)
 
+    async def sign_in(self, claims: Claims) -> SignIn | None:
+        """Return what a token stands for at this moment; None for one that has stopped working."""
+        values = (_id(claims.user_id), _id(claims.session_id), claims.version)
+        async with self._connections.one() as connection:
+            row = await connection.fetchrow(_SIGN_IN, *values)
+        return None if row is None else SignIn._make(row)
+
     async def still_pending(self, approval_id: str) -> bool:
         """Say whether an approval exists and waits for a decision."""
         async with self._connections.one() as connection:
@@ -84,6 +94,9 @@ def _id(text: str) -> str | None:
 
 
 _STANDING = numbered(STANDING, "$")
+
+_PLACES = {"user_id": "$1", "session_id": "$2", "version": "$3", "now": "clock_timestamp()"}
+_SIGN_IN = re.sub(r":(\w+)", lambda match: _PLACES[match[1]], SIGN_IN)
 
 # The requests of an organization are counted together and numbered in their order: those beyond the limit know it. In one
 # order over organizations: two gateways that wait for each other's rows would wait for ever. A clock that was set back

@@ -1,4 +1,4 @@
-"""Reading what a check must know, from an SQLite file, on the event loop's own thread.
+"""Reading what a check and a management request must know, from an SQLite file, on the event loop's own thread.
 
 A thread hop costs ten times what the read does. Every row is fetched, always: an open cursor would keep an old snapshot,
 and with it a revoked permission.
@@ -7,6 +7,8 @@ and with it a revoked permission.
 import sqlite3
 from collections.abc import Mapping
 
+from toolgate_service.accounts.sign_in import SIGN_IN, SignIn
+from toolgate_service.accounts.tokens import Claims
 from toolgate_service.clock import utcnow, wire
 from toolgate_service.hotpath.arrivals import Arrived, Ask, requests_a_minute
 from toolgate_service.hotpath.rates import MemoryWindows
@@ -54,6 +56,17 @@ class SqliteReader:
         """Return what is true at this moment; None for a key that is unknown or revoked."""
         rows = self._open_connection().execute(_STANDING, (key_digest, agent_id, action)).fetchall()
         return Standing._make(rows[0]) if rows else None
+
+    async def sign_in(self, claims: Claims) -> SignIn | None:
+        """Return what a token stands for at this moment; None for one that has stopped working."""
+        values = {
+            "user_id": claims.user_id,
+            "session_id": claims.session_id,
+            "version": claims.version,
+            "now": wire(utcnow()),
+        }
+        rows = self._open_connection().execute(SIGN_IN, values).fetchall()
+        return SignIn._make(rows[0]) if rows else None
 
     async def still_pending(self, approval_id: str) -> bool:
         """Say whether an approval exists and waits for a decision."""
