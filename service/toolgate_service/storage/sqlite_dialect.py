@@ -55,8 +55,10 @@ class Connection(AdaptedConnection):
     def close(self) -> None:
         """Close; what was not committed is rolled back."""
         # Not left to the driver: while anybody still holds a cursor, it would keep the file and its lock.
-        self._connection.rollback()
-        self._connection.close()
+        try:
+            self._connection.rollback()
+        finally:
+            self._connection.close()
 
     def _finish(self, work: Awaitable[T]) -> T:
         return self.run_async(lambda _: work)
