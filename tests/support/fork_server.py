@@ -18,7 +18,7 @@ from typing import Any
 
 from pwdlib.hashers.argon2 import Argon2Hasher
 
-MODULES = ("toolgate.cli", "toolgate_service.server", "aiosqlite", "asyncpg")
+MODULES = ("toolgate.cli", "toolgate_service.server", "asyncpg")
 LARGEST = 1 << 20
 
 

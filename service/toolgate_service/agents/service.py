@@ -1,5 +1,6 @@
 """The rules of agents (spec §2-4, decisions §7)."""
 
+from sqlalchemy import bindparam
 from sqlmodel import col, delete, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -23,6 +24,13 @@ from toolgate_service.web.paging import Found, Page, find_page
 from toolgate_service.webhooks.kinds import USAGE_WARNING
 from toolgate_service.webhooks.outbox import emit
 
+_ONE = select(Agent).where(
+    col(Agent.id) == bindparam("id"),
+    col(Agent.organization_id) == bindparam("organization_id"),
+    col(Agent.environment) == bindparam("environment"),
+    col(Agent.deleted_at).is_(None),
+)
+
 
 async def list_agents(session: AsyncSession, caller: Caller, environment: str, page: Page) -> Found[Agent]:
     """Return an environment's agents, newest first."""
@@ -40,13 +48,8 @@ async def get_agent(session: AsyncSession, caller: Caller, environment: str, age
     Raises:
         ApiError: 404, there is none of that id in the caller's organization and environment.
     """
-    query = select(Agent).where(
-        Agent.id == agent_id,
-        Agent.organization_id == caller.organization_id,
-        Agent.environment == environment,
-        col(Agent.deleted_at).is_(None),
-    )
-    agent = (await session.exec(query)).first()
+    values = {"id": agent_id, "organization_id": caller.organization_id, "environment": environment}
+    agent = (await session.exec(_ONE, params=values)).first()
     if agent is None:
         raise not_found("Agent")
     return agent

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from sqlalchemy import bindparam
 from sqlmodel import col, delete, literal, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -14,6 +15,29 @@ from toolgate_service.audit import service as audit
 from toolgate_service.errors import not_found
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import now
+
+_DENIALS = (
+    select(Approval.action, Approval.decided_at)
+    .outerjoin(
+        DenialClearance,
+        (col(DenialClearance.agent_id) == Approval.agent_id)
+        & (col(DenialClearance.action) == Approval.action),
+    )
+    .where(
+        col(Approval.organization_id) == bindparam("organization_id"),
+        col(Approval.environment) == bindparam("environment"),
+        col(Approval.agent_id) == bindparam("agent_id"),
+        # Written out: only then SQLite uses the index of denials.
+        col(Approval.status) == literal(DENIED, literal_execute=True),
+        col(Approval.decided_at) > bindparam("since"),
+        or_(
+            col(DenialClearance.cleared_at).is_(None),
+            col(Approval.decided_at) > col(DenialClearance.cleared_at),
+        ),
+    )
+    .order_by(col(Approval.decided_at).desc())
+)
+_DENIALS_OF_ACTION = _DENIALS.where(col(Approval.action) == bindparam("action"))
 
 
 def blocked_until(
@@ -59,29 +83,16 @@ async def _denials(
     session: AsyncSession, agent: tuple[str, str, str], action: str | None, since: datetime
 ) -> Mapping[str, Sequence[datetime]]:
     organization_id, environment, agent_id = agent
-    cleared = col(DenialClearance.cleared_at)
-    query = (
-        select(Approval.action, Approval.decided_at)
-        .outerjoin(
-            DenialClearance,
-            (col(DenialClearance.agent_id) == Approval.agent_id)
-            & (col(DenialClearance.action) == Approval.action),
-        )
-        .where(
-            Approval.organization_id == organization_id,
-            Approval.environment == environment,
-            Approval.agent_id == agent_id,
-            # Written out: only then SQLite uses the index of denials.
-            Approval.status == literal(DENIED, literal_execute=True),
-            col(Approval.decided_at) > since,
-            or_(cleared.is_(None), col(Approval.decided_at) > cleared),
-        )
-        .order_by(col(Approval.decided_at).desc())
-    )
-    if action is not None:
-        query = query.where(Approval.action == action)
+    values = {
+        "organization_id": organization_id,
+        "environment": environment,
+        "agent_id": agent_id,
+        "since": since,
+        "action": action,
+    }
     found: defaultdict[str, list[datetime]] = defaultdict(list)
-    for which, moment in (await session.exec(query)).all():
+    query = _DENIALS if action is None else _DENIALS_OF_ACTION
+    for which, moment in (await session.exec(query, params=values)).all():
         if moment is not None:
             found[which].append(moment)
     return found

@@ -11,7 +11,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service import exact_json
 from toolgate_service.accounts.caller import Caller
-from toolgate_service.approvals.ending import alike, make_way
+from toolgate_service.approvals.ending import ALIKE, make_way, place_of
 from toolgate_service.approvals.models import PENDING, REPLACED, Approval
 from toolgate_service.approvals.telling import tell
 from toolgate_service.audit import service as audit
@@ -126,6 +126,6 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, te
 
 
 async def _refuse_a_twin(session: AsyncSession, successor: Approval) -> None:
-    twin = (await session.exec(select(Approval.id).where(*alike(successor)))).first()
+    twin = (await session.exec(select(Approval.id).where(*ALIKE), params=place_of(successor))).first()
     if twin is not None:
         raise ApiError(409, f"A request with that very context waits already; decide about approval {twin!r}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import bindparam
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -20,6 +20,13 @@ from toolgate_service.storage.database import now
 
 #: what makes two requests one while they wait, as the unique index has it
 _BOUND = ("organization_id", "environment", "agent_id", "permission_id", "digest", "run_id", "call_id")
+
+#: finds the one request that says "pending" and stands where another would wait; `place_of` has the values
+ALIKE = (
+    *(col(getattr(Approval, name)) == bindparam(name) for name in _BOUND),
+    col(Approval.status) == PENDING,
+)
+_RUN_OUT = select(Approval).where(*ALIKE, col(Approval.expires_at) <= bindparam("now"))
 
 
 async def withdraw(session: AsyncSession, caller: KeyCaller, approval_id: str) -> Approval:
@@ -76,14 +83,13 @@ async def expire(session: AsyncSession, approvals: Sequence[Approval]) -> None:
     await tell(session, "expired", *approvals)
 
 
-def alike(approval: Approval) -> Sequence[ColumnElement[bool]]:
-    """Return what finds the one request that says "pending" and stands where another would wait."""
-    bound = (col(getattr(Approval, name)) == getattr(approval, name) for name in _BOUND)
-    return (*bound, col(Approval.status) == PENDING)
+def place_of(approval: Approval) -> dict[str, str]:
+    """Return the values that `ALIKE` has for the place of a request."""
+    return {name: getattr(approval, name) for name in _BOUND}
 
 
 async def make_way(session: AsyncSession, successor: Approval) -> None:
     """Let an equal request that still says "pending" expire: it has run out, and stands in the unique index's way."""
-    query = select(Approval).where(*alike(successor), col(Approval.expires_at) <= now(session))
-    await expire(session, (await session.exec(query)).all())
+    values: dict[str, object] = {**place_of(successor), "now": now(session)}
+    await expire(session, (await session.exec(_RUN_OUT, params=values)).all())
     await session.flush()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import bindparam
 from sqlmodel import col, literal, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -23,17 +23,65 @@ from toolgate_service.storage.database import now
 RECENT = 20
 
 
-def bound_to(standing: Standing, question: Question) -> tuple[ColumnElement[bool], ...]:
-    """Return what makes a request one of this check, whatever call it was made for (decisions §5)."""
-    return (
-        col(Approval.organization_id) == standing.organization_id,
-        col(Approval.environment) == standing.environment,
-        col(Approval.agent_id) == standing.agent_id,
-        col(Approval.action) == question.action,
-        col(Approval.digest) == question.digest,
-        col(Approval.permission_id) == standing.permission_id,
-        col(Approval.run_id) == (question.run_id or ""),
+_OF_RUN = (
+    col(Approval.organization_id) == bindparam("organization_id"),
+    col(Approval.environment) == bindparam("environment"),
+    col(Approval.agent_id) == bindparam("agent_id"),
+    col(Approval.action) == bindparam("action"),
+    col(Approval.run_id) == bindparam("run_id"),
+)
+
+#: what makes a request one of a check, whatever call it was made for (decisions §5); `bound_to` has the values
+BOUND = (
+    *_OF_RUN,
+    col(Approval.digest) == bindparam("digest"),
+    col(Approval.permission_id) == bindparam("permission_id"),
+)
+
+_EQUAL = (
+    select(Approval)
+    .where(
+        *BOUND,
+        or_(
+            col(Approval.call_id) == bindparam("call_id"),
+            col(Approval.id) == bindparam("approval_id"),
+        ),
     )
+    .order_by(
+        (col(Approval.id) == bindparam("approval_id")).desc(),
+        col(Approval.created_at).desc(),
+        col(Approval.id).desc(),
+    )
+    .limit(RECENT)
+)
+_EQUAL_TO_SETTLE = _EQUAL.with_for_update()
+
+#: two queries, for each its index: the call that asked, and the call that used an approval by its id
+_LET_THROUGH = tuple(
+    # Whatever its context was: one call happens once.
+    select(Approval.id).where(
+        *_OF_RUN,
+        call_id == bindparam("call_id"),
+        # Written out: only then SQLite uses the index.
+        col(Approval.status) == literal(CONSUMED, literal_execute=True),
+    )
+    for call_id in (col(Approval.call_id), col(Approval.consumed_call_id))
+)
+
+_PERMISSION = select(Permission).where(col(Permission.id) == bindparam("id"))
+
+
+def bound_to(standing: Standing, question: Question) -> dict[str, str | None]:
+    """Return the values that `BOUND` has for a check."""
+    return {
+        "organization_id": standing.organization_id,
+        "environment": standing.environment,
+        "agent_id": standing.agent_id,
+        "action": question.action,
+        "digest": question.digest,
+        "permission_id": standing.permission_id,
+        "run_id": question.run_id or "",
+    }
 
 
 async def equal_requests(session: AsyncSession, standing: Standing, question: Question) -> Sequence[Approval]:
@@ -41,42 +89,18 @@ async def equal_requests(session: AsyncSession, standing: Standing, question: Qu
 
     A request made with a `call_id` answers only to that `call_id` or to its own id.
     """
-    query = (
-        select(Approval)
-        .where(
-            *bound_to(standing, question),
-            or_(
-                Approval.call_id == (question.call_id or ""),
-                Approval.id == (question.approval_id or ""),
-            ),
-        )
-        .order_by(
-            (col(Approval.id) == (question.approval_id or "")).desc(),
-            col(Approval.created_at).desc(),
-            col(Approval.id).desc(),
-        )
-        .limit(RECENT)
-    )
+    values = bound_to(standing, question)
+    values |= {"call_id": question.call_id or "", "approval_id": question.approval_id or ""}
     # A dry run only reads: on PostgreSQL a lock would make it wait for whoever settles the same check, then fail.
-    return (await session.exec(query if question.dry_run else query.with_for_update())).all()
+    query = _EQUAL if question.dry_run else _EQUAL_TO_SETTLE
+    return (await session.exec(query, params=values)).all()
 
 
 async def already_let_through(session: AsyncSession, standing: Standing, question: Question) -> bool:
     """Say whether a call has used up an approval before."""
-    # Two queries, for each its index: the call that asked, and the call that used an approval by its id.
-    for call_id in (col(Approval.call_id), col(Approval.consumed_call_id)):
-        # Whatever its context was: one call happens once.
-        query = select(Approval.id).where(
-            Approval.organization_id == standing.organization_id,
-            Approval.environment == standing.environment,
-            Approval.agent_id == standing.agent_id,
-            Approval.action == question.action,
-            Approval.run_id == (question.run_id or ""),
-            call_id == question.call_id,
-            # Written out: only then SQLite uses the index.
-            Approval.status == literal(CONSUMED, literal_execute=True),
-        )
-        if (await session.exec(query)).first() is not None:
+    values = bound_to(standing, question) | {"call_id": question.call_id}
+    for query in _LET_THROUGH:
+        if (await session.exec(query, params=values)).first() is not None:
             return True
     return False
 
@@ -111,7 +135,7 @@ async def use_grant(
 
 async def ask(session: AsyncSession, settings: Settings, standing: Standing, question: Question) -> str:
     """Make a request and return its id; it waits as long as its permission says, or else the settings."""
-    permission = (await session.exec(select(Permission).where(Permission.id == standing.permission_id))).one()
+    permission = (await session.exec(_PERMISSION, params={"id": standing.permission_id})).one()
     waits = permission.approval_ttl_seconds or settings.approval_ttl_seconds
     approval = _request(session, standing, question, waits=waits)
     approval.required_approvals = permission.required_approvals

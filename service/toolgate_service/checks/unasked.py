@@ -2,17 +2,40 @@
 
 from datetime import timedelta
 
+from sqlalchemy import bindparam
 from sqlmodel import case, col, func, literal, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.denials import blocks
 from toolgate_service.approvals.models import DENIED, PENDING, Approval
 from toolgate_service.checks.question import Question
-from toolgate_service.checks.requests import bound_to
+from toolgate_service.checks.requests import BOUND, bound_to
 from toolgate_service.clock import wire
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import now
+
+_DENIED = (
+    select(Approval)
+    .where(
+        *BOUND,
+        col(Approval.status) == literal(DENIED, literal_execute=True),
+        col(Approval.decided_at) > bindparam("since"),
+    )
+    .order_by(col(Approval.decided_at).desc())
+    .limit(1)
+)
+
+_WAITING = select(
+    # Not in the condition: SQLite would then read whatever waits in any organization, by its time.
+    func.count(case((col(Approval.expires_at) > bindparam("now"), 1)))
+).where(
+    col(Approval.organization_id) == bindparam("organization_id"),
+    col(Approval.environment) == bindparam("environment"),
+    col(Approval.agent_id) == bindparam("agent_id"),
+    # Written out: only then SQLite uses the index of what is pending.
+    col(Approval.status) == literal(PENDING, literal_execute=True),
+)
 
 
 async def why_refused(
@@ -35,17 +58,7 @@ async def _recent_denial(
 ) -> Approval | None:
     # Whatever call it was asked for: a new `call_id` is no way around a person's word.
     since = now(session) - timedelta(seconds=settings.denial_memory_seconds)
-    query = (
-        select(Approval)
-        .where(
-            *bound_to(standing, question),
-            Approval.status == literal(DENIED, literal_execute=True),
-            col(Approval.decided_at) > since,
-        )
-        .order_by(col(Approval.decided_at).desc())
-        .limit(1)
-    )
-    return (await session.exec(query)).first()
+    return (await session.exec(_DENIED, params=bound_to(standing, question) | {"since": since})).first()
 
 
 async def _blocked_pair(
@@ -65,16 +78,13 @@ async def _blocked_pair(
 
 async def why_full(session: AsyncSession, settings: Settings, standing: Standing) -> str | None:
     """Return why an agent may make no further request: too many of its wait already."""
-    # Not in the condition: SQLite would then read whatever waits in any organization, by its time.
-    waits = case((col(Approval.expires_at) > now(session), 1))
-    query = select(func.count(waits)).where(
-        Approval.organization_id == standing.organization_id,
-        Approval.environment == standing.environment,
-        Approval.agent_id == standing.agent_id,
-        # Written out: only then SQLite uses the index of what is pending.
-        Approval.status == literal(PENDING, literal_execute=True),
-    )
-    if (await session.exec(query)).one() < settings.pending_per_agent:
+    values = {
+        "organization_id": standing.organization_id,
+        "environment": standing.environment,
+        "agent_id": standing.agent_id,
+        "now": now(session),
+    }
+    if (await session.exec(_WAITING, params=values)).one() < settings.pending_per_agent:
         return None
     return (
         f"{settings.pending_per_agent} requests of this agent wait for approval, and no more may "

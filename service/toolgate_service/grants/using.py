@@ -2,6 +2,7 @@
 
 import json
 
+from sqlalchemy import bindparam
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -12,6 +13,22 @@ from toolgate_service.grants.models import ACTIVE, Grant
 from toolgate_service.grants.votes import why_useless
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.storage.database import now
+
+_USABLE = (
+    select(Grant)
+    .where(
+        col(Grant.organization_id) == bindparam("organization_id"),
+        col(Grant.environment) == bindparam("environment"),
+        col(Grant.agent_id) == bindparam("agent_id"),
+        col(Grant.action) == bindparam("action"),
+        col(Grant.permission_id) == bindparam("permission_id"),
+        col(Grant.status) == ACTIVE,
+        col(Grant.expires_at) > bindparam("now"),
+        col(Grant.uses_left) > 0,
+        col(Grant.required_approvals) >= bindparam("people"),
+    )
+    .order_by(col(Grant.expires_at), col(Grant.id))
+)
 
 
 async def find_usable(
@@ -25,22 +42,16 @@ async def find_usable(
         question: the check.
         people: how many must have given the grant, whatever the permission says now.
     """
-    query = (
-        select(Grant)
-        .where(
-            Grant.organization_id == standing.organization_id,
-            Grant.environment == standing.environment,
-            col(Grant.agent_id) == standing.agent_id,
-            Grant.action == question.action,
-            col(Grant.permission_id) == standing.permission_id,
-            Grant.status == ACTIVE,
-            col(Grant.expires_at) > now(session),
-            col(Grant.uses_left) > 0,
-            col(Grant.required_approvals) >= people,
-        )
-        .order_by(col(Grant.expires_at), col(Grant.id))
-    )
-    for grant in (await session.exec(query)).all():
+    values = {
+        "organization_id": standing.organization_id,
+        "environment": standing.environment,
+        "agent_id": standing.agent_id,
+        "action": question.action,
+        "permission_id": standing.permission_id,
+        "now": now(session),
+        "people": people,
+    }
+    for grant in (await session.exec(_USABLE, params=values)).all():
         seen = exact_json.loads_own(grant.context)
         if not isinstance(seen, dict) or not covers(seen, question.context, json.loads(grant.except_fields)):
             continue

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sqlalchemy import bindparam
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
@@ -18,6 +19,11 @@ from toolgate_service.permissions.schemas import NewPermission, PermissionChange
 from toolgate_service.storage.database import now
 from toolgate_service.web.paging import Found, Page, find_page, newest_first
 from toolgate_service.webhooks.outbox import emit
+
+_ONE = select(Permission).where(col(Permission.id) == bindparam("id"))
+_SAME = select(Permission.id).where(
+    col(Permission.agent_id) == bindparam("agent_id"), col(Permission.action) == bindparam("action")
+)
 
 
 async def list_permissions(session: AsyncSession, agent: Agent, page: Page) -> Found[Permission]:
@@ -54,8 +60,8 @@ async def create_permission(
     Raises:
         ApiError: 400, the agent has a permission for that action already.
     """
-    same = select(Permission.id).where(Permission.agent_id == agent.id, Permission.action == new.action)
-    if (await session.exec(same)).first() is not None:
+    same = {"agent_id": agent.id, "action": new.action}
+    if (await session.exec(_SAME, params=same)).first() is not None:
         raise ApiError(400, "Permission already exists for this action")
     permission = Permission(
         id=new_id(),
@@ -86,7 +92,7 @@ async def find_permission(session: AsyncSession, permission_id: str) -> Permissi
     Raises:
         ApiError: 404, there is none of that id.
     """
-    permission = (await session.exec(select(Permission).where(Permission.id == permission_id))).first()
+    permission = (await session.exec(_ONE, params={"id": permission_id})).first()
     if permission is None:
         raise not_found("Permission")
     return permission

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
+from sqlalchemy import bindparam, insert
 from sqlalchemy import event as sessions
-from sqlalchemy import insert
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -25,6 +25,17 @@ from toolgate_service.webhooks.models import PENDING, Delivery, Event, Webhook
 _PLANS = "toolgate.plans"
 _WAKE = "toolgate.wake"
 _WILL_WAKE = "toolgate.will_wake"
+
+_LISTENING = (
+    select(Webhook.id, Webhook.events, Organization.plan)
+    .join(Organization, col(Organization.id) == Webhook.organization_id)
+    .where(
+        col(Webhook.organization_id) == bindparam("organization_id"),
+        col(Webhook.environment) == bindparam("environment"),
+        col(Webhook.is_active).is_(True),
+        col(Webhook.deleted_at).is_(None),
+    )
+)
 
 
 def equip(database: Database, plans: Plans, waking: Callable[[], None]) -> None:
@@ -162,16 +173,7 @@ def wake_after_commit(session: AsyncSession) -> None:
 async def _subscribers(
     session: AsyncSession, organization_id: str, environment: str, kind: str
 ) -> Sequence[str]:
-    query = (
-        select(Webhook.id, Webhook.events, Organization.plan)
-        .join(Organization, col(Organization.id) == Webhook.organization_id)
-        .where(
-            Webhook.organization_id == organization_id,
-            Webhook.environment == environment,
-            col(Webhook.is_active).is_(True),
-            col(Webhook.deleted_at).is_(None),
-        )
-    )
     plans: Plans = session.info.get(_PLANS, BUILT_IN)
-    found = (await session.exec(query)).all()
+    values = {"organization_id": organization_id, "environment": environment}
+    found = (await session.exec(_LISTENING, params=values)).all()
     return [id_ for id_, events, plan in found if has_feature(plans, plan) and kind in chosen(events)]
