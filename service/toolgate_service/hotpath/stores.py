@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from toolgate_service.hotpath.arrivals import Arrived, Ask
 from toolgate_service.accounts.sign_in import SignIn
 from toolgate_service.accounts.tokens import Claims
+from toolgate_service.hotpath.arrivals import Arrived, Ask
 from toolgate_service.hotpath.rates import MemoryWindows, RateWindows
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Outcome
