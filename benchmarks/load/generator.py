@@ -112,7 +112,8 @@ class Load:
         """
         self._slice, self._idle, self._due = self._new(), deque(self._connections), deque()
         self._until = 0
-        for due in _timetable(time.perf_counter_ns(), seconds, rate):
+        began = time.perf_counter_ns()
+        for due in _timetable(began, seconds, rate):
             while (left := due - time.perf_counter_ns()) > 0:  # noqa: ASYNC110 - time is what is waited for
                 # Timers wake a little late; the last moment is spent looking whether an answer came.
                 await asyncio.sleep(max(0, left - SPIN) / 1e9)
@@ -124,7 +125,8 @@ class Load:
                 self._raise_if_lost()
                 self._due.append(due)
         await self._end()
-        self._slice.seconds = seconds
+        # Longer if the server fell behind: then it did not answer at that rate.
+        self._slice.seconds = max(seconds, (time.perf_counter_ns() - began) / 1e9)
         return self._slice
 
     def _new(self) -> Slice:

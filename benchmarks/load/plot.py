@@ -95,8 +95,8 @@ def _chart(
         x, y = place(step_x * step, step_y * step)
         parts += [
             _line(left, y, right, y, "#e3e5e8"),
-            _text(left - 8, y + 4, f"{step_y * step:.3g}", anchor="end", colour=GREY),
-            _text(x, bottom + 20, f"{step_x * step:.3g}", anchor="middle", colour=GREY),
+            _text(left - 8, y + 4, f"{step_y * step:,.6g}", anchor="end", colour=GREY),
+            _text(x, bottom + 20, f"{step_x * step:,.6g}", anchor="middle", colour=GREY),
         ]
     parts.append(_text(left - 8, top - 10, up, anchor="end", colour=GREY))
     if mark is not None:
@@ -114,7 +114,8 @@ def _chart(
 
 def _step(most: float) -> float:
     """A round number of which four reach the greatest value."""
-    least = max(most, 1e-9) / 4
+    # A hair less, or the last digit of a sum would take the next step.
+    least = max(most, 1e-9) / 4 * (1 - 1e-9)
     power = 10.0 ** math.floor(math.log10(least))
     return next(
         round_one * power for round_one in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10) if round_one * power >= least

@@ -132,7 +132,9 @@ def _lateness(rows: list[Result]) -> str:
         return ""
     return (
         "\n\nLatencies of `check-beside-logs` count from when a request was due; "
-        f"the generator itself was at most {max(late):,.0f} µs late in 99 of 100."
+        f"the generator itself was at most {max(late):,.0f} µs late in 99 of 100. "
+        "The second figure beside logs is the logs' own; fewer than 2,000 answers a second there would mean that the "
+        "gateway fell behind."
     )
 
 
