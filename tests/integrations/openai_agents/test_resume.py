@@ -98,6 +98,23 @@ async def test_a_rejection_withdraws_what_an_approver_made_of_it(scene: Scene) -
     assert outputs(result)["call-pay"] == "not today"
 
 
+async def test_a_rejection_that_only_the_bare_runner_hears_of(scene: Scene) -> None:
+    """The call does not run; nothing of the plugin is called, so its request stays until `resume` is told, or it runs out."""
+    agent, state = await paused(scene, PAY)
+    (approval_id,) = (await settle(agent, state)).waiting.values()
+    state.reject(state.get_interruptions()[0])
+    text = state.to_string()
+    await Runner.run(agent, await RunState.from_string(agent, text))
+    assert scene.ran == []
+    assert (scene.status(approval_id), scene.logged()) == ("pending", [("pay", "pending")])
+    await resume(agent, text)
+    assert scene.ran == []
+    assert (scene.status(approval_id), scene.logged()) == (
+        "cancelled",
+        [("pay", "denied"), ("pay", "pending")],
+    )
+
+
 async def test_an_outage_leaves_the_state_as_it_was(scene: Scene, live_gateway: LiveGateway) -> None:
     """Without a gateway `resume` raises and nothing runs; afterwards it goes on."""
     agent, state = await paused(scene, PAY, MORE)
