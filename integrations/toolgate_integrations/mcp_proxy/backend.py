@@ -1,7 +1,8 @@
-"""The server behind the proxy: one connection, from the client's first request until the proxy ends."""
+"""The server behind the proxy, and the connection to it, from the client's first request on."""
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import httpx2
-from mcp import Client, MCPError
+from mcp import Client, ClientSession, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR, Implementation
@@ -22,6 +23,7 @@ from toolgate_integrations.mcp_proxy.upward import Upward
 
 __all__ = ["Address", "Backend", "Command", "first_of"]
 
+logger = logging.getLogger("toolgate")
 # A server may hold the stream of an answer open for as long as its tool runs.
 _TIMEOUT: Final = httpx2.Timeout(30.0, read=None)
 
@@ -88,14 +90,14 @@ class Address:
 
 
 class Backend:
-    """One server.
+    """One server. What runs elsewhere and was there before is reached again when it is wanted again.
 
     Args:
         place: Where it is.
         start_timeout: Seconds that it may take to answer for the first time.
 
     Attributes:
-        ended: Set when it is gone, or cannot be had.
+        ended: Set when it is gone for good, or cannot be had.
         failure: Why it could not be had, or is gone.
     """
 
@@ -105,23 +107,23 @@ class Backend:
         self._place = place
         self._start_timeout = start_timeout
         self._upward: Upward | None = None
-        self._wanted = anyio.Event()
-        self._settled = anyio.Event()
+        self._wanted, self._settled, self._gone = anyio.Event(), anyio.Event(), anyio.Event()
         self._client: Client | None = None
+        self._was_there = False
 
     @property
-    def client(self) -> Client:
+    def session(self) -> ClientSession:
         """The connection.
 
         Raises:
             MCPError: There is none.
         """
         if self._client is None or self.failure is not None:
-            raise MCPError(code=INTERNAL_ERROR, message=self.failure or "the server is not started yet")
-        return self._client
+            raise MCPError(code=INTERNAL_ERROR, message=self.failure or "the server is not there yet")
+        return self._client.session
 
-    async def wanted(self, upward: Upward) -> Client:
-        """The connection; it is made when it is first wanted.
+    async def wanted(self, upward: Upward) -> ClientSession:
+        """The connection; it is made when it is first wanted, and when it was lost.
 
         Args:
             upward: What the server may ask of the client.
@@ -129,31 +131,45 @@ class Backend:
         Raises:
             MCPError: It cannot be had.
         """
-        if not self._wanted.is_set():
-            self._upward = upward
-            self._wanted.set()
-        await self._settled.wait()
-        return self.client
+        self._upward, settled = upward, self._settled
+        self._wanted.set()
+        await settled.wait()
+        return self.session
+
+    def lists_nothing(self, error: MCPError) -> None:
+        """Connect anew when it is next wanted: a server that runs elsewhere may have forgotten this connection.
+
+        Args:
+            error: What came in place of its list of tools.
+        """
+        if isinstance(self._place, Address):
+            self._failed(f"the server {self._place.told} does not list its tools: {error.message}")
+            self._gone.set()
 
     async def run(self) -> None:
-        """Connect when it is wanted, and stay connected until this is cancelled or the server ends."""
-        await self._wanted.wait()
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._expire, tasks.cancel_scope)
-                await self._connected()
-                tasks.cancel_scope.cancel()
-        except Exception as error:  # noqa: BLE001 - whatever a server does to its connection is told in one line
-            self._failed(f"the server {self._place.told} {_why(error)}")
-        finally:
+        """Connect whenever it is wanted, until this is cancelled or the server is gone for good."""
+        while True:
+            await self._wanted.wait()
+            self._client, self.failure, self._gone = None, None, anyio.Event()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._expire, tasks.cancel_scope)
+                    await self._connected()
+                    tasks.cancel_scope.cancel()
+            except Exception as error:  # noqa: BLE001 - whatever a server does to its connection is told in one line
+                self._failed(f"the server {self._place.told} {_why(error)}")
             self._settled.set()
-            self.ended.set()
+            if isinstance(self._place, Command) or not self._was_there:
+                break
+            logger.warning("%s; it is reached again when it is wanted", self.failure)
+            self._wanted, self._settled = anyio.Event(), anyio.Event()
+        self.ended.set()
 
     async def _connected(self) -> None:
-        upward, gone = self._upward, anyio.Event()
+        upward = self._upward
         assert upward is not None  # noqa: S101 - whoever wants it says so before
         async with Client(
-            self._place.connect(gone),
+            self._place.connect(self._gone),
             client_info=Implementation(name="toolgate mcp-proxy", version=_version()),
             # What worked without the proxy works with it: a handshake is answered with a handshake.
             mode="auto" if upward.stands_alone else "legacy",
@@ -165,13 +181,15 @@ class Backend:
             logging_callback=upward.logged,
             message_handler=upward.heard,
         ) as self._client:
+            self._was_there = True
             self._settled.set()
-            await gone.wait()
+            await self._gone.wait()
             self._failed(f"the server {self._place.told} ended")
 
     async def _expire(self, scope: anyio.CancelScope) -> None:
+        settled = self._settled
         with anyio.move_on_after(self._start_timeout):
-            await self._settled.wait()
+            await settled.wait()
             return
         self._failed(f"the server {self._place.told} did not answer within {self._start_timeout:g} seconds")
         scope.cancel()

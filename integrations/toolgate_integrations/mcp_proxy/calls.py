@@ -95,7 +95,7 @@ class ToolCalls:
             request_state=state,
             _meta=_as_meta(meta),
         )
-        found = await self._backend.client.session.send_request(
+        found = await self._backend.session.send_request(
             CallToolRequest(params=sent), _ANSWER, progress_callback=progress
         )
         if isinstance(found, InputRequiredResult):

@@ -16,6 +16,7 @@ from mcp_types import (
     ClientCapabilities,
     ListToolsResult,
     PaginatedRequestParams,
+    ServerCapabilities,
 )
 from pydantic import ValidationError
 
@@ -88,12 +89,13 @@ class Front:
         return await call_next(ctx)
 
     def _take_shape(self) -> None:
-        client = self._backend.client
-        if client.server_capabilities.tools is not None:
+        session = self._backend.session
+        offers = session.server_capabilities or ServerCapabilities()
+        if offers.tools is not None:
             self.server.add_request_handler("tools/list", PaginatedRequestParams, self._list)
             self.server.add_request_handler("tools/call", CallToolRequestParams, self._calls)
-        pass_on(self.server, client, self._bus)
-        self.server.instructions = client.instructions
+        pass_on(self.server, self._backend, offers, self._bus)
+        self.server.instructions = session.instructions
         told = self.server.create_initialization_options(_CHANGES)
         self.options.capabilities, self.options.instructions = told.capabilities, told.instructions
 

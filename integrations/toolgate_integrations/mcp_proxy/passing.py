@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
-from mcp import Client
+from mcp import ClientSession
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
@@ -19,11 +19,14 @@ from mcp_types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     Result,
+    ServerCapabilities,
     SetLevelRequestParams,
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
 )
+
+from toolgate_integrations.mcp_proxy.backend import Backend
 
 __all__ = ["own", "pass_on", "passed_meta"]
 
@@ -59,15 +62,18 @@ def own(result: ResultT) -> ResultT:
     return result.model_copy(update={"meta": kept or None})
 
 
-def pass_on(server: Server[Any], client: Client, bus: InMemorySubscriptionBus) -> None:
+def pass_on(
+    server: Server[Any], backend: Backend, offers: ServerCapabilities, bus: InMemorySubscriptionBus
+) -> None:
     """Let the client have whatever the server offers beside its tools.
 
     Args:
         server: What the client speaks to.
-        client: The connection to the server.
+        backend: The server.
+        offers: What it offers.
         bus: Where the client hears of changes.
     """
-    passing, offers, add = _Passing(client), client.server_capabilities, server.add_request_handler
+    passing, add = _Passing(backend), server.add_request_handler
     if offers.prompts is not None:
         add("prompts/list", PaginatedRequestParams, passing.prompts)
         add("prompts/get", GetPromptRequestParams, passing.prompt)
@@ -86,8 +92,12 @@ def pass_on(server: Server[Any], client: Client, bus: InMemorySubscriptionBus) -
 
 
 class _Passing:
-    def __init__(self, client: Client) -> None:
-        self._session = client.session
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @property
+    def _session(self) -> ClientSession:
+        return self._backend.session
 
     async def prompts(self, _: Context, params: PaginatedRequestParams) -> Result:
         return own(await self._session.list_prompts(params=_page(params)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import warnings
@@ -104,7 +105,7 @@ def serve(
         # A client that reads no more has ended, and cannot be told.
         if not isinstance(first, BrokenPipeError):
             return f"the proxy ended by an error of its own: {type(first).__name__}: {first}"
-    return backend.failure
+    return backend.failure if backend.ended.is_set() else None
 
 
 async def _run(front: Front, backend: Backend, guard: Guard, questions: Questions) -> None:
@@ -133,6 +134,9 @@ async def _end_with_server(backend: Backend, questions: Questions, lines: Lines)
 
 
 async def _end_on_signal(lines: Lines) -> None:
+    if os.name == "nt":
+        # There is no such signal there: a client ends the input.
+        return
     with anyio.open_signal_receiver(*_ENDS) as signals:
         async for _ in signals:
             lines.end()

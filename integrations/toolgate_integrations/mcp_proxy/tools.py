@@ -90,9 +90,13 @@ class Tools:
         return tools, self._pins.see(tools)
 
     async def _pages(self) -> list[Tool]:
-        session, cursor, tools = self._backend.client.session, None, list[Tool]()
+        session, cursor, tools = self._backend.session, None, list[Tool]()
         for _ in range(_MOST_PAGES):
-            page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+            try:
+                page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+            except MCPError as error:
+                self._backend.lists_nothing(error)
+                raise
             tools += page.tools
             cursor = page.next_cursor
             if cursor is None:

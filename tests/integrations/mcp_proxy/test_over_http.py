@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,7 @@ class Elsewhere:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator["Elsewhere"]:
+        """Served; once more on the same port, when it was served before."""
         app = self.server().streamable_http_app()
 
         async def noted(scope: Any, receive: Any, send: Any) -> None:
@@ -72,7 +73,10 @@ class Elsewhere:
             self.headers += found
             await app(scope, receive, send)
 
-        http = uvicorn.Server(uvicorn.Config(noted, port=0, log_level="warning"))
+        port = int(self.url.rpartition(":")[2].removesuffix("/mcp") or 0)
+        # A client's stream of news would keep it from ending.
+        config = uvicorn.Config(noted, port=port, log_level="critical", timeout_graceful_shutdown=0)
+        http = uvicorn.Server(config)
         serving = asyncio.create_task(http.serve())
 
         async def started() -> bool:
@@ -83,6 +87,8 @@ class Elsewhere:
         yield self
         http.should_exit = True
         await serving
+        for each in list(http.server_state.connections):
+            each.transport.abort()  # type: ignore[union-attr]  # one that was made has one
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -172,3 +178,30 @@ async def test_a_server_that_is_not_there(bank: Bank) -> None:
     assert len(proxy.said.splitlines()) == 1
     assert "cannot be reached" in proxy.said
     assert "s3cret" not in proxy.said
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_that_comes_back(bank: Bank, era: str) -> None:
+    """While it is away calls fail; it is reached again, also where it has forgotten its session."""
+    bank.permit("look")
+    there = Elsewhere()
+    async with AsyncExitStack() as stack:
+        async with there.served():
+            client = await stack.enter_async_context(bank.client("--url", there.url, mode=era))
+            assert text_of(await client.call_tool("look", {"to": "a"})) == "seen a"
+        assert await refused(client)
+        async with there.served():
+            assert text_of(await client.call_tool("look", {"to": "b"})) == "seen b"
+        async with there.served():
+            if era == "legacy":
+                assert await refused(client)
+            assert text_of(await client.call_tool("look", {"to": "c"})) == "seen c"
+    assert there.ran == ["a", "b", "c"]
+
+
+async def refused(client: Client) -> bool:
+    """Whether a call fails, in whatever way."""
+    try:
+        return bool((await client.call_tool("look", {"to": "nowhere"})).is_error)
+    except MCPError:
+        return True
