@@ -1,6 +1,7 @@
 """Tools are held to what they said of themselves when they were trusted."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,37 @@ def test_trusting_takes_what_was_said_last(pins: Pins, path: Path) -> None:
     assert Pins(path, "bank").trust() == []
     assert not pins.see([tool(description="b")])["pay"].changed
     assert pins.see([tool()])["pay"].changed
+
+
+def test_only_what_was_shown_is_trusted(pins: Pins) -> None:
+    """A tool that changes once more while somebody looks stays blocked, and so do the others."""
+    pins.see([tool(), tool("look")])
+    pins.see([tool(description="b"), tool("look", description="b")])
+    shown = pins.read()
+    pins.see([tool(description="c"), tool("look", description="b")])
+    with pytest.raises(ConfigurationError, match="'pay' of the server 'bank' changed again meanwhile"):
+        pins.trust(shown=shown)
+    assert all(pin.changed for pin in pins.read().values())
+    assert pins.trust(["look"], shown=shown) == ["look"]
+
+
+def test_a_changed_tool_is_kept_as_it_was_and_is(pins: Pins) -> None:
+    """Both can be shown; the one that was trusted is a tool again."""
+    before, after = tool(annotations=ToolAnnotations(read_only_hint=True)), tool(description="b")
+    assert pins.see([before])["pay"].now is None
+    pin = pins.see([after])["pay"]
+    assert pin.tool == before
+    assert pin.now is not None
+    assert '"description":"b"' in pin.now
+    pins.trust()
+    assert pins.read()["pay"].tool == after
+
+
+def test_many_at_once(path: Path) -> None:
+    """What first sightings of several proxies write is all there afterwards."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: Pins(path, "bank").see([tool(f"tool {number}")]), range(24)))
+    assert len(Pins(path, "bank").read()) == 24
 
 
 def test_what_was_never_seen_is_not_trusted(pins: Pins, path: Path) -> None:

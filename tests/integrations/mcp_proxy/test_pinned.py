@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from mcp import MCPError
 from mcp_types import ElicitResult
 from support.proxies import ERAS, PAGE, Bank, text_of
 
@@ -80,6 +81,30 @@ async def test_two_proxies_share_what_was_trusted(bank: Bank) -> None:
             assert bank.trust("look", "--yes").returncode == 0
             for each in (other, one):
                 assert text_of(await each.call_tool("look", {})) == "look {}"
+
+
+async def test_pins_that_cannot_be_used(bank: Bank) -> None:
+    """No tool runs, and none is shown: what they said before cannot be told."""
+    bank.permit("look")
+    bank.tells({"name": "look"})
+    async with bank.client() as client:
+        await client.list_tools()
+        (pins,) = (bank.folder / "state" / "toolgate" / "mcp").iterdir()
+        pins.write_text("{}")
+        told = await client.call_tool("look", {})
+        with pytest.raises(MCPError, match="no tool may run"):
+            await client.list_tools(cache_mode="bypass")
+    assert "said before cannot be told" in text_of(told)
+    assert bank.ran() == []
+
+
+async def test_two_tools_of_one_name(bank: Bank) -> None:
+    """Nobody can say which of them would run."""
+    bank.permit("look")
+    bank.tells({"name": "look"}, {"name": "look", "description": "Else."})
+    async with bank.client() as client:
+        assert "lists two tools called 'look'" in text_of(await client.call_tool("look", {}))
+    assert bank.ran() == []
 
 
 def test_trusting_what_nobody_knows(bank: Bank) -> None:

@@ -43,12 +43,21 @@ async def test_a_server_that_dies(bank: Bank, era: str) -> None:
         (["no-such-command"], "the server 'no-such-command' cannot be started: No such file or directory"),
         ([sys.executable, "-c", "pass"], "did not begin as MCP servers do"),
         ([sys.executable, "-c", "print('hello', flush=True)"], "did not begin as MCP servers do"),
-        ([sys.executable, "-c", "import sys; sys.stdin.read()"], "did not answer within 0.5 seconds"),
     ],
 )
 async def test_a_server_that_cannot_be_had(bank: Bank, command: list[str], said: str) -> None:
     """The client reads why; so does whoever looks at standard error, in one line."""
-    proxy = bank.proxy("--start-timeout", "0.5", "--", *command)
+    await cannot_be_had(bank, said, "--", *command)
+
+
+async def test_a_server_that_says_nothing(bank: Bank) -> None:
+    """It is waited for as long as `--start-timeout` says."""
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    await cannot_be_had(bank, "did not answer within 0.2 seconds", "--start-timeout", "0.2", "--", *command)
+
+
+async def cannot_be_had(bank: Bank, said: str, *arguments: str) -> None:
+    proxy = bank.proxy(*arguments)
     with pytest.RaisesGroup(MCPError, flatten_subgroups=True, allow_unwrapped=True) as told:
         async with Client(proxy.spoken(), mode="legacy"):
             raise AssertionError("there is no server")
@@ -71,16 +80,19 @@ async def test_it_ends_with_its_client(bank: Bank) -> None:
     assert children(bank.folder) == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
-async def test_it_ends_when_told_to(bank: Bank, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("how", "status"), [(signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
+)
+async def test_it_ends_when_told_to(bank: Bank, how: signal.Signals, status: int) -> None:
     """With the server behind it, although its client is still there."""
     proxy = bank.proxy()
     async with Client(proxy.spoken()) as client:
         await client.list_tools()
         assert len(children(bank.folder)) == 1
         proxy.process.send_signal(how)
-        assert await proxy.ended() == 0
-    assert children(bank.folder) == []
+        assert await proxy.ended() == status
+    assert "Traceback" not in proxy.said
+    await eventually(lambda: _true(not children(bank.folder)))
 
 
 @pytest.mark.parametrize(
