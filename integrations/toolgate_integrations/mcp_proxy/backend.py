@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
+from anyio.abc import TaskGroup
 from mcp import Client, ClientSession, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp_types import INTERNAL_ERROR, Implementation
 from pydantic import ValidationError
 
@@ -154,7 +156,7 @@ class Backend:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._expire, tasks.cancel_scope)
-                    await self._connected()
+                    await self._connected(tasks)
                     tasks.cancel_scope.cancel()
             except Exception as error:  # noqa: BLE001 - whatever a server does to its connection is told in one line
                 self._failed(f"the server {self._place.told} {_why(error)}")
@@ -165,7 +167,7 @@ class Backend:
             self._wanted, self._settled = anyio.Event(), anyio.Event()
         self.ended.set()
 
-    async def _connected(self) -> None:
+    async def _connected(self, tasks: TaskGroup) -> None:
         upward = self._upward
         assert upward is not None  # noqa: S101 - whoever wants it says so before
         async with Client(
@@ -183,6 +185,7 @@ class Backend:
         ) as self._client:
             self._was_there = True
             self._settled.set()
+            tasks.start_soon(_listen, self._client)
             await self._gone.wait()
             self._failed(f"the server {self._place.told} ended")
 
@@ -228,6 +231,16 @@ async def _reached(place: Address) -> AsyncIterator[Any]:
         streamable_http_client(place.url, http_client=http) as streams,
     ):
         yield streams
+
+
+async def _listen(client: Client) -> None:
+    """Hear of changes; what comes goes the way of every notification, and a server without news has none."""
+    with suppress(ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError, ValidationError):
+        async with client.listen(
+            tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
+        ) as news:
+            async for _ in news:
+                pass
 
 
 def first_of(error: BaseException) -> BaseException:

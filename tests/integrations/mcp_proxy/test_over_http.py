@@ -50,6 +50,12 @@ class Elsewhere:
             return f"seen {to}"
 
         @server.tool()
+        async def change(ctx: Context) -> str:
+            """Say that the tools changed."""
+            await ctx.notify_tools_changed()
+            return "changed"
+
+        @server.tool()
         async def ask(ctx: Context) -> CallToolResult | InputRequiredResult:
             """Ask before it is done."""
             if ctx.input_responses is None:
@@ -166,6 +172,25 @@ async def test_a_servers_state_sent_twice(bank: Bank) -> None:
     assert text_of(done) == "done"
     assert text_of(twice) == "Not done. This call was carried out before."
     assert there.ran == ["accept"]
+
+
+async def test_news_of_a_server_over_http(bank: Bank) -> None:
+    """Where both speak the newest version, on the stream that the client opened for them."""
+    bank.permit("change")
+    async with (
+        Elsewhere().served() as there,
+        bank.client("--url", there.url) as client,
+        client.listen(tools_list_changed=True) as changes,
+    ):
+        heard = asyncio.create_task(anext(aiter(changes)))
+
+        async def told() -> bool:
+            # The proxy may not listen yet when it is first called.
+            await client.call_tool("change", {})
+            return heard.done()
+
+        await eventually(told)
+        assert type(await heard).__name__ == "ToolsListChanged"
 
 
 async def test_a_server_that_is_not_there(bank: Bank) -> None:
