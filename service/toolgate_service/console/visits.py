@@ -70,6 +70,11 @@ class Visit:
         """Whether the role lets one change anything; the services say so again, and they count."""
         return self.caller.role != VIEWER and self.caller.organization_is_active
 
+    @property
+    def may_administer(self) -> bool:
+        """Whether the role lets one grant and loosen permissions; the services say so again."""
+        return self.may_decide and self.caller.is_admin
+
     def url(self, path: str, **query: object) -> str:
         """Return the way to a page in the same environment."""
         if self.is_test:
@@ -115,6 +120,15 @@ def deed(do: Deed, *, by: Callable[[Caller], Awaitable[Caller]] | None = None) -
 async def by_anybody(caller: Caller) -> Caller:
     """Let through everybody who is signed in."""
     return caller
+
+
+async def by_changers(caller: Caller) -> Caller:
+    """Let through whoever may change anything.
+
+    Raises:
+        ApiError: 403.
+    """
+    return await changing(caller)
 
 
 async def by_admins(caller: Caller) -> Caller:

@@ -94,6 +94,8 @@ def test_every_page_is_fit_to_be_read(
     ways = ("", f"/{approval}", "/decided", "?environment=test")
     for way in [f"/console/approvals{way}" for way in ways] + [
         "/console/grants",
+        "/console/agents",
+        f"/console/agents/{agent}",
         "/console/shortcuts",
         "/console/nowhere",
     ]:
@@ -226,6 +228,19 @@ def test_two_approvers_see_each_other(newcomer: Owner, agent: str, enter: Callab
         expect(there.locator(".sheet:popover-open")).to_have_count(0)
         expect(there.locator(".deeds")).to_have_count(0)
     assert status(newcomer, approval) == "approved"
+
+
+def test_an_agent_is_switched_off(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """One button and a confirmation; what waited is cancelled, and the agent may do nothing."""
+    approval = ask(newcomer, agent, 1)
+    page = enter(viewport={"width": 390, "height": 800})
+    page.get_by_role("link", name="Agents").click()
+    page.get_by_role("link", name="refund-bot").click()
+    page.get_by_role("button", name="Switch off…").click()
+    page.get_by_role("button", name="Switch off now").click()
+    expect(page.get_by_text("Nothing, while it is switched off")).to_be_visible()
+    assert status(newcomer, approval) == "cancelled"
+    assert newcomer.check(agent, "stripe.refund", {"amount": 1}).json()["reason"] == "Agent is inactive"
 
 
 def test_an_ended_session_is_told(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:

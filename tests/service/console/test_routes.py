@@ -16,12 +16,12 @@ FORMS = [route.path for route in INNER if "POST" in (route.methods or ())]
 def things(acme: Owner) -> dict[str, str]:
     """A thing of each kind, of the module's organization."""
     agent = acme.agent("walked")
-    acme.permit(agent, "walk.held", requires_approval=True)
+    permission = acme.permit(agent, "walk.held", requires_approval=True)
     granted, approval = (acme.check(agent, "walk.held", {"n": n}).json()["approval_id"] for n in (1, 2))
     body = {"grant": {"uses": 5, "seconds": 3600}}
     assert acme.http.post(f"/api/approvals/{granted}/approve", json=body).status_code == 200
     [grant] = acme.http.get("/api/grants").json()
-    return {"approval_id": approval, "grant_id": grant["id"], "agent_id": agent}
+    return {"approval_id": approval, "grant_id": grant["id"], "agent_id": agent, "permission_id": permission}
 
 
 def filled(path: str, things: dict[str, str]) -> str:

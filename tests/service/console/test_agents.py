@@ -1,0 +1,154 @@
+"""The pages of agents: what one may do, and the switch."""
+
+import re
+
+import pytest
+from support.console import Reader, text_of
+from support.gateway import Owner
+from support.team import Colleague
+
+
+def created(reader: Reader, **fields: str) -> str:
+    answer = reader.submit("/console/agents", token=reader.token(), **fields)
+    assert answer.status_code == 303, answer.text
+    agent: str = answer.headers["Location"].rpartition("/")[2]
+    return agent
+
+
+def permit(reader: Reader, agent: str, **fields: str) -> int:
+    way = f"/console/agents/{agent}/permissions"
+    return reader.submit(way, token=reader.token(), **fields).status_code
+
+
+def permissions(owner: Owner, agent: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = owner.http.get(f"/api/agents/{agent}/permissions").json()
+    return found
+
+
+def test_an_agent_is_created(maya: Reader, acme: Owner) -> None:
+    """It stands first in the list, on, and may do nothing; names of others are text."""
+    agent = created(maya, name=" <b>Bot</b> ", description="Does & undoes")
+    shown = acme.http.get(f"/api/agents/{agent}").json()
+    assert (shown["name"], shown["description"], shown["status"]) == ("<b>Bot</b>", "Does & undoes", "active")
+    assert "&lt;b&gt;Bot&lt;/b&gt;" in maya.page("/console/agents")
+    page = maya.page(f"/console/agents/{agent}")
+    assert "<b>Bot" not in page
+    assert "every check of it is refused" in page
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 101, "a\nb"])
+def test_a_name_that_is_none_is_told(maya: Reader, name: str) -> None:
+    """The list again, with what was typed and why not."""
+    answer = maya.submit("/console/agents", token=maya.token(), name=name, description="kept")
+    assert (answer.status_code, "kept" in answer.text) == (400, True)
+    assert 'role="alert"' in answer.text
+
+
+def test_an_agent_is_made_in_its_environment(maya: Reader, acme: Owner) -> None:
+    """In test it is test's."""
+    answer = maya.submit("/console/agents?environment=test", token=maya.token(), name="for test")
+    agent = re.split("[/?]", answer.headers["Location"])[3]
+    assert acme.http.get(f"/api/agents/{agent}").status_code == 404
+    assert acme.http.get(f"/api/agents/{agent}", params={"environment": "test"}).status_code == 200
+
+
+def test_permissions_are_the_apis(maya: Reader, acme: Owner) -> None:
+    """Granted with exact amounts, shown in words, changed and removed."""
+    agent = acme.agent("permitted")
+    assert (
+        permit(
+            maya,
+            agent,
+            action=" stripe.refund ",
+            requires_approval="on",
+            max_amount="49.90",
+            amount_required="on",
+        )
+        == 303
+    )
+    [one] = permissions(acme, agent)
+    assert (one["action"], one["requires_approval"], one["max_amount"]) == ("stripe.refund", True, 49.9)
+    assert (one["amount_required"], one["separation_of_duties"], one["required_approvals"]) == (
+        True,
+        False,
+        1,
+    )
+    words = text_of(maya.page(f"/console/agents/{agent}"))
+    assert "stripe.refund a person approves Up to 49.9, and never without an amount." in words
+    way = f"/console/agents/{agent}/permissions/{one['id']}"
+    terms = {"max_amount": "", "required_approvals": "2", "separation_of_duties": "on"}
+    assert maya.submit(way, token=maya.token(), **terms).status_code == 303
+    [one] = permissions(acme, agent)
+    assert (one["requires_approval"], one["max_amount"], one["required_approvals"]) == (False, None, 2)
+    assert "stripe.refund at once" in text_of(maya.page(f"/console/agents/{agent}"))
+    assert maya.submit(f"{way}/delete", token=maya.token()).status_code == 303
+    assert permissions(acme, agent) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"action": "a b"},
+        {"action": ""},
+        {"action": "a", "max_amount": "-1"},
+        {"action": "a", "max_amount": "ten"},
+        {"action": "a", "max_amount": "NaN"},
+        {"action": "a", "max_amount": "[1]"},
+        {"action": "a", "required_approvals": "11"},
+        {"action": "a", "required_approvals": "1.5"},
+        {"action": "taken"},
+    ],
+)
+def test_what_the_api_refuses_is_refused(maya: Reader, acme: Owner, fields: dict[str, str]) -> None:
+    """400 with the reason on the agent's page, what was typed kept, and nothing granted."""
+    agent = acme.agent()
+    acme.permit(agent, "taken")
+    answer = maya.submit(f"/console/agents/{agent}/permissions", token=maya.token(), **fields)
+    assert (answer.status_code, 'class="problem"' in answer.text) == (400, True)
+    assert len(permissions(acme, agent)) == 1
+
+
+def test_the_switch(maya: Reader, acme: Owner) -> None:
+    """Off: the very next check is refused and what waited is cancelled; on again by a button."""
+    agent = acme.agent("switched")
+    acme.permit(agent, "a", requires_approval=True)
+    approval = acme.check(agent, "a").json()["approval_id"]
+    way = f"/console/agents/{agent}/switch"
+    assert maya.submit(way, token=maya.token(), status="inactive").status_code == 303
+    assert acme.check(agent, "a").json()["reason"] == "Agent is inactive"
+    assert acme.http.get(f"/api/approvals/{approval}").json()["status"] == "cancelled"
+    assert "Nothing, while it is switched off" in maya.page(f"/console/agents/{agent}")
+    assert maya.submit(way, token=maya.token(), status="active").status_code == 303
+    assert acme.check(agent, "a").json()["requires_approval"] is True
+    for wrong in ("", "off", "deleted"):
+        assert maya.submit(way, token=maya.token(), status=wrong).status_code == 400
+
+
+def test_a_member_may_switch_off_and_not_grant(maya: Reader, acme: Owner) -> None:
+    """A member's rights are the API's, and the page offers no more than them."""
+    agent = acme.agent("guarded")
+    permission = acme.permit(agent, "a")
+    with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as member:
+        page = member.page(f"/console/agents/{agent}")
+        assert "Switch off…" in page
+        assert "Remove…" in page
+        assert "Change…" not in page
+        assert "Permit an action" not in page
+        assert permit(member, agent, action="b") == 403
+        way = f"/console/agents/{agent}/permissions/{permission}"
+        assert member.submit(way, token=member.token(), max_amount="").status_code == 403
+        maya.submit(f"/console/agents/{agent}/switch", token=maya.token(), status="inactive")
+        answer = member.submit(f"/console/agents/{agent}/switch", token=member.token(), status="active")
+        assert (answer.status_code, "An admin switched this agent off" in answer.text) == (403, True)
+        assert member.submit(f"{way}/delete", token=member.token()).status_code == 303
+
+
+def test_a_permission_belongs_to_its_agent(maya: Reader, acme: Owner, rival: Owner) -> None:
+    """By another agent's page, and by another organization's permission, nothing is found or changed."""
+    agent, other = acme.agent(), acme.agent()
+    foreign = rival.permit(rival.agent(), "a")
+    for permission in (acme.permit(other, "a"), foreign):
+        way = f"/console/agents/{agent}/permissions/{permission}"
+        assert maya.submit(way, token=maya.token(), max_amount="1").status_code == 404
+        assert maya.submit(f"{way}/delete", token=maya.token()).status_code == 404
+    assert len(permissions(acme, other)) == 1
