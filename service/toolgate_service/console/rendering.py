@@ -15,6 +15,7 @@ from toolgate_service.console.safety import HEADERS
 from toolgate_service.console.statics import address
 from toolgate_service.console.text import plain, shown
 from toolgate_service.console.visits import Visit
+from toolgate_service.exact_json import plain_number
 from toolgate_service.storage.base import TEST
 
 _ENVIRONMENT = Environment(
@@ -35,7 +36,7 @@ def _time(moment: datetime, *, kind: str = "past") -> Markup:
     )
 
 
-_ENVIRONMENT.filters.update(shown=shown, plain=plain, time=_time, how_long=words.how_long)
+_ENVIRONMENT.filters.update(shown=shown, plain=plain, time=_time, number=plain_number)
 _ENVIRONMENT.globals.update(static=address, counted=words.count, spans=SPANS)
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 
 from markupsafe import Markup, escape
@@ -12,6 +13,8 @@ from toolgate_service import exact_json
 from toolgate_service.slack.visible import is_hidden
 
 _PLAIN = re.compile(r"[\x20-\x7e]+")
+#: plain characters as long as they go on, and every other one alone
+_RUNS = re.compile(r"[\x20-\x7e]+|.", re.DOTALL)
 #: marks upon one letter; more of them reach into the lines above and below
 _MOST_MARKS = 4
 _MARKS = frozenset({"Mn", "Me", "Mc"})
@@ -32,7 +35,7 @@ def shown(text: object, *, lines: bool = False) -> Markup:
 
 def plain(text: object) -> str:
     """Return a text for where HTML cannot stand: a title, a notification. What cannot be seen is an escape."""
-    return "".join(_escape(char) if bad else char for char, bad in _judged(str(text)))
+    return "".join(_escape(run) if bad else run for run, bad in _judged(str(text)))
 
 
 def pretty(value: object) -> str:
@@ -41,14 +44,22 @@ def pretty(value: object) -> str:
 
 
 def _pieces(text: str, *, lines: bool) -> Iterator[Markup]:
-    for index, (char, bad) in enumerate(_judged(text)):
-        if char == "\n" and lines:
+    core = text.strip(" ")
+    # Spaces at an edge would not be seen.
+    yield from map(_named, text[: len(text) - len(text.lstrip(" "))])
+    for run, bad in _judged(core):
+        if run == "\n" and lines:
             yield Markup("\n")
-        elif bad or (char == " " and index in {0, len(text) - 1}):
-            name = unicodedata.name(char, "a character without a name")
-            yield Markup('<span class="chr" title="{}">U+{:04X}</span>').format(name.capitalize(), ord(char))
         else:
-            yield escape(char)
+            yield _named(run) if bad else escape(run)
+    if core:
+        yield from map(_named, text[len(text.rstrip(" ")) :])
+
+
+@lru_cache(maxsize=512)
+def _named(char: str) -> Markup:
+    name = unicodedata.name(char, "a character without a name")
+    return Markup('<span class="chr" title="{}">U+{:04X}</span>').format(name.capitalize(), ord(char))
 
 
 def _written(value: object, level: int) -> Iterator[str]:
@@ -61,6 +72,10 @@ def _written(value: object, level: int) -> Iterator[str]:
             yield from _container("[", (("", item) for item in value), "]", level)
         case str():
             yield _string(value)
+        case bool() | None:
+            yield exact_json.dumps(value)
+        case int():
+            yield str(value)
         case _:
             yield exact_json.dumps(value)
 
@@ -75,21 +90,23 @@ def _container(begin: str, members: Iterator[tuple[str, object]], end: str, leve
 
 
 def _string(text: str) -> str:
-    written = json.dumps(text, ensure_ascii=False)
-    if _PLAIN.fullmatch(written):
-        return written
-    return "".join(_escape(char) if bad else char for char, bad in _judged(written))
+    return plain(json.dumps(text, ensure_ascii=False))
 
 
 def _judged(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield each character, and whether it must not be shown as it is."""
+    """Yield runs of plain characters and each other one, and whether it must not be shown as it is."""
     marks = _MOST_MARKS
-    for char in text:
+    for found in _RUNS.finditer(text):
+        run = found.group()
+        if " " <= run[0] <= "~":
+            marks = 0
+            yield run, False
+            continue
         # One that has nothing to stand on would change what stands before the text.
-        marks = marks + 1 if unicodedata.category(char) in _MARKS else 0
-        bad = marks > _MOST_MARKS or is_hidden(char)
+        marks = marks + 1 if unicodedata.category(run) in _MARKS else 0
+        bad = marks > _MOST_MARKS or is_hidden(run)
         marks = _MOST_MARKS if bad else marks
-        yield char, bad
+        yield run, bad
 
 
 def _escape(char: str) -> str:

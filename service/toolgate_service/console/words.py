@@ -1,11 +1,10 @@
-"""Actions, spans of time and numbers, in words."""
+"""Actions, moments and numbers, in words."""
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 _SEPARATORS = re.compile(r"[_\-]+")
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +32,6 @@ def action_in_words(action: str) -> ActionWords:
 def count(number: int, thing: str, things: str | None = None) -> str:
     """Return "1 agent", "2 agents", "1,000 agents"."""
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
-
-
-def how_long(span: timedelta) -> str:
-    """Return a span in its largest unit, for instance "3 hours"."""
-    seconds = int(abs(span.total_seconds()))
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return count(seconds // size, unit)
-    return "less than a minute"
 
 
 def utc(moment: datetime) -> str:

@@ -3,7 +3,6 @@
 import html
 import json
 import re
-from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from toolgate_service import exact_json
 from toolgate_service.console.arguments import laid_out
 from toolgate_service.console.text import plain, pretty, shown
-from toolgate_service.console.words import action_in_words, how_long
+from toolgate_service.console.words import action_in_words
 from toolgate_service.slack.visible import is_hidden
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -90,18 +89,6 @@ def test_actions_in_words(action: str, deed: str, place: str) -> None:
     """The last word is what is done, what stands before it is where."""
     words = action_in_words(action)
     assert (words.deed, words.place) == (deed, place)
-
-
-def test_spans_in_words() -> None:
-    """In the largest unit."""
-    spans = (5, 60, 7_200, 90_000, 172_800)
-    assert [how_long(timedelta(seconds=one)) for one in spans] == [
-        "less than a minute",
-        "1 minute",
-        "2 hours",
-        "1 day",
-        "2 days",
-    ]
 
 
 def test_numbers_keep_their_digits() -> None:

@@ -1,5 +1,6 @@
 """What a card says of a request: who, what, with which arguments, why it is held, until when, and what was before."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,6 @@ from toolgate_service.approvals.schemas import ApprovalView
 from toolgate_service.approvals.views import views
 from toolgate_service.console.arguments import ON_A_CARD, Arguments, laid_out
 from toolgate_service.console.inbox.similar import Similar, emails, similar_to
-from toolgate_service.console.text import pretty
 from toolgate_service.console.visits import Visit
 from toolgate_service.console.words import ActionWords, action_in_words
 from toolgate_service.exact_json import plain_number
@@ -78,18 +78,26 @@ async def cards(
     similar = await similar_to(session, approvals)
     permissions = await _permissions(session, approvals)
     people = await emails(session, {user for view in shown for user in _people(view)})
+    at_most = None if whole else ON_A_CARD
+    # On a thread: what an agent sends may be made to take long, and nobody's check waits for that.
+    arguments = await asyncio.to_thread(
+        lambda: [
+            laid_out(view.context, len(approval.context), at_most=at_most)
+            for approval, view in zip(approvals, shown, strict=True)
+        ]
+    )
     return [
         await _card(
             session,
             visit,
             approval,
             view,
+            laid,
             similar[view.id],
             permissions.get(view.permission_id),
             people,
-            whole,
         )
-        for approval, view in zip(approvals, shown, strict=True)
+        for approval, view, laid in zip(approvals, shown, arguments, strict=True)
     ]
 
 
@@ -98,12 +106,11 @@ async def _card(
     visit: Visit,
     approval: Approval,
     view: ApprovalView,
+    arguments: Arguments,
     similar: Similar,
     permission: Permission | None,
     people: Mapping[str, str],
-    whole: bool,  # noqa: FBT001 - handed on
 ) -> Card:
-    arguments = laid_out(view.context, len(approval.context), at_most=None if whole else ON_A_CARD)
     waits = view.status == PENDING
     voted = [vote.user_id for vote in view.votes if vote.decision == "approved"]
     # Where something is not shown whole, nothing is decided about it.
@@ -125,7 +132,7 @@ async def _card(
         may_deny=decides,
         may_approve=may_approve,
         refusal=refusal,
-        editable=pretty(view.context) if may_approve else "",
+        editable=arguments.raw if may_approve else "",
         open_fields=[name for name in view.context if name != "amount" and name.isprintable()][:100],
         moment=now(session),
     )
