@@ -109,6 +109,8 @@ def _become(asked: dict[str, Any]) -> None:
         # The gateway has no such setting, and shall have none.
         cheap = partial(Argon2Hasher, time_cost=1, memory_cost=8, parallelism=1)
         vars(passwords)["Argon2Hasher"] = cheap
+    if overheard_in := os.environ.get("OVERHEARD_IN"):
+        importlib.import_module("overhearing").begin(overheard_in)
     from toolgate.cli import main as toolgate
 
     toolgate()

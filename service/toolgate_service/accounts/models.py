@@ -70,7 +70,7 @@ class Invitation(Table, table=True):
     """An invitation to join an organization; the token is stored hashed and works once."""
 
     __tablename__ = "invitations"
-    __table_args__ = (of_user("invited_by"), one_of("role", ROLES))
+    __table_args__ = (of_user("invited_by"), one_of("role", ROLES), Index(None, "expires_at"))
 
     id: str = Field(primary_key=True, sa_type=Id)
     organization_id: str = Field(sa_type=Id, index=True)
@@ -88,7 +88,7 @@ class PasswordReset(Table, table=True):
     """A password reset under way; the token is stored hashed and works once."""
 
     __tablename__ = "password_resets"
-    __table_args__ = (of_user("user_id"),)
+    __table_args__ = (of_user("user_id"), Index(None, "expires_at"))
 
     id: str = Field(primary_key=True, sa_type=Id)
     organization_id: str = Field(sa_type=Id)

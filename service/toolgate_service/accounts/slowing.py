@@ -172,7 +172,7 @@ def _of_late(row: LoginFailures | None, moment: datetime) -> int:
 
 async def _familiar(session: AsyncSession, attempt: Attempt, user: User | None) -> bool:
     query = select(Session.id).where(
-        Session.user_id == (user.id if user else None),
+        Session.user_id == (user.id if user else ""),
         Session.address == attempt.address,
         Session.created_at > now(session) - FAMILIAR,
     )

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from sqlalchemy import Index, UniqueConstraint
+from sqlalchemy import UniqueConstraint
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, in_environment, of_user, one_of
+from toolgate_service.storage.base import Table, in_environment, index_where, of_user, one_of
 from toolgate_service.storage.types import Id, Timestamp
 
 ACTIVE = "active"
@@ -22,7 +22,10 @@ class Agent(Table, table=True):
         of_user("created_by"),
         of_user("switched_off_by"),
         UniqueConstraint("organization_id", "environment", "id"),
-        Index(None, "organization_id", "environment", "created_at", "id"),
+        # Lists and counts: however many were deleted, they are not looked at.
+        index_where(
+            "ix_agents_listed", "deleted_at IS NULL", "organization_id", "environment", "created_at", "id"
+        ),
         one_of("status", STATUSES),
     )
 

@@ -115,8 +115,14 @@ async def delete_agent(session: AsyncSession, caller: Caller, environment: str, 
     """
     agent = await get_agent(session, caller, environment, agent_id)
     await cancel_open(session, agent, "the agent was deleted")
-    await session.exec(delete(Permission).where(col(Permission.agent_id) == agent.id))
-    await revoke_agent_keys(session, agent.organization_id, agent.id)
+    await session.exec(
+        delete(Permission).where(
+            col(Permission.organization_id) == agent.organization_id,
+            col(Permission.environment) == agent.environment,
+            col(Permission.agent_id) == agent.id,
+        )
+    )
+    await revoke_agent_keys(session, agent.organization_id, agent.environment, agent.id)
     agent.deleted_at = now(session)
     audit.record(
         session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, of_agent, of_user, one_of
+from toolgate_service.storage.base import Table, index_where, of_agent, of_user, one_of
 from toolgate_service.storage.types import Id, Timestamp
 
 PENDING = "pending"
@@ -21,9 +21,8 @@ STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
 
 
 def _of_status(name: str, status: str, column: str) -> Index:
-    where = text(f"status = '{status}'")
     columns = ("organization_id", "environment", "agent_id", "action", column)
-    return Index(name, *columns, sqlite_where=where, postgresql_where=where)
+    return index_where(name, f"status = '{status}'", *columns)
 
 
 class Approval(Table, table=True):
@@ -59,9 +58,11 @@ class Approval(Table, table=True):
         # Lists by status and by agent, in order.
         Index("ix_approvals_by_status", "organization_id", "environment", "status", "created_at", "id"),
         Index("ix_approvals_by_agent", "organization_id", "environment", "agent_id", "created_at", "id"),
-        # What the expiry job looks for, and the one that reminds.
-        Index(None, "status", "expires_at"),
-        Index(None, "status", "remind_at"),
+        # What was approved by a grant, and ends with it.
+        index_where("ix_approvals_by_grant", "grant_id IS NOT NULL", "grant_id"),
+        # What the expiry job looks for, and the one that reminds: in all organizations, and so for nobody else.
+        index_where("ix_approvals_running_out", "status IN ('pending', 'approved')", "expires_at"),
+        index_where("ix_approvals_reminding", "status = 'pending'", "remind_at"),
     )
 
     id: str = Field(primary_key=True, sa_type=Id)

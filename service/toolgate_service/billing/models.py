@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, Text, UniqueConstraint
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, one_of
+from toolgate_service.storage.base import Table, index_where, one_of
 from toolgate_service.storage.types import Id, Timestamp
 
 #: the words for what became of an event
@@ -26,6 +26,9 @@ class Subscription(Table, table=True):
     __table_args__ = (
         ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
         UniqueConstraint("organization_id", "provider_subscription_id"),
+        # Who may owe: looked for in every round of the upkeep.
+        index_where("ix_subscriptions_failing", "failing_since IS NOT NULL", "failing_since"),
+        index_where("ix_subscriptions_trials", "trial_ends_at IS NOT NULL", "trial_ends_at"),
     )
 
     id: str = Field(primary_key=True, sa_type=Id)
@@ -61,6 +64,7 @@ class Invoice(Table, table=True):
         ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
         UniqueConstraint("organization_id", "provider_invoice_id"),
         Index(None, "organization_id", "created_at", "id"),
+        index_where("ix_invoices_failed", "failed_at IS NOT NULL", "failed_at"),
     )
 
     id: str = Field(primary_key=True, sa_type=Id)
@@ -84,7 +88,11 @@ class ProviderEvent(Table, table=True):
     """An event that was received; its id keeps it from being applied twice. It belongs to no tenant."""
 
     __tablename__ = "provider_events"
-    __table_args__ = (one_of("outcome", OUTCOMES), Index(None, "provider_customer_id"))
+    __table_args__ = (
+        one_of("outcome", OUTCOMES),
+        Index(None, "provider_customer_id"),
+        Index(None, "received_at"),
+    )
 
     id: str = Field(primary_key=True, max_length=255)
     kind: str = Field(max_length=255)

@@ -19,6 +19,7 @@ async def revoke_with(session: AsyncSession, of: Agent | Permission) -> None:
         .where(
             owner == of.id,
             col(Grant.organization_id) == of.organization_id,
+            col(Grant.environment) == of.environment,
             col(Grant.status) != REVOKED,
             # What has run out or is used up stays so.
             col(Grant.expires_at) > moment,
@@ -30,7 +31,12 @@ async def revoke_with(session: AsyncSession, of: Agent | Permission) -> None:
 
 async def end_proposal(session: AsyncSession, approval: Approval) -> None:
     """Revoke what was proposed with a request that was decided, and never had enough approvers."""
-    query = select(Grant).where(Grant.approval_id == approval.id, Grant.status == PROPOSED)
+    query = select(Grant).where(
+        Grant.organization_id == approval.organization_id,
+        Grant.environment == approval.environment,
+        Grant.approval_id == approval.id,
+        Grant.status == PROPOSED,
+    )
     grant = (await session.exec(query)).first()
     if grant is not None:
         grant.status, grant.revoked_at = REVOKED, now(session)

@@ -89,7 +89,11 @@ def _free_fields(terms: GrantTerms, seen: dict[str, exact_json.Json]) -> list[st
 
 
 async def _of(session: AsyncSession, approval: Approval) -> Grant | None:
-    query = select(Grant).where(Grant.approval_id == approval.id)
+    query = select(Grant).where(
+        Grant.organization_id == approval.organization_id,
+        Grant.environment == approval.environment,
+        Grant.approval_id == approval.id,
+    )
     grant = (await session.exec(query)).first()
     if grant is not None and grant.status != PROPOSED:
         raise ApiError(

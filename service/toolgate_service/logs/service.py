@@ -55,12 +55,18 @@ def matching(organization_id: str, environment: str, filters: Filters) -> Select
     query = select(LogEntry).where(
         LogEntry.organization_id == organization_id, LogEntry.environment == environment
     )
-    if filters.agent_id is not None:
-        query = query.where(LogEntry.agent_id == filters.agent_id)
-    if filters.status is not None:
-        query = query.where(LogEntry.status == filters.status)
-    if filters.action is not None:
-        query = query.where(LogEntry.action == filters.action)
+    # The narrowest first: there is an index for each, and SQLite, which does not know what a table holds, takes any of
+    # them. What is no bare column has no index.
+    wanted = (
+        (LogEntry.agent_id, filters.agent_id),
+        (LogEntry.action, filters.action),
+        (LogEntry.status, filters.status),
+    )
+    given = [(col(column), value) for column, value in wanted if value is not None]
+    for column, value in given[:1]:
+        query = query.where(column == value)
+    for column, value in given[1:]:
+        query = query.where(column.concat("") == value)
     if filters.begins is not None:
         query = query.where(LogEntry.created_at >= filters.begins)
     if filters.ends is not None:

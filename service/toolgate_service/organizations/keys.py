@@ -97,12 +97,15 @@ async def still_works(session: AsyncSession, digest: str) -> bool:
     return (await session.exec(query)).first() is not None
 
 
-async def revoke_agent_keys(session: AsyncSession, organization_id: str, agent_id: str) -> None:
+async def revoke_agent_keys(
+    session: AsyncSession, organization_id: str, environment: str, agent_id: str
+) -> None:
     """Revoke every key that acts as an agent; they stop working at once."""
     await session.exec(
         update(ApiKey)
         .where(
             col(ApiKey.organization_id) == organization_id,
+            col(ApiKey.environment) == environment,
             col(ApiKey.agent_id) == agent_id,
             col(ApiKey.revoked_at).is_(None),
         )

@@ -22,7 +22,10 @@ from toolgate_service.webhooks.outbox import emit
 
 _ONE = select(Permission).where(col(Permission.id) == bindparam("id"))
 _SAME = select(Permission.id).where(
-    col(Permission.agent_id) == bindparam("agent_id"), col(Permission.action) == bindparam("action")
+    *(
+        col(getattr(Permission, name)) == bindparam(name)
+        for name in ("organization_id", "environment", "agent_id", "action")
+    )
 )
 
 
@@ -60,7 +63,12 @@ async def create_permission(
     Raises:
         ApiError: 400, the agent has a permission for that action already.
     """
-    same = {"agent_id": agent.id, "action": new.action}
+    same = {
+        "organization_id": agent.organization_id,
+        "environment": agent.environment,
+        "agent_id": agent.id,
+        "action": new.action,
+    }
     if (await session.exec(_SAME, params=same)).first() is not None:
         raise ApiError(400, "Permission already exists for this action")
     permission = Permission(

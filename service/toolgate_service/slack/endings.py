@@ -16,8 +16,15 @@ NEW_PASSWORD = "the password was changed"  # noqa: S105 - words
 
 async def end_links(session: AsyncSession, user: User, why: str) -> None:
     """End a user's link to Slack, and the codes that would make one."""
-    await session.exec(delete(SlackLinkCode).where(col(SlackLinkCode.user_id) == user.id))
-    for link in (await session.exec(select(SlackLink).where(SlackLink.user_id == user.id))).all():
+    await session.exec(
+        delete(SlackLinkCode).where(
+            col(SlackLinkCode.organization_id) == user.organization_id, col(SlackLinkCode.user_id) == user.id
+        )
+    )
+    query = select(SlackLink).where(
+        SlackLink.organization_id == user.organization_id, SlackLink.user_id == user.id
+    )
+    for link in (await session.exec(query)).all():
         await session.delete(link)
         audit.record_outside(
             session,

@@ -44,7 +44,10 @@ async def link(session: AsyncSession, vault: Vault, webhook: Webhook, who: Who, 
         return WRONG
     code, user = found
     mine = await link_of(session, webhook.organization_id, who)
-    theirs = (await session.exec(select(SlackLink).where(SlackLink.user_id == user.id))).first()
+    query = select(SlackLink).where(
+        SlackLink.organization_id == user.organization_id, SlackLink.user_id == user.id
+    )
+    theirs = (await session.exec(query)).first()
     if mine is not None and mine.user_id == user.id:
         code.used_at = code.used_at or now(session)
         return ALREADY

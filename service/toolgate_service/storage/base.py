@@ -6,7 +6,7 @@ database itself refuses a row that points into another organization or environme
 
 from collections.abc import Iterable
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, MetaData
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, MetaData, text
 from sqlalchemy.orm import registry
 from sqlmodel import SQLModel
 
@@ -54,3 +54,8 @@ def of_agent(column: str = "agent_id") -> ForeignKeyConstraint:
 def of_user(column: str) -> ForeignKeyConstraint:
     """Return the foreign key to a user of the same organization."""
     return ForeignKeyConstraint(["organization_id", column], ["users.organization_id", "users.id"])
+
+
+def index_where(name: str, condition: str, *columns: str) -> Index:
+    """Return an index of those rows alone that meet a condition."""
+    return Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))

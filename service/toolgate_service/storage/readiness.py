@@ -20,7 +20,7 @@ REMEMBERED = 1
 
 _READ = text("SELECT count(*) FROM (SELECT 1 FROM organizations LIMIT 1) AS found")
 #: changes nothing, and is refused wherever a change would be: a full turn of a writer without a sync
-_WRITE = text("UPDATE organizations SET name = name WHERE id IS NULL")
+_WRITE = text("UPDATE organizations SET name = name WHERE slug = ''")
 
 
 class Readiness:

@@ -20,7 +20,7 @@ from toolgate_service.clock import wire
 from toolgate_service.grants.models import Grant, GrantVote
 from toolgate_service.logs.models import IdempotencyKey, LogEntry
 from toolgate_service.organizations.models import Organization, RateWindow
-from toolgate_service.plans import RETENTION_GRACE, UNLIMITED, Plans, longest
+from toolgate_service.plans import PLAN_NAMES, RETENTION_GRACE, UNLIMITED, Plans, longest
 from toolgate_service.storage.base import PRODUCTION, TEST, Table
 from toolgate_service.storage.database import Database
 from toolgate_service.upkeep.batches import delete_where, in_batches
@@ -76,17 +76,11 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
         )
     counts = await _prune_expired(database, batch, moment)
     counts += await prune_webhooks(database, batch, moment)
-    async with database.reading() as session:
-        columns = select(
-            Organization.id,
-            Organization.plan,
-            col(Organization.plan_changed_at),
-            col(Organization.retention_days_before),
-        )
-        tenants = [_Tenant._make(row) for row in (await session.exec(columns)).all()]
-    for tenant in tenants:
-        counts += await _prune_organization(database, plans, batch, tenant, moment)
-    return counts
+    counts["log_entries"] += await _prune_entries(database, plans, batch, moment)
+    before = moment - timedelta(days=TEST_DAYS)
+    for tenant in await _with_old(database, LogEntry, before, TEST):
+        counts["log_entries"] += await prune_test_entries(database, batch, tenant.id, before)
+    return counts + await _prune_records(database, batch, moment)
 
 
 def kept_days(
@@ -125,33 +119,70 @@ async def _prune_expired(database: Database, batch: int, moment: datetime) -> Co
     )
 
 
-async def _prune_organization(
-    database: Database, plans: Plans, batch: int, tenant: _Tenant, moment: datetime
-) -> Counter[str]:
+async def _with_old(
+    database: Database,
+    table: type[LogEntry | Approval | Grant | AuditEntry],
+    before: datetime,
+    environment: str | None = None,
+    plan: str | None = None,
+) -> Sequence[_Tenant]:
+    """Return the organizations whose oldest row in a table is from before a moment.
+
+    For each organization that is one look into an index: most have nothing to remove.
+    """
+    oldest = select(table.created_at).where(table.organization_id == Organization.id)
+    if environment is not None:
+        oldest = oldest.where(table.environment == environment)
+    oldest = oldest.order_by(col(table.created_at)).limit(1).correlate(Organization)
+    query = select(
+        Organization.id,
+        Organization.plan,
+        col(Organization.plan_changed_at),
+        col(Organization.retention_days_before),
+    ).where(oldest.scalar_subquery() < before)
+    if plan is not None:
+        query = query.where(Organization.plan == plan)
+    async with database.reading() as session:
+        return [_Tenant._make(row) for row in (await session.exec(query)).all()]
+
+
+async def _prune_entries(database: Database, plans: Plans, batch: int, moment: datetime) -> int:
+    removed = 0
+    for plan in PLAN_NAMES:
+        days = plans[plan].log_retention_days
+        if days == UNLIMITED:
+            continue
+        for tenant in await _with_old(database, LogEntry, moment - timedelta(days=days), PRODUCTION, plan):
+            kept = kept_days(plans, *tenant[1:], moment)
+            if kept == UNLIMITED:
+                continue
+            removed += await delete_where(
+                database,
+                batch,
+                LogEntry,
+                col(LogEntry.organization_id) == tenant.id,
+                col(LogEntry.environment) == PRODUCTION,
+                col(LogEntry.created_at) < moment - timedelta(days=kept),
+            )
+    return removed
+
+
+async def _prune_records(database: Database, batch: int, moment: datetime) -> Counter[str]:
     counts: Counter[str] = Counter()
-    kept = kept_days(plans, *tenant[1:], moment)
-    if kept != UNLIMITED:
-        counts["log_entries"] += await delete_where(
+    for environment, age in ((PRODUCTION, RECORDS), (TEST, timedelta(days=TEST_DAYS))):
+        before = moment - age
+        for tenant in await _with_old(database, Approval, before, environment):
+            counts["approvals"] += await _prune_approvals(database, batch, tenant.id, environment, before)
+        for tenant in await _with_old(database, Grant, before, environment):
+            counts["grants"] += await _prune_grants(database, batch, tenant.id, environment, before)
+    for tenant in await _with_old(database, AuditEntry, moment - RECORDS):
+        counts["audit_entries"] += await delete_where(
             database,
             batch,
-            LogEntry,
-            col(LogEntry.organization_id) == tenant.id,
-            col(LogEntry.environment) == PRODUCTION,
-            col(LogEntry.created_at) < moment - timedelta(days=kept),
+            AuditEntry,
+            col(AuditEntry.organization_id) == tenant.id,
+            col(AuditEntry.created_at) < moment - RECORDS,
         )
-    counts["log_entries"] += await prune_test_entries(
-        database, batch, tenant.id, moment - timedelta(days=TEST_DAYS)
-    )
-    for environment, age in ((PRODUCTION, RECORDS), (TEST, timedelta(days=TEST_DAYS))):
-        counts["approvals"] += await _prune_approvals(database, batch, tenant.id, environment, moment - age)
-        counts["grants"] += await _prune_grants(database, batch, tenant.id, environment, moment - age)
-    counts["audit_entries"] += await delete_where(
-        database,
-        batch,
-        AuditEntry,
-        col(AuditEntry.organization_id) == tenant.id,
-        col(AuditEntry.created_at) < moment - RECORDS,
-    )
     return counts
 
 

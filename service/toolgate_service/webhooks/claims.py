@@ -244,12 +244,14 @@ _WAITING = (
         """
 WITH RECURSIVE waiting (webhook_id) AS (
     SELECT webhook_id FROM (
-        SELECT webhook_id FROM deliveries WHERE status = 'pending' ORDER BY webhook_id LIMIT 1
+        SELECT webhook_id FROM deliveries
+        WHERE status = 'pending' AND next_attempt_at IS NOT NULL ORDER BY webhook_id LIMIT 1
     ) AS first
     UNION ALL
     SELECT (
         SELECT d.webhook_id FROM deliveries d
-        WHERE d.status = 'pending' AND d.webhook_id > w.webhook_id ORDER BY d.webhook_id LIMIT 1
+        WHERE d.status = 'pending' AND d.next_attempt_at IS NOT NULL AND d.webhook_id > w.webhook_id
+        ORDER BY d.webhook_id LIMIT 1
     )
     FROM waiting w WHERE w.webhook_id IS NOT NULL
 )

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, in_environment, of_user, one_of
+from toolgate_service.storage.base import Table, in_environment, index_where, of_user, one_of
 from toolgate_service.storage.types import Id, Timestamp
 
 #: Standard Webhooks: a signed POST to anybody's receiver
@@ -38,6 +38,7 @@ class Webhook(Table, table=True):
         of_user("created_by"),
         UniqueConstraint("organization_id", "environment", "id"),
         Index(None, "organization_id", "environment", "created_at", "id"),
+        index_where("ix_webhooks_deleted", "deleted_at IS NOT NULL", "deleted_at"),
         one_of("kind", FORMS),
     )
 
@@ -68,6 +69,7 @@ class WebhookSecret(Table, table=True):
     __table_args__ = (
         _of_webhook(),
         Index(None, "webhook_id", "purpose"),
+        Index(None, "expires_at"),
         Index(
             "uq_webhook_secrets_current",
             "webhook_id",

@@ -1,15 +1,13 @@
 """Nobody gets anywhere without the right to it: every route, walked as everybody who must not be there."""
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import httpx
 import pytest
 from support.gateway import LiveGateway
 from support.provider import SECRET as PROVIDER_SECRET
-from support.team import Colleague
-from support.walk.callers import Caller, bearer, callers, keyed
+from support.walk.asking import ask, ask_rightly
+from support.walk.callers import Caller, bearer, callers
 from support.walk.routes import routes
 from support.walk.stage import Stage
 from support.walk.table import WALK, Stop
@@ -53,7 +51,7 @@ def test_nobody_gets_in_without_the_right(stage: Stage, route: str) -> None:
         named = things[caller.about] | caller.instead
         stage.set_active(active=not caller.asleep)
         try:
-            answer = _ask(stage, route, stop, named, caller.headers, caller.asks)
+            answer = ask(stage, route, stop, named, caller.headers, caller.asks)
         finally:
             stage.set_active(active=True)
         assert answer.status_code == expected, f"{caller.who}: {answer.status_code} {answer.text}"
@@ -71,40 +69,12 @@ def _gets_in(stage: Stage, route: str, stop: Stop, named: Mapping[str, str]) -> 
     # Otherwise it would be the request that is wrong, and not who sent it.
     if stop.right == "nobody":
         return
-    if stop.spends:
-        with Colleague(stage.owner, "admin") as somebody:
-            answer = _ask(stage, route, stop, named, bearer(somebody.token), None)
-    else:
-        headers = keyed(stage.key) if stop.right == "key" else bearer(stage.owner.token)
-        answer = _ask(stage, route, stop, named, headers, None)
+    answer = ask_rightly(stage, route, stop, named)
     assert answer.status_code == stop.success, answer.text
     if "/sdk/check" in route:
         assert answer.json()["approval_id"] is not None
     if "/sdk/logs" in route:
         assert [one["status"] for one in answer.json()["results"]] == [200]
-
-
-def _ask(
-    stage: Stage,
-    route: str,
-    stop: Stop,
-    named: Mapping[str, str],
-    headers: Mapping[str, str],
-    environment: str | None,
-) -> httpx.Response:
-    method, _, path = route.partition(" ")
-    query = _filled(stop.query, named) | ({"environment": environment} if environment else {})
-    body = None if stop.body is None else _filled(stop.body, named)
-    return stage.anybody.request(method, _filled(path, named), params=query, json=body, headers=dict(headers))
-
-
-def _filled(template: Any, named: Mapping[str, str]) -> Any:
-    """Put things in the place of their placeholders."""
-    if isinstance(template, str):
-        for name, value in named.items():
-            template = template.replace(f"{{{name}}}", value)
-        return template
-    return json.loads(_filled(json.dumps(template), named))
 
 
 def _is_refused(answer: httpx.Response, stop: Stop, caller: Caller) -> None:

@@ -1,0 +1,232 @@
+"""Every statement that the gateway says finds what it looks for by an index, however much there is."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from support.crowded import crowd
+from support.databases import CHOICE, empty_database, engine, finished
+from support.gateway import LiveGateway
+from support.overhearing import OVERHEARD_IN, SERVICE, Heard, read
+from support.plans import Plan, plans_of
+from support.walk.everything import ENV, do_everything
+
+from toolgate_service.storage.migrate import upgrade
+
+ONE_ROW = {"alembic_version", "heartbeats"}
+#: read whole: where, which table, and why that is right
+WHOLE = {
+    ("admin/desk.py", "organizations"): "an operator's command: an organization by whatever name",
+    ("storage/readiness.py", "organizations"): "whichever row comes first",
+    (
+        "upkeep/batches.py",
+        "rate_windows",
+    ): "a row for whoever asked within the hour; an index would cost every request",
+    ("upkeep/batches.py", "webhooks"): "an index that holds only what is deleted",
+    ("upkeep/retention.py", "organizations"): "once a round, one look into an index for each",
+    ("webhooks/claims.py", "deliveries"): "the first row of an index that holds only what waits",
+}
+#: what looks in all organizations, along an index of its own; everything else is about one
+AT_LARGE = {
+    "accounts/slowing.py": "failed logins that are forgotten",
+    "billing/overdue.py": "who owes",
+    "upkeep/batches.py": "what is kept no longer",
+    "upkeep/expiry.py": "what runs out",
+    "webhooks/claims.py": "what is due",
+}
+#: the lists that grow without end are read in order
+NEVER_SORTED = ("log_entries", "audit_entries", "approvals")
+#: sorted nevertheless: the few rows of
+SORTED = {
+    "approvals/denials.py": "one agent's denials within the window",
+    "checks/requests.py": "one agent's requests of one digest",
+    "grants/proposing.py": "what waits of one agent, at most TOOLGATE_PENDING_PER_AGENT",
+}
+#: what asks a database for something
+SAYING = {"exec", "execute", "executemany", "fetch", "fetchrow", "fetchval"}
+#: functions that were not heard, as whatever leads there takes more than a request or two
+UNHEARD = {
+    "accounts/resets.py issue_for_mail",
+    "accounts/slowing.py _familiar",
+    "accounts/slowing.py _sweep",
+    "admin/rotation.py _audit",
+    "admin/rotation.py _reseal",
+    "agents/service.py _count_in",
+    "agents/service.py _may_switch_on",
+    "billing/overdue.py deactivate_overdue",
+    "checks/attempts.py remember",
+    "checks/attempts.py remembered",
+    "console/inbox/cards.py _permissions",
+    "console/inbox/routes.py some_cards",
+    "console/inbox/similar.py _of_agent",
+    "console/inbox/similar.py emails",
+    "console/inbox/waiting.py waiting",
+    "console/inbox/waiting.py waiting_ids",
+    "console/visits.py visiting",
+    "embedded/household.py _agent",
+    "embedded/household.py _key",
+    "embedded/household.py _permit",
+    "embedded/household.py _person",
+    "embedded/household.py token_of",
+    "grants/votes.py why_no_longer",
+    "slack/clicks.py _caller",
+    "slack/guessing.py count_wrong",
+    "webhooks/results.py _delivered",
+}
+#: the other database's, and what only prepares a connection
+ELSEWHERE = {
+    "sqlite": ("hotpath/postgres/", "storage/postgres.py", "storage/sqlite.py"),
+    "postgresql": (
+        "hotpath/sqlite/",
+        "storage/sqlite.py",
+        "storage/postgres.py",
+        "hotpath/postgres/connections.py",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory: pytest.TempPathFactory) -> set[Heard]:
+    """What a gateway said while everything was done."""
+    folder = tmp_path_factory.mktemp("overheard")
+    said = folder / "said"
+    with LiveGateway(folder, env=ENV | {OVERHEARD_IN: str(said)}) as gateway:
+        do_everything(gateway)
+    return {one for one in read(said) if not one.module.startswith("migrations/")}
+
+
+@pytest.fixture(scope="module")
+def new_database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database of the newest schema."""
+    url = empty_database(tmp_path_factory.mktemp("empty"))
+
+    async def migrate() -> None:
+        async with engine(url).begin() as connection:
+            await connection.run_sync(upgrade)
+
+    finished(migrate())
+    if CHOICE.server is not None:
+        crowd(url)
+    return url
+
+
+@pytest.fixture(scope="module")
+def plans(heard: set[Heard], new_database: str) -> Mapping[str, Plan]:
+    """How the database would answer each of them."""
+    return plans_of(new_database, sorted({one.statement for one in heard}))
+
+
+def told(heard: set[Heard], plans: Mapping[str, Plan]) -> Iterator[tuple[Heard, Plan]]:
+    """Yield every statement with its plan."""
+    for one in heard:
+        if one.statement in plans:
+            yield one, plans[one.statement]
+
+
+def shown(one: Heard, plan: Plan) -> str:
+    """Return what somebody who has to mend it reads."""
+    return f"\n{one.module}:{one.line}\n{one.statement}\n{plan.shown}\n"
+
+
+def test_no_statement_reads_a_whole_table(heard: set[Heard], plans: Mapping[str, Plan]) -> None:
+    """Neither all rows of a table nor all of an index, but for those above, each with its reason."""
+    faults = [
+        shown(one, plan)
+        for one, plan in told(heard, plans)
+        for table in plan.whole - ONE_ROW
+        if (one.module, table) not in WHOLE
+    ]
+    assert not faults, "".join(faults)
+
+
+def test_what_is_of_one_organization_is_looked_for_in_that_one(
+    heard: set[Heard], plans: Mapping[str, Plan]
+) -> None:
+    """No request reads through what others have waiting: only jobs look in all organizations."""
+    faults = [
+        shown(one, plan)
+        for one, plan in told(heard, plans)
+        if plan.at_large - ONE_ROW and one.module not in AT_LARGE
+    ]
+    assert not faults, "".join(faults)
+
+
+def test_no_endless_list_is_sorted(heard: set[Heard], plans: Mapping[str, Plan]) -> None:
+    """Log, approvals and audit come out of an index in order, whatever they are filtered by."""
+    faults = [
+        shown(one, plan)
+        for one, plan in told(heard, plans)
+        if plan.sorts
+        and one.module not in SORTED
+        and any(f"FROM {name} " in one.statement for name in NEVER_SORTED)
+    ]
+    assert not faults, "".join(faults)
+
+
+def test_every_place_that_says_something_was_heard(heard: set[Heard]) -> None:
+    """A new statement that nothing here leads to has no plan: lead there in `support/walk/everything.py`."""
+    lines = defaultdict(set)
+    for one in heard:
+        lines[one.module].add(one.line)
+    silent = {
+        f"{module} {function}"
+        for module, function, first, last in places()
+        if not lines[module].intersection(range(first, last + 1))
+    }
+    new, led_to = sorted(silent - UNHEARD), sorted(UNHEARD - silent)
+    assert not new, f"nothing in support/walk/everything.py leads to: {new}"
+    assert not led_to, f"is heard now, remove it from UNHEARD: {led_to}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "fault"),
+    [
+        ("SELECT id FROM log_entries WHERE key_id = {}", "whole"),
+        ("SELECT id FROM log_entries ORDER BY organization_id, environment, created_at LIMIT 1", "whole"),
+        ("SELECT l.id FROM agents a JOIN log_entries l ON l.key_id = a.id WHERE a.id = {}", "whole"),
+        ("DELETE FROM permissions WHERE agent_id = {}", "whole"),
+        ("SELECT id FROM deliveries WHERE environment = {} AND created_at < {}", "at_large"),
+        (
+            "SELECT id FROM log_entries WHERE organization_id = {} AND environment = {} ORDER BY action, id",
+            "sorts",
+        ),
+    ],
+)
+def test_a_fault_is_seen(new_database: str, statement: str, fault: str) -> None:
+    """Where an index is missing the plan says so."""
+    marks = ("?", "?") if CHOICE.server is None else ("$1", "$2")
+    asked = statement.format(*marks)
+    assert getattr(plans_of(new_database, [asked])[asked], fault)
+
+
+def places() -> Iterator[tuple[str, str, int, int]]:
+    """Yield where the gateway asks a database for something: file, function, first and last line."""
+    elsewhere = ELSEWHERE["sqlite" if CHOICE.server is None else "postgresql"]
+    for path in sorted(Path(SERVICE).rglob("*.py")):
+        module = str(path.relative_to(SERVICE))
+        if module.startswith(("migrations/", *elsewhere)):
+            continue
+        for function, call in _calls(ast.parse(path.read_text()), ""):
+            if _says(call):
+                yield module, function, call.lineno, call.end_lineno or call.lineno
+
+
+def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, ast.Call]]:
+    """Yield every call with the innermost function that it stands in."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.Call):
+            yield function, inner
+        named = isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from _calls(inner, inner.name if named else function)
+
+
+def _says(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(attr=name) if name in SAYING:
+            # Ending a transaction is no question.
+            return not (call.args and isinstance(call.args[0], ast.Constant))
+        case ast.Attribute(value=ast.Name(id="session"), attr="get"):
+            return True
+    return False

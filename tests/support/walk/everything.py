@@ -1,0 +1,170 @@
+"""Everything that is ever said to a database, on one live gateway: every route, every filter, every job."""
+
+from itertools import combinations
+
+from support.admin import done, run_admin
+from support.bulk import write_entries
+from support.gateway import LiveGateway
+from support.provider import DAY, fresh, invoice, seconds, subscription, tell
+from support.provider import SECRET as PROVIDER_SECRET
+from support.tables import execute, rows
+from support.team import Colleague, fresh_email, invite
+from support.upkeep import ago_text
+from support.waiting import until
+from support.walk.asking import ask, ask_rightly
+from support.walk.stage import Stage
+from support.walk.table import WALK
+
+#: what a gateway needs for it
+ENV = {
+    "TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true",
+    "TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE": "1000000",
+    "TOOLGATE_DENIALS_BEFORE_BLOCK": "1",
+    "TOOLGATE_PROVIDER_WEBHOOK_SECRET": PROVIDER_SECRET,
+    "TOOLGATE_UPKEEP_SECONDS": "1",
+    "TOOLGATE_APPROVAL_WATCH_SECONDS": "1",
+}
+#: every list that is paged, and its filters
+LISTS = {
+    "/api/agents": (),
+    "/api/agents/{agent_id}/permissions": (),
+    "/api/logs": ("agent_id", "action", "status=success"),
+    "/api/logs/export": ("agent_id", "action", "status=success", "from=2020-01-01", "to=2100-01-01"),
+    "/api/approvals": ("agent_id", "action", "status=denied", "status=pending", "status=expired"),
+    "/api/grants": ("agent_id", "status=active", "status=expired", "status=used_up"),
+    "/api/audit": ("kind=agent.created", "user_id"),
+    "/api/webhooks/{webhook_id}/deliveries": ("status=failed",),
+}
+#: what is old enough to be removed: a table, and its columns that say so
+AGED = {
+    "log_entries": "created_at",
+    "approvals": "created_at expires_at decided_at",
+    "grants": "created_at expires_at",
+    "audit_entries": "created_at",
+    "deliveries": "created_at",
+    "events": "created_at",
+    "idempotency_keys": "expires_at",
+    "sessions": "created_at expires_at",
+    "password_resets": "created_at expires_at",
+    "invitations": "expires_at",
+    "webhook_secrets": "expires_at",
+}
+
+
+def do_everything(gateway: LiveGateway) -> None:
+    """Do it: what comes last removes what the rest has left."""
+    with Stage(gateway) as stage:
+        _routes(stage)
+        _lists(stage)
+        _people(stage)
+        _approvals(stage)
+        _entries(stage)
+        _operator(stage)
+        _payments(stage)
+    _age(gateway)
+
+
+def _routes(stage: Stage) -> None:
+    for route, stop in WALK.items():
+        for _ in range(2):
+            things = stage.things(people="{user_id}" in route or "{invitation_id}" in route)
+            if stop.right == "nobody":
+                ask(stage, route, stop, things, {})
+                break
+            if ask_rightly(stage, route, stop, things).status_code == stop.success:
+                break
+            # Somebody before has used them up.
+            stage.used_up()
+
+
+def _lists(stage: Stage) -> None:
+    things = stage.things() | {"user_id": stage.owner.user["id"]}
+    write_entries(stage.gateway, stage.owner, [things["agent_id"]], 5)
+    for path, filters in LISTS.items():
+        for many in range(len(filters) + 1):
+            for chosen in combinations(filters, many):
+                pairs = [one.partition("=") for one in chosen]
+                params = {name: value or things[name] for name, _, value in pairs}
+                for environment in ("production", "test"):
+                    asked = {**params, "environment": environment, "limit": "1"}
+                    where = path.format(**things)
+                    answer = stage.owner.http.get(where, params=asked)
+                    if "next" in answer.links:
+                        stage.owner.http.get(answer.links["next"]["url"])
+
+
+def _people(stage: Stage) -> None:
+    with Colleague(stage.owner, "member") as colleague:
+        email = fresh_email()
+        for _ in range(2):
+            invite(stage.owner, email)
+        for password in ("wrong wrong wrong", "correct horse battery"):
+            colleague.login(password=password)
+        stage.owner.http.put(f"/api/team/{colleague.id}", json={"role": "viewer"})
+        stage.owner.http.delete(f"/api/team/{colleague.id}")
+
+
+def _approvals(stage: Stage) -> None:
+    owner = stage.owner
+    owner.key = stage.key
+    agent = owner.agent()
+    owner.permit(agent, "pay", requires_approval=True)
+    asked = {"1": ("approve", {}), "2": ("approve", {"context": {"to": "Bob"}}), "3": ("deny", {})}
+    for call, (verdict, body) in asked.items():
+        held = owner.check(agent, "pay", {"to": "Ann"}, call_id=call, run_id="r").json()["approval_id"]
+        owner.check(agent, "pay", {"to": "Ann"}, call_id=call, run_id="r", dry_run=True)
+        wait = {"wait": "1"} if call == "3" else {}
+        owner.http.get(f"/sdk/approvals/{held}", params=wait, headers={"X-API-Key": owner.key})
+        answer = owner.http.post(f"/api/approvals/{held}/{verdict}", json=body)
+        assert answer.status_code == 200, answer.text
+        for _ in range(2):
+            owner.check(agent, "pay", {"to": "Ann"}, call_id=call, run_id="r")
+        owner.http.get(f"/api/approvals/{held}")
+    owner.permit(agent, "wait", requires_approval=True)
+    late = owner.check(agent, "wait", {"to": "Cid"}).json()["approval_id"]
+    execute(stage.gateway, "UPDATE approvals SET expires_at = ? WHERE id = ?", ago_text(seconds=1), late)
+    status = "SELECT status FROM approvals WHERE id = ?"
+    until(lambda: rows(stage.gateway, status, late) == [("expired",)])
+    owner.check(agent, "wait", {"to": "Dan"})
+    owner.http.put(f"/api/agents/{agent}", json={"status": "inactive"})
+
+
+def _entries(stage: Stage) -> None:
+    """Entries that are repeated, that webhooks hear of, and of the test environment."""
+    told = {"url": "http://127.0.0.1:9/", "events": ["log.created"]}
+    assert stage.owner.http.post("/api/webhooks", json=told).status_code == 201
+    for key, environment in ((stage.key, "production"), (stage.test_key, "test")):
+        entry = {"agent_id": stage.things(environment)["agent_id"], "action": "pay"}
+        for path, more in (("/sdk/log", {"status": "success"}), ("/sdk/check", {})):
+            for headers in ({}, *[{"Idempotency-Key": "once"}] * 2):
+                stage.anybody.post(path, json=entry | more, headers={"X-API-Key": key} | headers)
+        other = {
+            "json": entry | {"status": "failed"},
+            "headers": {"X-API-Key": key, "Idempotency-Key": "once"},
+        }
+        assert stage.anybody.post("/sdk/log", **other).headers["Idempotency-Mismatch"] == "true"
+
+
+def _payments(stage: Stage) -> None:
+    customer = fresh("cus")
+    done(stage.gateway, "link-customer", stage.owner.email, customer)
+    tell(stage.gateway.url, "customer.subscription.updated", subscription(customer, status="past_due"))
+    late = seconds() - 8 * DAY
+    tell(stage.gateway.url, "invoice.payment_failed", invoice(customer), created=late)
+    # The upkeep looks every second.
+    until(lambda: not stage.owner.http.get("/api/organization").json()["is_active"])
+
+
+def _operator(stage: Stage) -> None:
+    for command in (("set-plan", "business"), ("deactivate",), ("activate",)):
+        done(stage.gateway, command[0], stage.owner.email, *command[1:])
+
+
+def _age(gateway: LiveGateway) -> None:
+    """Make everything old, and have it removed."""
+    moment = ago_text(days=400)
+    for table, columns in AGED.items():
+        # Also what is null: it stands for a moment that has not come yet.
+        changed = ", ".join(f"{column} = ?" for column in columns.split())
+        execute(gateway, f"UPDATE {table} SET {changed}", *[moment] * len(columns.split()))
+    assert run_admin(gateway, "prune", "--force").returncode == 0
