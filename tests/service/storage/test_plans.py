@@ -75,12 +75,12 @@ UNHEARD = {
     "slack/guessing.py count_wrong",
     "webhooks/results.py _delivered",
 }
-#: the other database's, and what only prepares a connection
+#: the other database's, and what only prepares a connection or passes on what others say
 ELSEWHERE = {
-    "sqlite": ("hotpath/postgres/", "storage/postgres.py", "storage/sqlite.py"),
+    "sqlite": ("hotpath/postgres/", "storage/postgres.py", "storage/sqlite"),
     "postgresql": (
         "hotpath/sqlite/",
-        "storage/sqlite.py",
+        "storage/sqlite",
         "storage/postgres.py",
         "hotpath/postgres/connections.py",
     ),
