@@ -23,7 +23,7 @@ POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_
 
 WORKERS ?= 3
 
-.PHONY: help demo test test-full test-oldest fuzz check format lock build bench bench-pieces soak clean
+.PHONY: help demo test test-full test-oldest fuzz check format lock build bench bench-scale bench-pieces soak clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -72,6 +72,9 @@ format: $(UV)    ## write the formatting
 
 bench: $(UV)     ## the gateway beside its floor and its peers: 35 minutes, benchmarks/RESULTS.md; ARGS="--only NAME …"
 	@$(RUN) python benchmarks/compare.py $(ARGS)
+
+bench-scale: $(UV) ## what size costs: half an hour and 10 GB; ARGS="--database postgresql --entries 3000000"
+	@PYTHONPATH=tests $(RUN) python benchmarks/bench_scale.py $(ARGS)
 
 bench-pieces: $(UV) ## timings of the pieces; read ratios, not seconds
 	@$(RUN) pytest -q -p no:xdist -o python_files='bench_*.py' --benchmark-columns=median,iqr,ops benchmarks
