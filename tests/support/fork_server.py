@@ -4,6 +4,7 @@ Its standard input is a Unix socket. A request comes with the new process's stan
 process id first and, when it has ended, its exit code. When nobody is there to ask any more, its children are killed.
 """
 
+import asyncio
 import gc
 import importlib
 import json
@@ -12,13 +13,22 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 from contextlib import suppress
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pwdlib.hashers.argon2 import Argon2Hasher
 
-MODULES = ("toolgate.cli", "toolgate_service.server", "asyncpg")
+MODULES = (
+    "toolgate.cli.app",
+    "toolgate_service.server",
+    "asyncpg",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvloop",
+)
 LARGEST = 1 << 20
 
 
@@ -26,11 +36,30 @@ def main() -> None:
     """Fork until nobody is there to ask; a child leaves here as the command `toolgate`."""
     for name in (*MODULES, *sys.argv[1:]):
         importlib.import_module(name)
+    asyncio.run(_live_once())
     gc.collect()
     gc.freeze()
     asked = _serve(socket.socket(fileno=0))
     if asked is not None:
         _become(asked)
+
+
+async def _live_once() -> None:
+    """Let a gateway begin and end here: what the first one in a process makes ready is ready in every child."""
+    from toolgate_service.app import build
+    from toolgate_service.gateway import Gateway
+    from toolgate_service.settings import Settings
+
+    for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
+        del os.environ[name]
+    with TemporaryDirectory() as folder:
+        gateway = Gateway(
+            Settings(database_url=f"sqlite:///{folder}/gateway.db", secret="of a gateway that nobody asks")
+        )
+        build(gateway)
+        await gateway.start()
+        await gateway.stop()
+    assert threading.active_count() == 1, f"a fork would lose threads: {threading.enumerate()}"
 
 
 def _serve(asking: socket.socket) -> dict[str, Any] | None:
