@@ -20,7 +20,11 @@ from support.gateway import Owner
 from support.serving import environment
 from support.waiting import eventually
 
-PROXIES = ForkServer("toolgate_integrations.mcp_proxy", "uvloop")
+PROXIES = ForkServer(
+    "toolgate_integrations.mcp_proxy",
+    *("toolgate.cli.app", "toolgate.runtime", "toolgate.wire.client", "toolgate.recording.sender"),
+    *("anyio._backends._asyncio", "httpx", "tenacity.asyncio", "rich.table"),
+)
 SMALL = Path(__file__).with_name("small_server.py")
 #: of the client: a handshake, or protocol 2026-07-28, which a proxy speaks too
 ERAS = ("legacy", "auto")
