@@ -9,6 +9,7 @@ from toolgate_service.clock import utcnow, wire
 from toolgate_service.hotpath.batch import REMEMBERED, Batch, Known, month_of, tenant_of
 from toolgate_service.hotpath.news import LISTENS
 from toolgate_service.hotpath.sqlite.news import tell
+from toolgate_service.hotpath.sqlite.reader import CACHE
 from toolgate_service.ids import new_id
 from toolgate_service.logs.entries import NewEntry, Outcome, Stored
 from toolgate_service.storage.base import TEST
@@ -53,7 +54,7 @@ class SqliteLogStore:
 
     def _connect(self) -> None:
         self._connection = sqlite3.connect(self._path, isolation_level=None)
-        for pragma in PRAGMAS:
+        for pragma in (*PRAGMAS, CACHE):
             self._connection.execute(pragma)
 
     def _disconnect(self) -> None:

@@ -16,8 +16,8 @@ from toolgate_service.hotpath.standing import STANDING, Standing, numbered
 from toolgate_service.plans import Plan
 from toolgate_service.storage.sqlite import SqliteDatabase
 
-#: KiB of pages kept in memory: with the two megabytes that SQLite keeps by itself a check of a million permissions
-#: would read most of them from the system
+#: KiB of pages kept in memory, of each connection. With the two megabytes that SQLite keeps by itself a check of a million
+#: permissions would read most of them from the system, and an entry of many organizations takes three times as long.
 CACHE = "PRAGMA cache_size = -65536"
 
 
