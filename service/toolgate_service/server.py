@@ -11,7 +11,7 @@ from typing import cast
 import uvicorn
 
 from toolgate_service.app import build
-from toolgate_service.checks.at_once import PATH, checks_at_once
+from toolgate_service.at_once import taken_at_once
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.gateway import Gateway
 from toolgate_service.settings import Settings, load_settings
@@ -66,12 +66,8 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
 
 
 def _connections(gateway: Gateway, limits: Limits) -> Callable[..., Connection]:
-    immediate = checks_at_once(gateway)
-    return (
-        partial(Connection, limits)
-        if immediate is None
-        else partial(QuickConnection, PATH, immediate, limits)
-    )
+    quick = taken_at_once(gateway)
+    return partial(QuickConnection, quick, limits) if quick else partial(Connection, limits)
 
 
 class _Server(uvicorn.Server):

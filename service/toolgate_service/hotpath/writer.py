@@ -38,13 +38,21 @@ class LogWriter:
         Raises:
             ApiError: 503, too many wait or the disk refused; the entry is not acknowledged.
         """
+        return await self.append_soon(entry)
+
+    def append_soon(self, entry: NewEntry) -> "asyncio.Future[Outcome]":
+        """As `append`, without waiting for it.
+
+        Raises:
+            ApiError: 503, too many wait; the entry is not taken.
+        """
         if len(self._waiting) >= MAX_WAITING:
             raise _unavailable("Too many log entries wait to be written")
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append((entry, future))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain())
-        return await future
+        return future
 
     async def stop(self) -> None:
         """Write what waits, then disconnect."""

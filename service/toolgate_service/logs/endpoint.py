@@ -44,7 +44,7 @@ def log_endpoint(gateway: Gateway) -> Handler:
         # With a key the answer may be an earlier one, given while the agent still was: the writer finds out.
         if standing.agent_id is None and entry.idempotency_key is None:
             raise not_found("Agent")
-        return _answer(await gateway.log_writer.append(entry))
+        return answer_of(await gateway.log_writer.append(entry))
 
     return log
 
@@ -59,10 +59,15 @@ async def _earlier(
     outcome = await gateway.log_writer.append(nobodys_entry(standing, plan, peer, key))
     if isinstance(outcome, Refused):
         raise error
-    return _answer(outcome)
+    return answer_of(outcome)
 
 
-def _answer(outcome: Outcome) -> Answer:
+def answer_of(outcome: Outcome) -> Answer:
+    """Write what became of an entry.
+
+    Raises:
+        ApiError: it was refused.
+    """
     match outcome:
         case Stored(body=answer):
             return Answer(answer)

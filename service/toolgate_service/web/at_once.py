@@ -1,4 +1,4 @@
-"""Connections that answer some requests the moment they have arrived.
+"""Connections that take some requests the moment they have arrived.
 
 What a server spends on a request — a task, an event, a queue of messages, the headers looked through once more — is more
 than a check itself costs. A request that came whole in one piece, behind no other, may be answered without them; one that
@@ -6,32 +6,55 @@ cannot be goes on as if nobody had looked.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, TypeAlias, cast
 
 from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from toolgate_service.web.connections import Connection, Limits
 from toolgate_service.web.headers import RawHeader
 
-#: given a request's headers and body, the answer but for its status line; None for what must go the usual way
-Immediate: TypeAlias = Callable[[Sequence[RawHeader], bytes], bytes | None]
+#: an answer: its status, and its headers and body but for what the server says in all of them
+Written: TypeAlias = tuple[int, bytes]
+#: an answer that is given when a future is done
+Later: TypeAlias = tuple[asyncio.Future[Any], Callable[[], Written]]
+#: address and port
+Peer: TypeAlias = tuple[str, int] | None
+#: given a request's headers and body and its sender; None for what must go the usual way
+Immediate: TypeAlias = Callable[[Sequence[RawHeader], bytes, Peer], Written | Later | None]
+
+_STATUS_LINES = {
+    status: f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode() for status in HTTPStatus
+}
+
+
+class _Promised:
+    """What uvicorn is shown in place of a request that is answered later: it lets the next ones wait."""
+
+    def __init__(self) -> None:
+        self.scope: dict[str, object] = {}
+        self.message_event = asyncio.Event()
+        # The answer is written in one piece: nothing can be put in its place any more.
+        self.response_started = True
+        self.response_complete = False
+        self.keep_alive = True
+        self.disconnected = False
 
 
 class QuickConnection(Connection):
     """One connection.
 
     Args:
-        path: of the requests that may be answered at once.
-        immediate: answers them.
+        quick: who may answer at once, by path.
         limits: as of every connection.
     """
 
     def __init__(
         self,
-        path: bytes,
-        immediate: Immediate,
+        quick: Mapping[bytes, Immediate],
         limits: Limits,
         config: Config,
         server_state: ServerState,
@@ -39,11 +62,11 @@ class QuickConnection(Connection):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(limits, config, server_state, app_state, _loop)
-        self._path = path
-        self._immediate = immediate
-        #: the body so far of a request that nobody else has heard of, and its headers
+        self._quick = quick
+        #: the body so far of a request that nobody else has heard of, its headers, and who may answer it
         self._kept: bytes | None = None
         self._head: list[RawHeader] = []
+        self._immediate: Immediate | None = None
 
     def data_received(self, data: bytes) -> None:
         """Take what has come; what is not whole by now goes the usual way."""
@@ -53,7 +76,8 @@ class QuickConnection(Connection):
 
     def on_headers_complete(self) -> None:
         """Keep the request for a moment if it may be answered at once."""
-        if self.url == self._path and self._is_plain():
+        self._immediate = self._quick.get(self.url)
+        if self._immediate is not None and self._is_plain():
             self._kept = b""
             self._in_head = False
             # What follows are trailers: they are no headers.
@@ -69,15 +93,22 @@ class QuickConnection(Connection):
             self._kept += body
 
     def on_message_complete(self) -> None:
-        """Answer, or let others do so."""
-        if self._kept is not None:
-            answer = self._immediate(self._head, self._kept)
-            if answer is not None:
-                self._kept = None
-                self._send(answer)
-                return
+        """Answer, promise an answer, or let others do so."""
+        if self._kept is None or self._immediate is None:
+            super().on_message_complete()
+            return
+        found = self._immediate(self._head, self._kept, self.client)
+        if found is None:
             self._hand_over()
-        super().on_message_complete()
+            super().on_message_complete()
+            return
+        self._kept = None
+        if isinstance(found[0], int):
+            self._send(found, keep_alive=True)
+            self.server_state.total_requests += 1
+            self._rest()
+        else:
+            self._promise(found)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, and with it the request in which it stands."""
@@ -103,8 +134,26 @@ class QuickConnection(Connection):
         if body:
             super().on_body(body)
 
-    def _send(self, answer: bytes) -> None:
-        common = b"".join([b"%b: %b\r\n" % pair for pair in self.server_state.default_headers])
-        self.transport.write(b"HTTP/1.1 200 OK\r\n" + common + answer)
-        self.server_state.total_requests += 1
-        self._rest()
+    def _promise(self, later: Later) -> None:
+        future, finish = later
+        promised = _Promised()
+        self.cycle = cast("RequestResponseCycle", promised)
+        self._has_all()
+        future.add_done_callback(lambda _: self._keep(promised, finish))
+
+    def _keep(self, promised: _Promised, finish: Callable[[], Written]) -> None:
+        promised.response_complete = True
+        answer = finish()
+        if promised.disconnected or self.transport.is_closing():
+            return
+        self._send(answer, keep_alive=promised.keep_alive)
+        if not promised.keep_alive:
+            self.close_after_answer()
+        self.on_response_complete()
+
+    def _send(self, answer: Written, *, keep_alive: bool) -> None:
+        status, rest = answer
+        common = [b"%b: %b\r\n" % pair for pair in self.server_state.default_headers]
+        if not keep_alive:
+            common.append(b"connection: close\r\n")
+        self.transport.write(b"".join((_STATUS_LINES[HTTPStatus(status)], *common, rest)))

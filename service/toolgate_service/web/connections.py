@@ -122,9 +122,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Wait for nothing any more: the request is whole."""
         super().on_message_complete()
-        self._deadline = None
-        self._in_head = True
-        self._taken = 0
+        self._has_all()
 
     def on_response_complete(self) -> None:
         """Go on to the next request, unless this was the last."""
@@ -220,6 +218,12 @@ class Connection(HttpToolsProtocol):
     def _under_way(self) -> RequestResponseCycle | None:
         """Return the newest request that has not been answered."""
         return None if _none_yet(self.cycle) or self.cycle.response_complete else self.cycle
+
+    def _has_all(self) -> None:
+        """The client waits for us, and what it may send meanwhile is the next request."""
+        self._deadline = None
+        self._in_head = True
+        self._taken = 0
 
     def _wait(self) -> None:
         self._resting = False

@@ -1,4 +1,4 @@
-"""Checks that are answered at once say what the road of all requests says."""
+"""Checks and log entries that are taken at once are answered as on the road of all requests."""
 
 import json
 from collections.abc import Iterator
@@ -9,9 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.gateway import LiveGateway, Owner
 from support.raw import Raw, RawAnswer, whole
+from support.waiting import until
 
 #: differ from answer to answer
 OWN = {"x-decision-id", "x-request-id", "x-ratelimit-remaining", "x-ratelimit-reset", "date"}
+EVERY = {"x-request-id", "date"}
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +39,10 @@ def raw(shop: Owner) -> Iterator[Raw]:
         yield raw
 
 
-def request(key: str, body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
-    """A whole check."""
+def request(key: str, body: bytes, *headers: bytes, version: bytes = b"1.1", path: bytes = b"check") -> bytes:
+    """A whole request."""
     lines = [
-        b"POST /sdk/check HTTP/" + version,
+        b"POST /sdk/" + path + b" HTTP/" + version,
         b"Host: gateway",
         b"Content-Length: %d" % len(body),
         *headers,
@@ -53,15 +55,22 @@ def request(key: str, body: bytes, *headers: bytes, version: bytes = b"1.1") -> 
 def told(answer: RawAnswer) -> tuple[int, Any, dict[str, str]]:
     """What an answer says, but for what is its own."""
     kept = {name: value for name, value in whole(answer).headers.items() if name not in OWN}
-    assert OWN - {"x-decision-id", "x-ratelimit-remaining", "x-ratelimit-reset"} <= set(answer.headers)
+    assert set(answer.headers) >= EVERY
     names = {"": ",".join(sorted(answer.headers))}
-    return answer.status, answer.json(), kept | names
+    said = answer.json()
+    for own in ("id", "created_at"):
+        said.pop(own, None)
+    if "id" in answer.json():
+        del kept["content-length"]
+    return answer.status, said, kept | names
 
 
-def both(raw: Raw, key: str, body: bytes, *headers: bytes) -> tuple[int, Any, dict[str, str]]:
+def both(
+    raw: Raw, key: str, body: bytes, *headers: bytes, path: bytes = b"check"
+) -> tuple[int, Any, dict[str, str]]:
     """Ask on either road; the coding that changes nothing is reason enough for the usual one."""
-    quick = told(raw.send(request(key, body, *headers)).answer())
-    usual = told(raw.send(request(key, body, *headers, b"Content-Encoding: identity")).answer())
+    quick = told(raw.send(request(key, body, *headers, path=path)).answer())
+    usual = told(raw.send(request(key, body, *headers, b"Content-Encoding: identity", path=path)).answer())
     assert quick == usual
     return quick
 
@@ -98,6 +107,51 @@ def test_both_roads_say_the_same(
     assert both(raw, shop.key, json.dumps({"agent_id": agent, **body}).encode())[0] == status
 
 
+ENTRIES: dict[str, tuple[dict[str, Any], int]] = {
+    "success": ({"action": "pay", "status": "success", "context": {"amount": 1.5, "to": "é"}}, 200),
+    "no-context": ({"action": "pay", "status": "failed"}, 200),
+    "moment": ({"action": "pay", "status": "denied", "occurred_at": "2026-01-31T12:00:00Z"}, 200),
+    "unknown-agent": ({"action": "pay", "status": "success", "agent_id": "nobody"}, 404),
+    "no-action": ({"status": "success"}, 400),
+    "bad-status": ({"action": "pay", "status": "done"}, 400),
+    "bad-address": ({"action": "pay", "status": "success", "ip_address": "here"}, 400),
+    "bad-context": ({"action": "pay", "status": "success", "context": 1}, 400),
+}
+
+
+@pytest.mark.parametrize(("body", "status"), ENTRIES.values(), ids=ENTRIES)
+@pytest.mark.parametrize("headers", [(), (b"Idempotency-Key: bad\x00",), (b"X-Forwarded-For: 192.0.2.1",)])
+def test_both_roads_take_entries_alike(
+    raw: Raw, shop: Owner, agent: str, body: dict[str, Any], status: int, headers: tuple[bytes, ...]
+) -> None:
+    """What is stored, or why nothing is, is the same."""
+    text = json.dumps({"agent_id": agent, **body}).encode()
+    if b"\x00" in b"".join(headers):
+        headers = (b"Idempotency-Key: " + b"k" * 300,)
+        status = 400
+    assert both(raw, shop.key, text, *headers, path=b"log")[0] == status
+
+
+def test_both_roads_remember_a_key_alike(raw: Raw, shop: Owner, agent: str) -> None:
+    """The entry is stored once; the second time it is the first answer, whichever road it takes."""
+    for first, again in (((), USUAL), (USUAL, ()), ((), ()), (USUAL, USUAL)):
+        action = f"once.{len(first)}.{len(again)}"
+        body = json.dumps({"agent_id": agent, "action": action, "status": "success"}).encode()
+        other = json.dumps({"agent_id": agent, "action": action, "status": "failed"}).encode()
+        key = b"Idempotency-Key: " + action.encode()
+        stored = raw.send(request(shop.key, body, key, *first, path=b"log")).answer()
+        replayed = raw.send(request(shop.key, body, key, *again, path=b"log")).answer()
+        mismatched = raw.send(request(shop.key, other, key, *again, path=b"log")).answer()
+        assert stored.body == replayed.body == mismatched.body
+        assert "idempotency-replayed" not in stored.headers
+        assert replayed.headers["idempotency-replayed"] == "true"
+        assert mismatched.headers["idempotency-mismatch"] == "true"
+        assert len(shop.entries(action=action)) == 1
+
+
+USUAL = (b"Content-Encoding: identity",)
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -116,12 +170,16 @@ def test_both_roads_say_the_same(
 def test_both_roads_read_headers_alike(raw: Raw, shop: Owner, agent: str, headers: tuple[bytes, ...]) -> None:
     """A header has the same effect on both."""
     both(raw, shop.key, json.dumps({"agent_id": agent, "action": "pay"}).encode(), *headers)
+    entry = json.dumps({"agent_id": agent, "action": "pay", "status": "success"}).encode()
+    if b"once" not in headers[0]:
+        both(raw, shop.key, entry, *headers, path=b"log")
 
 
 @pytest.mark.parametrize("key", ["", "ak_wrong", "é"])
 def test_both_roads_refuse_a_wrong_key(raw: Raw, agent: str, key: str) -> None:
     """Without a key that counts it is 401."""
-    assert both(raw, key, json.dumps({"agent_id": agent, "action": "pay"}).encode())[0] == 401
+    body = json.dumps({"agent_id": agent, "action": "pay", "status": "success"}).encode()
+    assert both(raw, key, body)[0] == both(raw, key, body, path=b"log")[0] == 401
 
 
 VALUES = st.recursive(
@@ -135,7 +193,7 @@ MEMBERS = st.dictionaries(
 
 
 @given(members=MEMBERS, amount=VALUES, cut=st.integers(0, 3))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_both_roads_read_bodies_alike(
     raw: Raw, shop: Owner, agent: str, members: dict[str, Any], amount: object, cut: int
 ) -> None:
@@ -143,6 +201,8 @@ def test_both_roads_read_bodies_alike(
     body = {"agent_id": agent, "action": "pay", "context": {"amount": amount}, **members}
     text = json.dumps(body).encode()
     both(raw, shop.key, text[: len(text) - cut])
+    text = json.dumps({"status": "success", **body}).encode()
+    both(raw, shop.key, text[: len(text) - cut], path=b"log")
 
 
 def test_a_plain_check_is_answered_at_once(
@@ -160,16 +220,18 @@ def test_a_plain_check_is_answered_at_once(
 
 def test_a_check_in_pieces_is_answered(raw: Raw, shop: Owner, agent: str) -> None:
     """Wherever it is cut."""
-    whole_request = request(shop.key, json.dumps({"agent_id": agent, "action": "pay"}).encode())
-    for at in range(1, len(whole_request), 17):
-        assert raw.send(whole_request[:at], whole_request[at:]).answer().json()["allowed"] is True
+    for path, said in ((b"check", "allowed"), (b"log", "action")):
+        body = json.dumps({"agent_id": agent, "action": "pay", "status": "success"}).encode()
+        whole_request = request(shop.key, body, path=path)
+        for at in range(1, len(whole_request), 23):
+            assert said in raw.send(whole_request[:at], whole_request[at:]).answer().json()
 
 
 def test_answers_come_in_order(raw: Raw, shop: Owner, agent: str) -> None:
     """Requests sent without waiting are answered as they came, quick ones behind slow ones too."""
     pay = json.dumps({"agent_id": agent, "action": "pay"}).encode()
     entry = json.dumps({"agent_id": agent, "action": "pay", "status": "success"}).encode()
-    log = request(shop.key, entry).replace(b"/sdk/check", b"/sdk/log")
+    log = request(shop.key, entry, path=b"log")
     sent = b"".join(
         one.replace(b"\r\n\r\n", b"\r\nX-Request-ID: number-%d\r\n\r\n" % number, 1)
         for number, one in enumerate([request(shop.key, pay), log, request(shop.key, pay), log, log] * 3)
@@ -185,9 +247,27 @@ def test_a_last_check_ends_the_connection(
     shop: Owner, agent: str, headers: tuple[bytes, ...], version: bytes
 ) -> None:
     """Who wants no further answer is told so, and gets none."""
-    body = json.dumps({"agent_id": agent, "action": "pay"}).encode()
+    body = json.dumps({"agent_id": agent, "action": "pay", "status": "success"}).encode()
+    for path in (b"check", b"log"):
+        with Raw(shop.url) as raw:
+            answer = raw.send(request(shop.key, body, *headers, version=version, path=path)).answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
+            assert raw.ended()
+
+
+def test_what_is_no_request_behind_an_entry_ends_the_connection_after_it(shop: Owner, agent: str) -> None:
+    """The entry is answered, as the last one, and nothing more is taken."""
+    body = json.dumps({"agent_id": agent, "action": "last", "status": "success"}).encode()
     with Raw(shop.url) as raw:
-        answer = raw.send(request(shop.key, body, *headers, version=version)).answer()
-        assert answer.json()["allowed"] is True
-        assert answer.headers["connection"] == "close"
+        answer = raw.send(request(shop.key, body, path=b"log") + b"no request\r\n\r\n").answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert raw.ended()
+    assert len(shop.entries(action="last")) == 1
+
+
+def test_an_entry_is_stored_though_its_sender_hangs_up(shop: Owner, agent: str) -> None:
+    """What came whole is written, whoever waits for the answer."""
+    body = json.dumps({"agent_id": agent, "action": "gone", "status": "success"}).encode()
+    with Raw(shop.url) as raw:
+        raw.send(request(shop.key, body, path=b"log"))
+    until(lambda: len(shop.entries(action="gone")) == 1)

@@ -1,0 +1,26 @@
+"""The requests that are taken the moment they have arrived, where the database allows it."""
+
+from collections.abc import Mapping
+
+from toolgate_service.checks import at_once as checks
+from toolgate_service.gateway import Gateway
+from toolgate_service.hotpath.quick import Desk
+from toolgate_service.hotpath.rates import MemoryWindows
+from toolgate_service.hotpath.sqlite.reader import SqliteReader
+from toolgate_service.logs import at_once as logs
+from toolgate_service.web.at_once import Immediate
+from toolgate_service.web.edge import Rules
+
+
+def taken_at_once(gateway: Gateway) -> Mapping[bytes, Immediate]:
+    """Return who takes them, by path; nobody where a question to the database has to be waited for.
+
+    Args:
+        gateway: the gateway.
+    """
+    reader, windows = gateway.reader, gateway.rates
+    if not isinstance(reader, SqliteReader) or not isinstance(windows, MemoryWindows):
+        return {}
+    rules = Rules.of(gateway.settings)
+    desk = Desk(reader, windows, gateway.plans, rules)
+    return {checks.PATH: checks.ChecksAtOnce(desk, rules.headers), logs.PATH: logs.LogsAtOnce(gateway, desk)}

@@ -1,0 +1,91 @@
+"""What the quick answers to checks and log entries have in common."""
+
+from collections.abc import Mapping, Sequence
+
+from starlette.types import Scope
+
+from toolgate_service.errors import ApiError
+from toolgate_service.hotpath.arrivals import requests_a_minute
+from toolgate_service.hotpath.http import Answer
+from toolgate_service.hotpath.rates import MemoryWindows, Rate
+from toolgate_service.hotpath.sqlite.reader import SqliteReader
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.plans import Plan
+from toolgate_service.web.at_once import Written
+from toolgate_service.web.edge import Rules
+from toolgate_service.web.headers import RawHeader
+from toolgate_service.web.proxies import FORWARDED_FOR
+from toolgate_service.web.replies import Reply
+
+#: with one of these a request is not what it seems until somebody has looked closer
+_UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"))
+
+
+class Desk:
+    """Where a request with an API key is looked at without having to wait.
+
+    Args:
+        reader: the gateway's.
+        windows: the gateway's.
+        plans: all plans by name.
+        rules: the edge's.
+    """
+
+    def __init__(
+        self, reader: SqliteReader, windows: MemoryWindows, plans: Mapping[str, Plan], rules: Rules
+    ) -> None:
+        self._reader = reader
+        self._windows = windows
+        self._plans = plans
+        self._rules = rules
+
+    def takes(self, given: Mapping[bytes, bytes]) -> bool:
+        """Say whether a request is as plain as it looks.
+
+        Args:
+            given: its headers.
+        """
+        return not self._rules.origins and _UNUSUAL.isdisjoint(given)
+
+    def reveal(self, given: Mapping[bytes, bytes], scope: Scope) -> None:
+        """Put the client's own address into the scope of a request that a trusted proxy passed on.
+
+        Args:
+            given: the request's headers.
+            scope: the request's, with its headers and who sent it.
+        """
+        if self._rules.proxies and FORWARDED_FOR in given:
+            self._rules.proxies.reveal_client(scope)
+
+    def standing(self, digest: str, agent_id: str, action: str) -> Standing | None:
+        """Return what is true at this moment; None for a key or an organization that counts for nothing."""
+        standing = self._reader.standing_now(digest, agent_id, action)
+        return standing if standing is not None and standing.organization_is_active else None
+
+    def count(self, standing: Standing) -> Rate | None:
+        """Count a request that is about to be answered; None, and not counted, beyond the limit."""
+        limit = requests_a_minute(standing, self._plans)
+        rate = self._windows.count_now(standing.organization_id, f"{standing.environment}/actions", limit)
+        return None if rate.exceeded else rate
+
+    def write(self, answer: Answer | ApiError, request_id: str, added: Mapping[bytes, bytes]) -> Written:
+        """Write an answer as the usual road does.
+
+        Args:
+            answer: what it says.
+            request_id: its request's.
+            added: headers that belong on whatever answer the request gets, names in lower case.
+        """
+        headers: list[RawHeader]
+        if isinstance(answer, ApiError):
+            reply = Reply({"detail": answer.reply_detail}, answer.status_code, answer.headers)
+            status, headers, body = answer.status_code, reply.raw_headers, bytes(reply.body)
+        else:
+            status, body = answer.status, answer.body
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            headers += (answer.headers or {}).items()
+        return status, _lines(self._rules.headers.complete(headers, request_id, added)) + b"\r\n" + body
+
+
+def _lines(headers: Sequence[RawHeader]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
