@@ -3,11 +3,15 @@
 import os
 import shutil
 import subprocess
+import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
+
+from support.third_party import environment
 
 AXE = "4.10.3"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -48,19 +52,17 @@ def axe() -> str:
         / f"axe-core-{AXE}"
     )
     script = folder / "node_modules" / "axe-core" / "axe.min.js"
-    if not script.exists() and shutil.which("npm"):
-        folder.mkdir(parents=True, exist_ok=True)
-        fetch = (
-            "npm",
-            "install",
-            "--ignore-scripts",
-            "--no-audit",
-            "--no-fund",
-            "--prefix",
-            str(folder),
-            f"axe-core@{AXE}",
-        )
-        subprocess.run(fetch, capture_output=True, check=False)
+    npm = shutil.which("npm")
+    if not script.exists() and npm is not None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
+            place = Path(fresh) / "axe"
+            quiet = ("--ignore-scripts", "--no-audit", "--no-fund")
+            fetch = (npm, "install", *quiet, "--prefix", str(place), f"axe-core@{AXE}")
+            subprocess.run(fetch, capture_output=True, check=False, env=environment())
+            # In whole or not at all, whoever else fetches it in this moment.
+            with suppress(OSError):
+                place.rename(folder)
     if not script.exists():
         pytest.skip(
             f"no axe-core here, and npm cannot fetch it: npm install --prefix {folder} axe-core@{AXE}"

@@ -63,12 +63,13 @@ def _kept(name: str, lock: Path, install: Callable[[Path], None]) -> Path:
 
 def _done(command: list[str], folder: Path) -> None:
     ended = subprocess.run(
-        command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=300, check=False
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 0, f"{command} ended with {ended.returncode}: {ended.stderr}"
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
+    """Return what those who fetch from the registries need to know of this machine: whose certificates are believed."""
     env = {"UV_SYSTEM_CERTS": "1", **os.environ}
     if "SSL_CERT_FILE" in env:
         env.setdefault("NODE_EXTRA_CA_CERTS", env["SSL_CERT_FILE"])
