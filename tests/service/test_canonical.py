@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from toolgate_service.canonical import canonical, digest
 from toolgate_service.exact_json import loads
+from toolgate_service.web.sdk_fields import MAX_CONTEXT_BYTES, SURELY_SMALL
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 contexts = st.dictionaries(texts, st.integers() | texts | st.lists(st.booleans(), max_size=3), max_size=6)
@@ -183,3 +184,13 @@ def test_different_values_have_different_forms(one: str, other: str) -> None:
 def test_the_digest_is_the_forms_sha256() -> None:
     """Anybody can recompute it."""
     assert digest('{"a":"é"}') == hashlib.sha256('{"a":"é"}'.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e-400", "9" * 400, "1.5e400", "1E+399", "0.0", "-0"])
+@pytest.mark.parametrize("text", ["", "\\u0001\\n", "\U0001f600"])
+def test_a_small_body_has_no_large_canonical_text(number: str, text: str) -> None:
+    """Which is why the context of one is not written out to see how large it is."""
+    body = f'{{"{text}":[{number}'
+    while len(f"{body},{number}]}}".encode()) <= SURELY_SMALL:
+        body += f",{number}"
+    assert len(form(body + "]}").encode()) <= MAX_CONTEXT_BYTES

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.endpoint import ALLOWED, blocked_answer, subject
 from toolgate_service.checks.question import read_question
-from toolgate_service.hotpath.admission import given_key
-from toolgate_service.hotpath.http import Call
 from toolgate_service.hotpath.quick import Desk
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.at_once import Peer, Written
+from toolgate_service.web.bodies import read_object
 from toolgate_service.web.edge import request_id_of
 from toolgate_service.web.headers import AnswerHeaders, RawHeader
 from toolgate_service.web.sdk_fields import idempotency_key
@@ -42,21 +41,22 @@ class ChecksAtOnce:
             body: the whole body.
         """
         given = dict(headers)
-        if not self._desk.takes(given):
+        if not self._desk.takes(given) or len(given) != len(headers):
             return None
         try:
-            return self._decided(given, Call({"headers": headers}, body))
+            return self._decided(given, body)
         except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
             return None
 
-    def _decided(self, given: Mapping[bytes, bytes], call: Call) -> Written | None:
-        digest = key_digest(given_key(call.header(b"x-api-key")))
-        body, problem = call.fields()
+    def _decided(self, given: Mapping[bytes, bytes], raw: bytes) -> Written | None:
+        digest = key_digest(given[b"x-api-key"].decode("latin-1"))
+        body = read_object(raw)
         standing = self._desk.standing(digest, *subject(body))
-        if problem is not None or standing is None:
+        if standing is None:
             return None
-        question = read_question(body)
-        idempotency_key(call.header(b"idempotency-key"))
+        question = read_question(body, raw)
+        if b"idempotency-key" in given:
+            idempotency_key(given[b"idempotency-key"].decode("latin-1"))
         verdict = decide(standing, question.agent_id, question.action, question.context)
         if isinstance(verdict, Blocked):
             answer = blocked_answer(verdict)

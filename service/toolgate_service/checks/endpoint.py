@@ -34,7 +34,7 @@ def check_endpoint(gateway: Gateway) -> Handler:
         standing = await admit(call.scope, gateway, Ask(digest, "actions", *subject(body)))
         if problem is not None:
             raise problem
-        question = read_question(body)
+        question = read_question(body, call.raw)
         key = idempotency_key(call.header(b"idempotency-key"))
         verdict = decide(standing, question.agent_id, question.action, question.context)
         if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):

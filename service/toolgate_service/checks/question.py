@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from toolgate_service.canonical import digest
+from toolgate_service.canonical import canonical, digest
 from toolgate_service.exact_json import Json
 from toolgate_service.web.sdk_fields import SdkFields
 
@@ -15,7 +15,6 @@ class Question(NamedTuple):
         agent_id: the agent, as the caller names it.
         action: the action identifier.
         context: the call's facts; empty when none were sent.
-        canonical: the context's canonical text.
         approval_id: narrows the answer to one approval.
         call_id: the caller's own name of this one call.
         run_id: the caller's own name of the run it belongs to.
@@ -25,11 +24,15 @@ class Question(NamedTuple):
     agent_id: str
     action: str
     context: Mapping[str, Json]
-    canonical: str
     approval_id: str | None
     call_id: str | None
     run_id: str | None
     dry_run: bool
+
+    @property
+    def canonical(self) -> str:
+        """The context's canonical text."""
+        return canonical(self.context)
 
     @property
     def digest(self) -> str:
@@ -37,17 +40,20 @@ class Question(NamedTuple):
         return digest(self.canonical)
 
 
-def read_question(body: Mapping[str, Json]) -> Question:
+def read_question(body: Mapping[str, Json], raw: bytes | None = None) -> Question:
     """Read a check's body.
+
+    Args:
+        body: its members.
+        raw: its text, which may spare a closer look at the context's size.
 
     Raises:
         FieldErrors: a field is missing or is not what it should be; all of them are named.
     """
-    fields = SdkFields(body)
+    fields = SdkFields(body, raw)
     agent_id, action = fields.text("agent_id"), fields.action("action")
     context = fields.context("context")
     approval_id, call_id = fields.reference("approval_id"), fields.reference("call_id")
     run_id, dry_run = fields.reference("run_id"), fields.flag("dry_run")
-    canonical_text = fields.canonical
     fields.finish()
-    return Question(agent_id, action, context or {}, canonical_text, approval_id, call_id, run_id, dry_run)
+    return Question(agent_id, action, context or {}, approval_id, call_id, run_id, dry_run)

@@ -4,6 +4,7 @@ import hashlib
 import secrets
 import string
 from datetime import datetime
+from functools import lru_cache
 
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -19,8 +20,9 @@ PREFIXES = {PRODUCTION: "ak_", TEST: "test_"}
 _ALPHABET = string.ascii_lowercase + string.digits
 
 
+@lru_cache(1024)
 def key_digest(key: str) -> str:
-    """Return what the key is looked up by."""
+    """Return what the key is looked up by; of keys in use it is remembered."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -26,7 +26,7 @@ Peer: TypeAlias = tuple[str, int] | None
 #: given a request's headers and body and its sender; None for what must go the usual way
 Immediate: TypeAlias = Callable[[Sequence[RawHeader], bytes, Peer], Written | Later | None]
 
-_STATUS_LINES = {
+_STATUS_LINES: dict[int, bytes] = {
     status: f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode() for status in HTTPStatus
 }
 
@@ -156,4 +156,4 @@ class QuickConnection(Connection):
         common = [b"%b: %b\r\n" % pair for pair in self.server_state.default_headers]
         if not keep_alive:
             common.append(b"connection: close\r\n")
-        self.transport.write(b"".join((_STATUS_LINES[HTTPStatus(status)], *common, rest)))
+        self.transport.write(b"".join((_STATUS_LINES[status], *common, rest)))

@@ -23,14 +23,23 @@ from toolgate_service.web.fields import (
 MAX_CONTEXT_BYTES = 64 * 1024
 MAX_CONTEXT_DEPTH = 32
 
+#: bytes of a body whose context cannot be too large: nothing becomes longer, written out, than `1e400`, eighty times
+SURELY_SMALL = 800
+
 
 class SdkFields:
-    """Reads one body; `finish` raises whatever was wrong."""
+    """Reads one body; `finish` raises whatever was wrong.
 
-    def __init__(self, body: Mapping[str, Json]) -> None:
+    Args:
+        body: its members.
+        raw: its text; with it, the canonical text of a context that cannot be too large is not written.
+    """
+
+    def __init__(self, body: Mapping[str, Json], raw: bytes | None = None) -> None:
         self._body = body
+        self._small = raw is not None and len(raw) <= SURELY_SMALL
         self._errors: dict[str, list[str]] = {}
-        #: the canonical text of the context that was read last
+        #: the canonical text of the context that was read last, where it was written
         self.canonical = "{}"
 
     def finish(self) -> None:
@@ -103,7 +112,7 @@ class SdkFields:
         return self._complain(name, "must be an IP address")
 
     def context(self, name: str) -> dict[str, Json] | None:
-        """Read the optional context and keep its canonical text."""
+        """Read the optional context and keep its canonical text, unless the body's text says that it is small."""
         value = self._body.get(name)
         if value is None:
             return None
@@ -113,6 +122,8 @@ class SdkFields:
         if deeper_than(MAX_CONTEXT_DEPTH, value):
             self._complain(name, f"must not be nested deeper than {MAX_CONTEXT_DEPTH} levels")
             return None
+        if self._small:
+            return value
         self.canonical = canonical(value)
         if len(self.canonical.encode()) > MAX_CONTEXT_BYTES:
             self._complain(name, f"must not be larger than {MAX_CONTEXT_BYTES} bytes")
