@@ -20,10 +20,17 @@ PREFIXES = {PRODUCTION: "ak_", TEST: "test_"}
 _ALPHABET = string.ascii_lowercase + string.digits
 
 
-@lru_cache(1024)
 def key_digest(key: str) -> str:
     """Return what the key is looked up by; of keys in use it is remembered."""
+    # What is longer is no key of ours, and would only take room.
+    return _remembered(key) if len(key) <= LENGTH else _digest(key)
+
+
+def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+_remembered = lru_cache(1024)(_digest)
 
 
 def mint_key(
