@@ -126,16 +126,22 @@ async def closed(
         yield Side(ours[0], loads[0].closed, figure), Side(other[0], loads[1].closed, figure)
 
 
+def _beside_floor(
+    stage: Stage, connections: int, figure: Callable[[Slice], float]
+) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    ours = stage.gateway()
+    check = ours.check()
+    other = ("no-op", stage.floor(check.request))
+    return closed(("check", ours.target(check)), other, connections, figure)
+
+
 def check_beside_floor(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
     """Checks as fast as sixteen connections get them, beside what does nothing.
 
     Args:
         stage: Where.
     """
-    ours = stage.gateway()
-    check = ours.check()
-    other = ("no-op", stage.floor(check.request))
-    return closed(("check", ours.target(check)), other, 16, rate)
+    return _beside_floor(stage, 16, rate)
 
 
 def check_beside_cerbos(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
@@ -156,10 +162,7 @@ def check_alone_beside_floor(stage: Stage) -> AbstractAsyncContextManager[tuple[
     Args:
         stage: Where.
     """
-    ours = stage.gateway()
-    check = ours.check()
-    other = ("no-op", stage.floor(check.request))
-    return closed(("check", ours.target(check)), other, 1, medians)
+    return _beside_floor(stage, 1, medians)
 
 
 def check_and_log_beside_aegis(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:

@@ -32,6 +32,11 @@ class LogWriter:
         """Connect to the store."""
         await self._store.open()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another entry may wait."""
+        return len(self._waiting) < MAX_WAITING
+
     async def append(self, entry: NewEntry) -> Outcome:
         """Return what became of an entry, after it is on disk.
 
@@ -46,7 +51,7 @@ class LogWriter:
         Raises:
             ApiError: 503, too many wait; the entry is not taken.
         """
-        if len(self._waiting) >= MAX_WAITING:
+        if not self.has_room:
             raise _unavailable("Too many log entries wait to be written")
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append((entry, future))

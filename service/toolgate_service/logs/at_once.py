@@ -51,7 +51,8 @@ class LogsAtOnce:
         try:
             self._desk.reveal(given, scope)
             read = self._read(Call(scope, body))
-            if read is None:
+            # Before the request is counted: refused, it is counted on the road of all requests.
+            if read is None or not self._gateway.log_writer.has_room:
                 return None
             standing, entry = read
             rate = self._desk.count(standing)

@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 
 from toolgate_service.web.connections import Connection, Limits
 from toolgate_service.web.headers import RawHeader
+from toolgate_service.web.sizes import MAX_BODY
 
 #: an answer: its status, and its headers and body but for what the server says in all of them
 Written: TypeAlias = tuple[int, bytes]
@@ -97,7 +98,8 @@ class QuickConnection(Connection):
         if self._kept is None or self._immediate is None:
             super().on_message_complete()
             return
-        found = self._immediate(self._head, self._kept, self.client)
+        small = len(self._kept) <= MAX_BODY
+        found = self._immediate(self._head, self._kept, self.client) if small else None
         if found is None:
             self._hand_over()
             super().on_message_complete()
