@@ -15,6 +15,8 @@ __all__ = ["MEMORY", "Place", "load_place"]
 
 #: the word that keeps entries in memory alone
 MEMORY: Final = "memory"
+#: SQLite's word for the same: nobody means a file of that name
+_MEMORY_TOO: Final = ":memory:"
 
 _ROWS: Final = 100_000
 _BYTES: Final = 256 * 1024 * 1024
@@ -55,7 +57,7 @@ def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
             f"outbox is {given!r}; pass the path of a file, or {MEMORY!r} to keep entries in memory alone"
         )
     own_folder = not given
-    path = None if given == MEMORY else (_default() if not given else Path(given).expanduser())
+    path = None if given in {MEMORY, _MEMORY_TOO} else (_default() if not given else Path(given).expanduser())
     return Place(
         path=None if path is None else path.absolute(),
         own_folder=own_folder,

@@ -213,6 +213,14 @@ def test_only_its_user_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     outbox.close()
 
 
+@pytest.mark.parametrize("word", ["memory", ":memory:"])
+def test_memory_is_no_file(word: str) -> None:
+    """Both words for memory mean it: a file named `:memory:` is what nobody wants."""
+    from toolgate.recording.place import load_place
+
+    assert load_place(word).path is None
+
+
 def test_full(make_outbox: Make) -> None:
     """At the bound nothing more is begun, exactly, and what was begun is still finished."""
     outbox = make_outbox(rows=3)
