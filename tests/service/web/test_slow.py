@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from threading import Thread
 
 import pytest
+from support.crowd import together
 from support.gateway import LiveGateway, Owner
 from support.raw import Raw, whole
 from support.waiting import until
@@ -52,32 +54,24 @@ def credentials(owner: Owner) -> bytes:
     return b"X-API-Key: %b\r\nAuthorization: Bearer %b\r\n" % (owner.key.encode(), owner.token.encode())
 
 
-@pytest.mark.parametrize(
-    "path",
-    [b"/sdk/check", b"/sdk/log", b"/api/agents", b"/api/organization/regenerate-key"],
-    ids=["check", "log", "agents", "bodiless"],
-)
-@pytest.mark.parametrize("dripping", [False, True], ids=["silent", "dripping"])
-def test_a_body_has_its_time(hurried: Owner, path: bytes, dripping: bool) -> None:
+def test_a_body_has_its_time(hurried: Owner) -> None:
     """A body that never comes, or comes drop by drop, is 408 on every road; nothing is done, and the connection ends."""
-    with Raw(hurried.url) as raw:
-        head = (
-            b"POST "
-            + path
-            + b" HTTP/1.1\r\n"
-            + HOST
-            + credentials(hurried)
-            + b"Content-Length: 90000\r\n\r\n"
-        )
-        began = time.monotonic()
-        raw.send(head)
-        drops = drip(raw, b" ") if dripping else None
-        answer = whole(raw.answer())
-        assert SECONDS <= time.monotonic() - began < SECONDS + 10
-        assert (answer.status, answer.json(), answer.headers["connection"]) == (408, LATE, "close")
-        assert raw.ended()
-        if drops is not None:
-            drops.join()
+
+    def late(path: bytes, *, dripping: bool) -> None:
+        with Raw(hurried.url) as raw:
+            head = b"POST " + path + b" HTTP/1.1\r\n" + HOST + credentials(hurried)
+            began = time.monotonic()
+            raw.send(head + b"Content-Length: 90000\r\n\r\n")
+            drops = drip(raw, b" ") if dripping else None
+            answer = whole(raw.answer())
+            assert SECONDS <= time.monotonic() - began < SECONDS + 10
+            assert (answer.status, answer.json(), answer.headers["connection"]) == (408, LATE, "close")
+            assert raw.ended()
+            if drops is not None:
+                drops.join()
+
+    paths = (b"/sdk/check", b"/sdk/log", b"/api/agents", b"/api/organization/regenerate-key")
+    together(*[partial(late, path, dripping=dripping) for path in paths for dripping in (False, True)])
     assert hurried.http.get("/api/organization").json()["api_key"] == hurried.key
     assert hurried.http.get("/api/agents").json() == []
 
@@ -89,29 +83,33 @@ def test_a_late_body_is_judged_after_the_key(hurried: Owner) -> None:
         assert whole(raw.answer()).json() == {"detail": "Missing API key"}
 
 
-@pytest.mark.parametrize(
-    "first",
-    [b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n", b"\r\n"],
-    ids=["nothing", "half a head", "a whole request", "an empty line"],
-)
-def test_an_idle_connection_is_closed(hurried: Owner, first: bytes) -> None:
+def test_an_idle_connection_is_closed(hurried: Owner) -> None:
     """Nothing, half a head and nothing after an answer: the connection ends without another word."""
-    with Raw(hurried.url) as raw:
-        raw.send(first)
-        if first.endswith(b"\r\n\r\n"):
-            assert whole(raw.answer()).status == 200
-        assert raw.ended()
+
+    def idle(first: bytes) -> None:
+        with Raw(hurried.url) as raw:
+            raw.send(first)
+            if first.endswith(b"\r\n\r\n"):
+                assert whole(raw.answer()).status == 200
+            assert raw.ended()
+
+    whole_request = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
+    beginnings = (b"", b"GET /health HTTP/1.1\r\nHo", whole_request, b"\r\n")
+    together(*[partial(idle, first) for first in beginnings])
 
 
-@pytest.mark.parametrize("drop", [b"\r\n", b"x"], ids=["empty lines", "a header"])
-def test_a_dripping_head_is_cut_off(hurried: Owner, drop: bytes) -> None:
+def test_a_dripping_head_is_cut_off(hurried: Owner) -> None:
     """Drops that keep a connection busy do not keep it open, not even after a good request."""
-    with Raw(hurried.url) as raw:
-        assert whole(raw.send(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n").answer()).status == 200
-        if drop == b"x":
-            raw.send(b"GET /health HTTP/1.1\r\nX-Long: ")
-        drip(raw, drop).join(timeout=30)
-        assert raw.ended()
+
+    def dripping(beginning: bytes, drop: bytes) -> None:
+        with Raw(hurried.url) as raw:
+            assert whole(raw.send(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n").answer()).status == 200
+            raw.send(beginning)
+            drip(raw, drop).join(timeout=30)
+            assert raw.ended()
+
+    header = b"GET /health HTTP/1.1\r\nX-Long: "
+    together(partial(dripping, b"", b"\r\n"), partial(dripping, header, b"x"))
 
 
 def test_a_rest_that_nobody_needs_does_not_hold_the_connection(hurried: Owner) -> None:
