@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from toolgate_service import exact_json
 from toolgate_service.console.text import pretty, shown
-from toolgate_service.slack.fields import AMOUNT_WORDS, RECIPIENT_WORDS, in_reading_order, is_hidden
+from toolgate_service.readable.fields import in_reading_order, is_hidden, kind_of
 
 #: characters of JSON that a card among others shows
 ON_A_CARD = 4_000
@@ -19,13 +19,14 @@ ONE_BY_ONE = 150
 #: where not everything is shown: fields, and characters of a value
 _FIRST_FIELDS = 8
 _FIRST_CHARACTERS = 200
+#: characters of a name by which it is judged
+_NAME = 100
 #: a text that stands in a box of its own
 _LONG = 160
 #: a list that stands on one line: so many items of so many characters
 _MOST_ITEMS = 12
 _SHORT = 60
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
 
 
@@ -97,7 +98,7 @@ class _Room:
 
 def _argument(name: str, value: Any, room: _Room, kind: str | None = None) -> Argument:
     room.left -= 1
-    kind = kind or kind_of(name)
+    kind = kind or kind_of(name[:_NAME])
     label = shown(name) if name else Markup('<span class="chr">no name</span>')
     if is_hidden(value):
         return Argument(label, kind, "hidden", _hidden(value))
@@ -138,15 +139,7 @@ def _cut(name: str, value: Any) -> Argument:
             len(text) - _FIRST_CHARACTERS
         )
     short = name[:60] + ("…" if len(name) > 60 else "")  # noqa: PLR2004 - as much as a label takes
-    return Argument(shown(short), kind_of(name), "text", told)
-
-
-def kind_of(name: str) -> str:
-    """Say whether a field is an amount, a recipient or something else, by the words of its name."""
-    words = {word.lower() for word in _WORDS.findall(name[:100])}
-    if words & AMOUNT_WORDS:
-        return "amount"
-    return "recipient" if words & RECIPIENT_WORDS else "other"
+    return Argument(shown(short), kind_of(name[:_NAME]), "text", told)
 
 
 def _numbered(items: list[Any]) -> list[tuple[str, Any]]:

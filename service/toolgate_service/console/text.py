@@ -10,7 +10,7 @@ from itertools import chain
 from markupsafe import Markup, escape
 
 from toolgate_service import exact_json
-from toolgate_service.slack.visible import is_hidden
+from toolgate_service.readable.characters import is_hidden
 
 _PLAIN = re.compile(r"[\x20-\x7e]+")
 #: plain characters as long as they go on, and every other one alone

@@ -13,10 +13,10 @@ from toolgate_service.approvals.models import PENDING, Approval
 from toolgate_service.approvals.schemas import ApprovalDecision
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
+from toolgate_service.slack.code import in_code
 from toolgate_service.slack.links import link_of
 from toolgate_service.slack.payloads import Click
 from toolgate_service.slack.standing import Place, refuse, standing
-from toolgate_service.slack.visible import in_code
 from toolgate_service.webhooks.models import Webhook
 
 VIA = "slack"

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from toolgate_service.slack.fields import in_reading_order, is_hidden
-from toolgate_service.slack.visible import in_code
+from toolgate_service.readable.fields import in_reading_order, is_hidden
+from toolgate_service.slack.code import in_code
 
 #: characters of a string, and members of a list or an object, that are shown where not everything is
 LONGEST_TEXT = 500

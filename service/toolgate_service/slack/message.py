@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any
 
 from toolgate_service import exact_json
+from toolgate_service.readable.fields import hidden_names
 from toolgate_service.slack.buttons import buttons
-from toolgate_service.slack.fields import hidden_names
+from toolgate_service.slack.code import in_code, slack_escaped, span
 from toolgate_service.slack.layout import Layout, labelled, quoted
-from toolgate_service.slack.visible import in_code, slack_escaped, span
 from toolgate_service.storage.base import TEST
 from toolgate_service.webhooks.kinds import resource_of
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable
 from urllib.parse import urlsplit
 
-from toolgate_service.slack.visible import slack_escaped
+from toolgate_service.slack.code import slack_escaped
 from toolgate_service.webhooks.sender import Sender
 from toolgate_service.webhooks.urls import RefusedUrl, canonical_url
 

@@ -13,7 +13,7 @@ from toolgate_service import exact_json
 from toolgate_service.console.arguments import laid_out
 from toolgate_service.console.text import plain, pretty, shown
 from toolgate_service.console.words import action_in_words
-from toolgate_service.slack.visible import is_hidden
+from toolgate_service.readable.characters import is_hidden
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
 VALUES = st.recursive(

@@ -14,11 +14,12 @@ from support.slack import buttons_of, shown_in
 from toolgate.cli.approvals import fields as cli_fields
 from toolgate.cli.visible import visible as cli_visible
 from toolgate_service import exact_json
-from toolgate_service.slack import fields
+from toolgate_service.readable import fields
+from toolgate_service.readable.characters import visible
 from toolgate_service.slack.buttons import APPROVE, DENY, Pressed, pressed
+from toolgate_service.slack.code import in_code, span
 from toolgate_service.slack.layout import BAR, Layout
 from toolgate_service.slack.message import SHOWN, slack_message
-from toolgate_service.slack.visible import in_code, span, visible
 from toolgate_service.webhooks.kinds import KINDS, resource_of
 from toolgate_service.webhooks.outbox import payload
 

@@ -18,7 +18,7 @@ from toolgate_service.console.visits import Visit
 from toolgate_service.console.words import ActionWords, action_in_words
 from toolgate_service.exact_json import plain_number
 from toolgate_service.permissions.models import Permission
-from toolgate_service.slack.fields import hidden_names
+from toolgate_service.readable.fields import hidden_names
 from toolgate_service.storage.database import now
 
 

@@ -1,10 +1,9 @@
-"""Text of others, made safe to show in Slack: what cannot be seen becomes an escape, what Slack reads becomes text.
+"""Text of others, made safe to show: what cannot be seen becomes an escape.
 
 The escapes are those of the command line (`toolgate approvals show`), so that one request reads alike in both; a test
 holds the two to each other.
 """
 
-import re
 import unicodedata
 
 #: controls, formats (bidirectional, zero width), surrogates, private use, unassigned, line and paragraph separators,
@@ -28,10 +27,6 @@ _BLANK = (
 _MOST_MARKS = 4
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
-
-#: What begins every line of a code block, and what ends the block: neither stands in a value. Nor do several spaces in
-#: a row, with which a value could fill up a line and go on as if it were the next.
-_OURS = re.compile("[`│]|(?<= ) +")
 
 
 def visible(text: object, *, quote: str = "") -> str:
@@ -63,32 +58,13 @@ def visible(text: object, *, quote: str = "") -> str:
     return "".join(shown)
 
 
-def in_code(text: object, *, quote: str = "") -> str:
-    """Return a text as it may stand in a code block of ours: visible, on one line, and never the block's end."""
-    return _OURS.sub(lambda found: "".join(map(_numbered, found.group())), visible(text, quote=quote))
-
-
-def slack_escaped(text: str) -> str:
-    """Write the three characters that Slack takes for the beginning of something else as it asks for them."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def span(text: object) -> str:
-    """Return a text as code within a sentence: nothing in it is formatted, linked or addresses anybody."""
-    return f"`{slack_escaped(in_code(text))}`"
+def is_hidden(char: str) -> bool:
+    """Say whether a character shows nothing, moves what stands beside it, or passes for a plain space."""
+    return char != " " and (unicodedata.category(char) in _ESCAPED_CATEGORIES or _is_blank(char))
 
 
 def _escape(char: str) -> str:
     return _SHORT.get(char) or char.encode("unicode_escape").decode("ascii")
-
-
-def _numbered(char: str) -> str:
-    return f"\\x{ord(char):02x}" if char.isascii() else f"\\u{ord(char):04x}"
-
-
-def is_hidden(char: str) -> bool:
-    """Say whether a character shows nothing, moves what stands beside it, or passes for a plain space."""
-    return char != " " and (unicodedata.category(char) in _ESCAPED_CATEGORIES or _is_blank(char))
 
 
 def _is_blank(char: str) -> bool:

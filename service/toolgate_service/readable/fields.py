@@ -21,6 +21,17 @@ RECIPIENT_WORDS = frozenset({
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
+_KINDS = ("amount", "recipient", "other")
+
+
+def kind_of(name: str) -> str:
+    """Say whether a field is an ``amount``, a ``recipient`` or something ``other``, by the words of its name."""
+    words = {word.lower() for word in _WORDS.findall(name)}
+    if words & AMOUNT_WORDS:
+        return "amount"
+    return "recipient" if words & RECIPIENT_WORDS else "other"
+
+
 def in_reading_order(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the fields: amounts, then recipients, then the rest; each group as the gateway has it."""
     return sorted(context.items(), key=lambda field: _rank(field[0]))
@@ -48,7 +59,4 @@ def _has_digest(value: Any) -> bool:
 
 
 def _rank(name: str) -> int:
-    words = {word.lower() for word in _WORDS.findall(name)}
-    if words & AMOUNT_WORDS:
-        return 0 if name == "amount" else 1
-    return 2 if words & RECIPIENT_WORDS else 3
+    return 0 if name == "amount" else _KINDS.index(kind_of(name)) + 1

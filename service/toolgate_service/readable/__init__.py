@@ -1,0 +1,1 @@
+"""What others wrote, made ready to be read by people: in Slack and in the console alike."""
