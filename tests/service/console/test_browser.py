@@ -231,6 +231,28 @@ def test_two_approvers_see_each_other(newcomer: Owner, agent: str, enter: Callab
     assert status(newcomer, approval) == "approved"
 
 
+def test_a_colleagues_vote_is_seen(newcomer: Owner, enter: Callable[..., Page]) -> None:
+    """Of two who must approve one has: the other's open card says so, but not before their sheet is closed."""
+    agent = newcomer.agent()
+    newcomer.permit(agent, "pay", requires_approval=True, required_approvals=2)
+    approval = newcomer.check(agent, "pay", {"amount": 1}).json()["approval_id"]
+    with Colleague(newcomer) as ben:
+        page = enter()
+        ready(page)
+        card = page.locator(f"#card-{approval}")
+        expect(card).to_contain_text("0 of them did so far")
+        page.get_by_role("button", name="Deny…").click()
+        page.get_by_label("Note").locator("visible=true").fill("Half a no")
+        with page.expect_response(lambda answer: "/cards?" in answer.url):
+            assert ben.http.post(f"/api/approvals/{approval}/approve").status_code == 200
+        expect(page.get_by_label("Note").locator("visible=true")).to_have_value("Half a no")
+        page.keyboard.press("Escape")
+        expect(card).to_contain_text(f"1 of them did so far. Approved so far by {ben.email}")
+        ready(page)
+        page.get_by_role("button", name="Approve once").click()
+        expect(card.locator(".outcome")).to_contain_text("Approved")
+
+
 def test_an_agent_is_switched_off(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
     """One button and a confirmation; what waited is cancelled, and the agent may do nothing."""
     approval = ask(newcomer, agent, 1)

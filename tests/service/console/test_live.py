@@ -74,13 +74,24 @@ def ask(owner: Owner, agent: str, n: int) -> str:
 def test_news_come_by_themselves(newcomer: Owner, agent: str) -> None:
     """What waits at first, what comes, and what went: each told as it happens."""
     with Reader.of(newcomer.url, newcomer.email) as reader, listening(reader) as page:
-        assert page.until() == {"count": 0, "more": False, "ids": []}
+        assert page.until() == {"count": 0, "more": False, "ids": [], "votes": {}}
         one = ask(newcomer, agent, 1)
         assert page.until(one)["count"] == 1
         two = ask(newcomer, agent, 2)
         assert page.until(one, two)["ids"] == [two, one]
         newcomer.http.post(f"/api/approvals/{one}/deny")
         page.until(two)
+
+
+def test_a_vote_is_told(newcomer: Owner) -> None:
+    """The first of two people has approved: it waits on, and every open page is told how many have."""
+    agent = newcomer.agent()
+    newcomer.permit(agent, "wait", requires_approval=True, required_approvals=2)
+    with Reader.of(newcomer.url, newcomer.email) as reader, listening(reader) as page:
+        one = ask(newcomer, agent, 1)
+        assert page.until(one)["votes"] == {}
+        assert newcomer.http.post(f"/api/approvals/{one}/approve").status_code == 200
+        assert page.until(one)["votes"] == {one: 1}
 
 
 def test_the_other_environment_is_not_told_of(newcomer: Owner, agent: str) -> None:

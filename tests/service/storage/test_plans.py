@@ -62,6 +62,7 @@ UNHEARD = {
     "console/inbox/routes.py some_cards",
     "console/inbox/similar.py _of_agent",
     "console/inbox/similar.py emails",
+    "console/inbox/waiting.py votes_on",
     "console/inbox/waiting.py waiting",
     "console/inbox/waiting.py waiting_ids",
     "console/visits.py visiting",

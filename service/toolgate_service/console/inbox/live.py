@@ -6,12 +6,12 @@ Looking beneath, rather than being told, is what works with several workers and 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from toolgate_service.accounts.caller import Caller, still
-from toolgate_service.console.inbox.waiting import COUNTED, waiting_ids
+from toolgate_service.console.inbox.waiting import COUNTED, votes_on, waiting_ids
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
 from toolgate_service.web.edge import STORAGE_FAULTS
@@ -30,11 +30,18 @@ MOST_PAGES = 30
 Place: TypeAlias = tuple[str, str]
 
 
+class _Seen(NamedTuple):
+    """What waits, newest first, and how many people have voted on what."""
+
+    ids: Sequence[str]
+    votes: Mapping[str, int]
+
+
 class _Watch:
     """What waits at one place, looked at while anybody listens."""
 
     def __init__(self) -> None:
-        self.ids: Sequence[str] | None = None
+        self.seen: _Seen | None = None
         self.changed = asyncio.Condition()
         self.listeners = 0
         self.task: asyncio.Task[None] | None = None
@@ -61,7 +68,7 @@ class Live:
         self._pages[caller.user_id] = with_caller + 1
         try:
             async with self._watching((caller.organization_id, environment)) as watch:
-                told: Sequence[str] | None = None
+                told: _Seen | None = None
                 rechecked = said = loop.time()
                 yield b"retry: 2000\n\n"
                 while not self._gateway.hub.closed:
@@ -70,8 +77,8 @@ class Live:
                         if not await self._still_there(caller):
                             yield _event("ended", {})
                             return
-                    if watch.ids is not None and watch.ids != told:
-                        told, said = watch.ids, loop.time()
+                    if watch.seen is not None and watch.seen != told:
+                        told, said = watch.seen, loop.time()
                         yield _event("waiting", _summary(told))
                     elif loop.time() >= said + HEARTBEAT:
                         said = loop.time()
@@ -101,13 +108,14 @@ class Live:
             try:
                 async with self._gateway.database.reading() as session:
                     ids = await waiting_ids(session, *place)
+                    seen = _Seen(ids, await votes_on(session, ids))
             except STORAGE_FAULTS as error:
                 # The next look may succeed; meanwhile pages keep what they were told.
                 logger.warning("what waits for approval could not be looked at: %s", type(error).__name__)
             else:
-                if ids != watch.ids:
+                if seen != watch.seen:
                     async with watch.changed:
-                        watch.ids = ids
+                        watch.seen = seen
                         watch.changed.notify_all()
             await asyncio.sleep(LOOK_AGAIN)
 
@@ -123,17 +131,19 @@ class Live:
         return True
 
 
-async def _changed(watch: _Watch, told: Sequence[str] | None) -> None:
+async def _changed(watch: _Watch, told: _Seen | None) -> None:
     try:
         async with asyncio.timeout(1), watch.changed:
-            if watch.ids == told or watch.ids is None:
+            if watch.seen == told or watch.seen is None:
                 await watch.changed.wait()
     except TimeoutError:
         return
 
 
-def _summary(ids: Sequence[str]) -> dict[str, object]:
-    return {"count": min(len(ids), COUNTED), "more": len(ids) > COUNTED, "ids": list(ids[:COUNTED])}
+def _summary(seen: _Seen) -> dict[str, object]:
+    ids, votes = seen
+    more = len(ids) > COUNTED
+    return {"count": min(len(ids), COUNTED), "more": more, "ids": list(ids[:COUNTED]), "votes": dict(votes)}
 
 
 def _event(kind: str, data: object) -> bytes:

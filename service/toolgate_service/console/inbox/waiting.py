@@ -1,15 +1,15 @@
 """Which requests wait, most urgent and newest first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from sqlmodel import col, select
+from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
 
-from toolgate_service.approvals.models import PENDING, Approval
+from toolgate_service.approvals.models import PENDING, Approval, ApprovalVote
 from toolgate_service.approvals.states import stands_at
 from toolgate_service.console.visits import Visit
 from toolgate_service.storage.database import now
@@ -69,6 +69,18 @@ async def waiting_ids(session: AsyncSession, organization_id: str, environment: 
     """Return the ids of what waits, newest first; one more than are counted says that there are more."""
     query = _pending(select(Approval.id), session, organization_id, environment)
     return (await session.exec(_newest(query).limit(COUNTED + 1))).all()
+
+
+async def votes_on(session: AsyncSession, ids: Sequence[str]) -> Mapping[str, int]:
+    """Return how many people have voted on each of some waiting requests; those without a vote are left out."""
+    if not ids:
+        return {}
+    query = (
+        select(ApprovalVote.approval_id, func.count())
+        .where(col(ApprovalVote.approval_id).in_(ids))
+        .group_by(col(ApprovalVote.approval_id))
+    )
+    return dict((await session.exec(query)).all())
 
 
 async def count_waiting(session: AsyncSession, organization_id: str, environment: str) -> int:

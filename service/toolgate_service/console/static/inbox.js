@@ -110,6 +110,10 @@ inbox.addEventListener("keydown", (event) => {
   }
 });
 
+inbox.addEventListener("toggle", (event) => {
+  if (event.newState === "closed" && lastTold) hear(lastTold, false);
+}, true);
+
 // ---- Keys ----
 
 function move(by) {
@@ -175,7 +179,9 @@ async function refresh(ids) {
   for (const card of await pieces(ids)) {
     const old = cardOf(card.dataset.id);
     // Whoever decided here has the answer to their own form.
-    if (!old || "busy" in old.dataset || old.dataset.status === card.dataset.status) continue;
+    if (!old || "busy" in old.dataset || (old.dataset.status === card.dataset.status && old.dataset.votes === card.dataset.votes)) continue;
+    // Somebody is writing there, and it still waits: it is shown once they have closed the sheet.
+    if (card.classList.contains("waits") && old.querySelector(".sheet:popover-open")) continue;
     const focused = old.contains(document.activeElement);
     if (alone) card.querySelector(".meta a")?.remove();
     old.querySelectorAll("[popover]:popover-open").forEach((sheet) => sheet.hidePopover());
@@ -209,7 +215,8 @@ async function hear(told, leads) {
   const waits = new Set(told.ids);
   // Beyond what is counted, nobody knows whether one that is not named has gone.
   const gone = told.more ? [] : cards().filter((card) => card.classList.contains("waits") && !waits.has(card.dataset.id)).map((card) => card.dataset.id);
-  if (gone.length) await refresh(gone.slice(0, 20));
+  const voted = cards().filter((card) => waits.has(card.dataset.id) && card.dataset.votes !== String(told.votes[card.dataset.id] ?? 0)).map((card) => card.dataset.id);
+  if (gone.length || voted.length) await refresh([...gone, ...voted].slice(0, 20));
   if (alone) return;
   const arrived = told.ids.filter((id) => !known.has(id) && !cardOf(id));
   for (const id of arrived) known.add(id);
