@@ -16,8 +16,9 @@ from starlette.types import ASGIApp, Message
 
 from support.databases import CHOICE, database_url
 from support.gateway import SECRET
-from toolgate_service import clock
+from toolgate_service import clock, exact_json
 from toolgate_service.app import build
+from toolgate_service.checks.explaining import Explanation, explain
 from toolgate_service.gateway import Gateway
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import Database
@@ -100,6 +101,12 @@ class InsideGateway:
     def within(self, work: Callable[[Database], Coroutine[Any, Any, T]]) -> T:
         """Do something to the gateway's database, as one of its jobs does."""
         return self._finish(work(self._gateway.database))
+
+    def explain(self, organization: str, environment: str, body: bytes) -> Explanation:
+        """Explain what a check would be answered."""
+        asked = exact_json.loads(body)
+        assert isinstance(asked, dict)
+        return self._finish(explain(self._gateway, organization, environment, asked))
 
     def restart(self) -> None:
         """End the application and begin it anew on the same data: whatever it kept in memory is gone."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from toolgate_service.agents.models import ACTIVE
+from toolgate_service.checks.steps import Step
 from toolgate_service.exact_json import plain_number
 from toolgate_service.hotpath.standing import Standing
 
@@ -19,9 +20,10 @@ class Permitted:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The action may not happen; `let_through` if the very call did before, by an approval."""
+    """The action may not happen, as was found `at` a step; `let_through` if the very call did before, by an approval."""
 
     reason: str
+    at: Step
     let_through: bool = False
 
 
@@ -43,17 +45,20 @@ def decide(
     An unknown and a foreign agent look the same: nobody learns which ids exist elsewhere.
     """
     if standing.key_agent_id is not None and standing.key_agent_id != agent_id:
-        return Blocked("This API key acts only as its own agent, and not as the one named by agent_id")
+        return Blocked(
+            "This API key acts only as its own agent, and not as the one named by agent_id", Step.AGENT
+        )
     if standing.agent_id is None:
-        return Blocked("Agent not found: no agent of this organization has the agent_id given")
+        return Blocked("Agent not found: no agent of this organization has the agent_id given", Step.AGENT)
     if standing.agent_status != ACTIVE:
-        return Blocked("Agent is inactive")
+        return Blocked("Agent is inactive", Step.SWITCHED_ON)
     if standing.permission_id is None:
-        return Blocked(f"Agent has no permission for action '{action}'")
+        return Blocked(f"Agent has no permission for action '{action}'", Step.PERMISSION)
     maximum = None if standing.max_amount is None else Decimal(standing.max_amount)
-    too_much = excess(maximum, bool(standing.amount_required), action, context)
-    if too_much is not None:
-        return Blocked(too_much)
+    if maximum is not None:
+        too_much = _excess(maximum, bool(standing.amount_required), action, context)
+        if too_much is not None:
+            return too_much
     if standing.requires_approval:
         return NeedsApproval(f"Action '{action}' needs human approval")
     return PERMITTED
@@ -66,16 +71,27 @@ def excess(
     context: Mapping[str, object],
 ) -> str | None:
     """Say why a context's amount is not within a permission's maximum; None when it is, or there is no maximum."""
-    if maximum is None:
-        return None
+    blocked = None if maximum is None else _excess(maximum, required, action, context)
+    return None if blocked is None else blocked.reason
+
+
+def _excess(
+    maximum: Decimal,
+    required: bool,  # noqa: FBT001 - as above
+    action: str,
+    context: Mapping[str, object],
+) -> Blocked | None:
     limit = f"the maximum of {plain_number(maximum)} for action '{action}'"
     if "amount" not in context:
-        return f"context.amount is required because of {limit}" if required else None
+        return (
+            Blocked(f"context.amount is required because of {limit}", Step.AMOUNT_NAMED) if required else None
+        )
     amount = context["amount"]
     if isinstance(amount, bool) or not isinstance(amount, int | Decimal) or amount < 0:
-        return f"context.amount must be a non-negative number, not {_shown(amount)}, because of {limit}"
+        reason = f"context.amount must be a non-negative number, not {_shown(amount)}, because of {limit}"
+        return Blocked(reason, Step.AMOUNT_READ)
     if amount > maximum:
-        return f"Amount {plain_number(Decimal(amount))} is above {limit}"
+        return Blocked(f"Amount {plain_number(Decimal(amount))} is above {limit}", Step.AMOUNT_WITHIN)
     return None
 
 

@@ -60,19 +60,23 @@ def blocked_answer(verdict: Blocked) -> bytes:
     return _result(verdict.reason, held=False, approval_id=None)
 
 
-def _answer(call: Call, verdict: Permitted | Blocked | Held | LetThrough) -> Answer:
+def answer_of(verdict: Permitted | Blocked | Held | LetThrough) -> bytes:
+    """Write the answer to a check."""
     match verdict:
-        case Permitted():
-            return Answer(ALLOWED)
-        case LetThrough(decision_id):
-            add_headers(call.scope, {DECISION: decision_id.encode()})
-            return Answer(ALLOWED)
+        case Permitted() | LetThrough():
+            return ALLOWED
         case Blocked():
-            if verdict.let_through:
-                add_headers(call.scope, {LET_THROUGH: b"true"})
-            return Answer(blocked_answer(verdict))
-        case Held(reason, approval_id):
-            return Answer(_result(reason, held=True, approval_id=approval_id))
+            return blocked_answer(verdict)
+        case Held():
+            return _result(verdict.reason, held=True, approval_id=verdict.approval_id)
+
+
+def _answer(call: Call, verdict: Permitted | Blocked | Held | LetThrough) -> Answer:
+    if isinstance(verdict, LetThrough):
+        add_headers(call.scope, {DECISION: verdict.decision_id.encode()})
+    elif isinstance(verdict, Blocked) and verdict.let_through:
+        add_headers(call.scope, {LET_THROUGH: b"true"})
+    return Answer(answer_of(verdict))
 
 
 def _result(reason: str, *, held: bool, approval_id: str | None) -> bytes:

@@ -15,6 +15,7 @@ from toolgate_service.checks import requests
 from toolgate_service.checks.attempts import Attempt, remember, remembered
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.question import Question
+from toolgate_service.checks.steps import Hear, Step, nobody
 from toolgate_service.checks.unasked import denied, why_full, why_refused
 from toolgate_service.grants.models import Grant
 from toolgate_service.grants.using import find_usable
@@ -27,17 +28,20 @@ from toolgate_service.storage.database import now
 
 @dataclass(frozen=True, slots=True)
 class LetThrough:
-    """An approval was used up: this once, the action may happen."""
+    """An approval was used up: this once, the action may happen, as was found `at` a step, `by` what is named."""
 
     decision_id: str
+    at: Step
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The action waits for a person. Only a dry run makes no request, and has no id to name."""
+    """The action waits for a person, as was found `at` a step. Only a dry run makes no request, and has no id to name."""
 
     reason: str
     approval_id: str | None
+    at: Step
 
 
 async def settle(
@@ -47,6 +51,7 @@ async def settle(
     question: Question,
     idempotency_key: str | None,
     raw: bytes,
+    hear: Hear = nobody,
 ) -> Permitted | Blocked | LetThrough | Held:
     """Decide again, then use up an approval, or find or make a request for one.
 
@@ -57,30 +62,33 @@ async def settle(
         question: the check.
         idempotency_key: repeats an answer that used up an approval to the same attempt.
         raw: the body as it came, to tell an honest repetition.
+        hear: is told of every step that is passed.
     """
     standing = await standing_in(session, key_digest, question.agent_id, question.action)
     if standing is None or not standing.organization_is_active:
-        return Blocked("The API key stopped working while the check was under way")
+        return Blocked("The API key stopped working while the check was under way", Step.KEY)
     verdict = decide(standing, question.agent_id, question.action, question.context)
     if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
         return verdict
     attempt = Attempt.of(idempotency_key, raw)
     earlier = await remembered(session, standing, attempt, now(session))
     if earlier is not None:
-        return LetThrough(earlier)
+        return LetThrough(earlier, Step.ATTEMPT)
     equal = await requests.equal_requests(session, standing, question)
     if question.approval_id is not None:
         equal = [approval for approval in equal if approval.id == question.approval_id]
         if not equal:
             return _not_of_this_check(question.approval_id)
+        hear(Step.NAMED, equal[0].id)
     if isinstance(verdict, Permitted):
         return verdict
-    return await _settle_by(session, settings, standing, question, verdict.reason, equal, attempt)
+    return await _settle_by(session, settings, standing, question, verdict.reason, equal, attempt, hear)
 
 
 def _not_of_this_check(approval_id: str) -> Blocked:
     return Blocked(
-        f"Approval {approval_id!r} does not belong to this agent, action and context; check again without approval_id"
+        f"Approval {approval_id!r} does not belong to this agent, action and context; check again without approval_id",
+        Step.NAMED,
     )
 
 
@@ -92,41 +100,64 @@ async def _settle_by(
     reason: str,
     equal: Sequence[Approval],
     attempt: Attempt | None,
+    hear: Hear,
 ) -> Blocked | LetThrough | Held:
     moment = now(session)
-    if question.call_id and await requests.already_let_through(session, standing, question):
-        return Blocked(f"Call {question.call_id!r} was already let through once", let_through=True)
+    if question.call_id:
+        if await requests.already_let_through(session, standing, question):
+            return Blocked(
+                f"Call {question.call_id!r} was already let through once", Step.CALL, let_through=True
+            )
+        hear(Step.CALL, question.call_id)
     states = [(approval, state_of(approval, moment)) for approval in equal]
+    by_approval = await _by_approval(session, standing, question, states, attempt, hear)
+    if by_approval is not None:
+        return by_approval
+    edited = _edited(states, question)
+    if edited is not None:
+        return Held(reason, edited.id, Step.CHANGED)
+    pending = next((approval for approval, state in states if state == PENDING), None)
+    if question.approval_id is not None:
+        return Held(reason, pending.id, Step.WAITING) if pending else _ended(*states[0])
+    # What an approver made of another call waits for that one, and is not used up by this.
+    own = pending if pending and _answers(pending, question) else None
+    # Asked when more people were demanded, it waits for as many: fewer allowed nothing for it.
+    grant = await find_usable(session, standing, question, own.required_approvals if own else 1)
+    # A person's no to the very call, or to this action again and again, goes before what another allowed for a while.
+    refusal = None
+    if grant or not pending:
+        refusal = await why_refused(session, settings, standing, question, hear)
+    if grant is not None and refusal is None:
+        return await _let_through(session, standing, question, grant, attempt, own)
+    if pending is not None:
+        return Held(reason, pending.id, Step.WAITING)
+    refusal = refusal or await why_full(session, settings, standing)
+    if refusal is not None:
+        return refusal
+    hear(Step.ROOM, "")
+    asked = None if question.dry_run else await requests.ask(session, settings, standing, question)
+    return Held(reason, asked, Step.ASKED)
+
+
+async def _by_approval(
+    session: AsyncSession,
+    standing: Standing,
+    question: Question,
+    states: Sequence[tuple[Approval, str]],
+    attempt: Attempt | None,
+    hear: Hear,
+) -> Blocked | LetThrough | None:
     for approval in (one for one, state in states if state == APPROVED and _answers(one, question)):
         lost = await why_no_longer(session, approval)
         if lost is None:
             return await _let_through(session, standing, question, approval, attempt)
         if question.approval_id is not None:
             return Blocked(
-                f"Approval {approval.id!r} no longer counts: {lost}; check again without approval_id"
+                f"Approval {approval.id!r} no longer counts: {lost}; check again without approval_id",
+                Step.APPROVED,
             )
-    edited = _edited(states, question)
-    if edited is not None:
-        return Held(reason, edited.id)
-    pending = next((approval for approval, state in states if state == PENDING), None)
-    if question.approval_id is not None:
-        return Held(reason, pending.id) if pending else _ended(*states[0])
-    # What an approver made of another call waits for that one, and is not used up by this.
-    own = pending if pending and _answers(pending, question) else None
-    # Asked when more people were demanded, it waits for as many: fewer allowed nothing for it.
-    grant = await find_usable(session, standing, question, own.required_approvals if own else 1)
-    # A person's no to the very call, or to this action again and again, goes before what another allowed for a while.
-    refusal = await why_refused(session, settings, standing, question) if grant or not pending else None
-    if grant is not None and refusal is None:
-        return await _let_through(session, standing, question, grant, attempt, own)
-    if pending is not None:
-        return Held(reason, pending.id)
-    refusal = refusal or await why_full(session, settings, standing)
-    if refusal is not None:
-        return Blocked(refusal)
-    return Held(
-        reason, None if question.dry_run else await requests.ask(session, settings, standing, question)
-    )
+        hear(Step.APPROVED, lost)
+    return None
 
 
 def _edited(states: Sequence[tuple[Approval, str]], question: Question) -> Approval | None:
@@ -149,17 +180,18 @@ async def _let_through(
     attempt: Attempt | None,
     pending: Approval | None = None,
 ) -> LetThrough:
+    at = Step.APPROVED if isinstance(by, Approval) else Step.ALLOWED
     if question.dry_run:
-        return LetThrough(new_id())
+        return LetThrough(new_id(), at, by.id)
     if isinstance(by, Approval):
         decision_id = await requests.use_up(session, by, question)
     else:
         decision_id = await requests.use_grant(session, standing, question, by, pending)
     await remember(session, standing, attempt, decision_id, now(session))
-    return LetThrough(decision_id)
+    return LetThrough(decision_id, at, by.id)
 
 
 def _ended(approval: Approval, state: str) -> Blocked:
     if state == DENIED:
-        return Blocked(denied(approval))
-    return Blocked(f"Approval {approval.id!r} is {state}; check again without approval_id")
+        return Blocked(denied(approval), Step.DENIED)
+    return Blocked(f"Approval {approval.id!r} is {state}; check again without approval_id", Step.OPEN)

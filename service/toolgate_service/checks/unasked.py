@@ -8,8 +8,10 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.denials import blocks
 from toolgate_service.approvals.models import DENIED, PENDING, Approval
+from toolgate_service.checks.decide import Blocked
 from toolgate_service.checks.question import Question
 from toolgate_service.checks.requests import BOUND, bound_to
+from toolgate_service.checks.steps import Hear, Step
 from toolgate_service.clock import wire
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.settings import Settings
@@ -39,13 +41,18 @@ _WAITING = select(
 
 
 async def why_refused(
-    session: AsyncSession, settings: Settings, standing: Standing, question: Question
-) -> str | None:
+    session: AsyncSession, settings: Settings, standing: Standing, question: Question, hear: Hear
+) -> Blocked | None:
     """Return why a check is refused that nothing approved answers: people said no, of late or again and again."""
     denial = await _recent_denial(session, settings, standing, question)
     if denial is not None:
-        return denied(denial)
-    return await _blocked_pair(session, settings, standing, question)
+        return Blocked(denied(denial), Step.DENIED)
+    hear(Step.DENIED, "")
+    blocked = await _blocked_pair(session, settings, standing, question)
+    if blocked is not None:
+        return Blocked(blocked, Step.DENIALS)
+    hear(Step.DENIALS, "")
+    return None
 
 
 def denied(denial: Approval) -> str:
@@ -76,7 +83,7 @@ async def _blocked_pair(
     )
 
 
-async def why_full(session: AsyncSession, settings: Settings, standing: Standing) -> str | None:
+async def why_full(session: AsyncSession, settings: Settings, standing: Standing) -> Blocked | None:
     """Return why an agent may make no further request: too many of its wait already."""
     values = {
         "organization_id": standing.organization_id,
@@ -86,7 +93,8 @@ async def why_full(session: AsyncSession, settings: Settings, standing: Standing
     }
     if (await session.exec(_WAITING, params=values)).one() < settings.pending_per_agent:
         return None
-    return (
+    return Blocked(
         f"{settings.pending_per_agent} requests of this agent wait for approval, and no more may "
-        "(TOOLGATE_PENDING_PER_AGENT); have some of them decided or cancelled, then check again"
+        "(TOOLGATE_PENDING_PER_AGENT); have some of them decided or cancelled, then check again",
+        Step.ROOM,
     )

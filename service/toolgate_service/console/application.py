@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolgate_service.console import entrance, grants, safety
 from toolgate_service.console.agents import routes as agents
+from toolgate_service.console.agents import trying
 from toolgate_service.console.inbox import routes as inbox
 from toolgate_service.console.inbox.live import Live
 from toolgate_service.console.problems import title_of, words_of
@@ -38,7 +39,7 @@ ENTRANCE: Sequence[Route] = (
 )
 
 #: every page and every form
-ROUTES: Sequence[Route] = (*ENTRANCE, *inbox.ROUTES, *grants.ROUTES, *agents.ROUTES)
+ROUTES: Sequence[Route] = (*ENTRANCE, *inbox.ROUTES, *grants.ROUTES, *agents.ROUTES, *trying.ROUTES)
 
 
 def console(gateway: Gateway) -> ASGIApp:

@@ -43,10 +43,12 @@ async def grants(visit: Visit) -> Response:
     )
 
 
-async def revoke(visit: Visit, _form: Form) -> Response:
-    """End one at once."""
-    await desk.revoke(visit.gateway, visit.caller, visit.environment, visit.request.path_params["grant_id"])
-    return RedirectResponse(visit.url(GRANTS), 303)
+async def revoke(visit: Visit, form: Form) -> Response:
+    """End one at once, and lead back to the list, or to its agent's page."""
+    grant_id = visit.request.path_params["grant_id"]
+    ended = await desk.revoke(visit.gateway, visit.caller, visit.environment, grant_id)
+    then = f"/console/agents/{ended.agent_id}" if "then" in form else GRANTS
+    return RedirectResponse(visit.url(then), 303)
 
 
 ROUTES: Sequence[Route] = (

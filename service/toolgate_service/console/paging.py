@@ -6,9 +6,18 @@ from toolgate_service.web.paging import Page
 
 def page_of(visit: Visit, limit: int) -> Page:
     """Return which part of a list a visit asks for."""
+    return _page(visit, limit, offset_of(visit))
+
+
+def first_page(visit: Visit, limit: int) -> Page:
+    """Return the beginning of a list that stands beside what a visit asks for."""
+    return _page(visit, limit, 0)
+
+
+def _page(visit: Visit, limit: int, offset: int) -> Page:
     return Page(
         limit=limit,
-        offset=offset_of(visit),
+        offset=offset,
         after=None,
         path=visit.request.url.path,
         filters=(),

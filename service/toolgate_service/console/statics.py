@@ -16,6 +16,7 @@ _TYPES = {
     "console.js": "text/javascript; charset=utf-8",
     "inbox.js": "text/javascript; charset=utf-8",
     "entrance.js": "text/javascript; charset=utf-8",
+    "trying.css": "text/css; charset=utf-8",
     "mark.svg": "image/svg+xml",
 }
 

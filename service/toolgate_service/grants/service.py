@@ -16,11 +16,14 @@ from toolgate_service.approvals.ending import cancel
 from toolgate_service.approvals.models import APPROVED, Approval
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, not_found
-from toolgate_service.grants.models import EXHAUSTED, EXPIRED, REVOKED, Grant, GrantVote
+from toolgate_service.grants.models import ACTIVE, EXHAUSTED, EXPIRED, REVOKED, Grant, GrantVote
 from toolgate_service.grants.schemas import GrantView, GrantVoteView
 from toolgate_service.ids import is_id
 from toolgate_service.storage.database import now
 from toolgate_service.web.paging import Found, Page, find_page
+
+#: of those that are in force, so many are shown beside their agent
+SHOWN = 50
 
 
 def state_of(grant: Grant, moment: datetime) -> str:
@@ -63,6 +66,23 @@ async def list_grants(
     if agent_id is not None:
         query = query.where(Grant.agent_id == agent_id)
     return await find_page(session, query, Grant, page)
+
+
+async def in_force(session: AsyncSession, agent: Agent, actions: Sequence[str]) -> Sequence[Grant]:
+    """Return what lets an agent's calls of some actions through now, what ends first before the rest."""
+    query = (
+        select(Grant)
+        .where(
+            Grant.organization_id == agent.organization_id,
+            Grant.environment == agent.environment,
+            Grant.agent_id == agent.id,
+            col(Grant.action).in_(actions),
+            _stands_at(ACTIVE, now(session)),
+        )
+        .order_by(col(Grant.expires_at), col(Grant.id))
+        .limit(SHOWN)
+    )
+    return (await session.exec(query)).all()
 
 
 async def find_grant(session: AsyncSession, caller: Caller, environment: str, grant_id: str) -> Grant:

@@ -4,8 +4,9 @@ from starlette.types import Scope
 
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
-from toolgate_service.hotpath.arrivals import Ask
+from toolgate_service.hotpath.arrivals import Arrived, Ask
 from toolgate_service.hotpath.http import add_headers
+from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing
 
 
@@ -20,16 +21,25 @@ async def admit(scope: Scope, gateway: Gateway, ask: Ask) -> Standing:
     Raises:
         ApiError: 401 for an unknown or revoked key and for an inactive organization, 429 beyond the rate.
     """
-    arrived = await gateway.reader.arrive(ask)
+    standing, rate = known(await gateway.reader.arrive(ask))
+    add_headers(scope, whose(standing) | rate.headers())
+    if rate.exceeded:
+        raise rate.refusal()
+    return standing
+
+
+def known(arrived: Arrived | None) -> tuple[Standing, Rate]:
+    """Return what is true of a request, and where its rate stands.
+
+    Raises:
+        ApiError: 401 for an unknown or revoked key and for an inactive organization.
+    """
     if arrived is None:
         raise ApiError(401, "Invalid API key")
     standing, rate = arrived
     if rate is None:
         raise ApiError(401, "Organization is not active")
-    add_headers(scope, whose(standing) | rate.headers())
-    if rate.exceeded:
-        raise rate.refusal()
-    return standing
+    return standing, rate
 
 
 def whose(standing: Standing) -> dict[bytes, bytes]:

@@ -71,6 +71,15 @@ class RateWindows(Protocol):
             limit: requests a window.
         """
 
+    async def look(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Return where the next request would stand, and count nothing.
+
+        Args:
+            organization_id: whose requests are counted.
+            scope: which of them.
+            limit: requests a window.
+        """
+
 
 class MemoryWindows:
     """Windows of one process. One event loop calls it and nothing is awaited, so no lock is needed."""
@@ -89,6 +98,13 @@ class MemoryWindows:
     async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
         """Count one request, unless the window is full."""
         return self.count_now(organization_id, scope, limit)
+
+    async def look(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Return where the next request would stand, and count nothing."""
+        moment = self._clock()
+        window = max(int(moment // WINDOW), self._window)
+        used = self._counts.get((organization_id, scope), 0) if window == self._window else 0
+        return Rate.at(moment, window, limit, min(used + 1, limit), exceeded=used >= limit)
 
     def count_now(self, organization_id: str, scope: str, limit: int) -> Rate:
         """As `count`, without having to wait."""

@@ -124,6 +124,73 @@ def test_the_switch(maya: Reader, acme: Owner) -> None:
         assert maya.submit(way, token=maya.token(), status=wrong).status_code == 400
 
 
+def test_an_agent_is_renamed(maya: Reader, acme: Owner) -> None:
+    """Name and description are changed, a description is taken away, and what is no name changes nothing."""
+    agent = acme.agent("old")
+    way = f"/console/agents/{agent}/name"
+    assert maya.submit(way, token=maya.token(), name=" new ", description="a\r\nb").status_code == 303
+    shown = acme.http.get(f"/api/agents/{agent}").json()
+    assert (shown["name"], shown["description"], shown["status"]) == ("new", "a\nb", "active")
+    assert maya.submit(way, token=maya.token(), name="newer", description="").status_code == 303
+    assert acme.http.get(f"/api/agents/{agent}").json()["description"] is None
+    answer = maya.submit(way, token=maya.token(), name=" ")
+    assert (answer.status_code, "name: " in text_of(answer.text)) == (400, True)
+    assert acme.http.get(f"/api/agents/{agent}").json()["name"] == "newer"
+
+
+def test_an_agent_is_deleted(maya: Reader, acme: Owner) -> None:
+    """It is gone with its permissions, what waited is cancelled, and what it did stays on record."""
+    agent = acme.agent("leaves")
+    acme.permit(agent, "a", requires_approval=True)
+    approval = acme.check(agent, "a").json()["approval_id"]
+    acme.log(agent, "a")
+    answer = maya.submit(f"/console/agents/{agent}/delete", token=maya.token())
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/console/agents")
+    assert maya.get(f"/console/agents/{agent}").status_code == 404
+    assert acme.http.get(f"/api/approvals/{approval}").json()["status"] == "cancelled"
+    assert acme.entries(agent_id=agent)[0]["agent_id"] == agent
+    assert acme.check(agent, "a").json()["reason"].startswith("Agent not found")
+
+
+def test_what_is_allowed_for_a_while_stands_with_the_agent(maya: Reader, acme: Owner) -> None:
+    """What lets calls through now, and nothing that no longer does; it is ended from there."""
+    agent = acme.agent()
+    acme.permit(agent, "pay", requires_approval=True)
+    for uses in (7, 8):
+        approval = acme.check(agent, "pay", {"uses": uses}).json()["approval_id"]
+        grant = {"grant": {"uses": uses, "seconds": 900}}
+        assert acme.http.post(f"/api/approvals/{approval}/approve", json=grant).status_code == 200
+    page = maya.page(f"/console/agents/{agent}")
+    assert "7 of 7 calls" in page
+    assert "8 of 8 calls" in page
+    grant_id = re.findall(r"/console/grants/([^/]+)/revoke", page)[0]
+    answer = maya.submit(f"/console/grants/{grant_id}/revoke", token=maya.token(), then="agent")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"/console/agents/{agent}")
+    page = maya.page(f"/console/agents/{agent}")
+    assert "7 of 7 calls" not in page
+    assert "8 of 8 calls" in page
+
+
+def test_a_denial_block_is_shown_and_lifted(maya: Reader, acme: Owner) -> None:
+    """Ten denials and nobody is asked; the page says so, to members too, and an admin has people asked again."""
+    agent = acme.agent()
+    acme.permit(agent, "pay", requires_approval=True)
+    for n in range(10):
+        approval = acme.check(agent, "pay", {"n": n}).json()["approval_id"]
+        assert acme.http.post(f"/api/approvals/{approval}/deny").status_code == 200
+    assert "Denied again and again" in maya.page(f"/console/agents/{agent}")
+    way = f"/console/agents/{agent}/unblock"
+    with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as member:
+        page = member.page(f"/console/agents/{agent}")
+        assert "Denied again and again" in page
+        assert "/unblock" not in page
+        assert member.submit(way, token=member.token(), action="pay").status_code == 403
+    assert maya.submit(way, token=maya.token(), action="pay").status_code == 303
+    assert "Denied again and again" not in maya.page(f"/console/agents/{agent}")
+    assert acme.check(agent, "pay", {"n": 11}).json()["requires_approval"] is True
+    assert maya.submit(way, token=maya.token(), action="pay").status_code == 404
+
+
 def test_a_member_may_switch_off_and_not_grant(maya: Reader, acme: Owner) -> None:
     """A member's rights are the API's, and the page offers no more than them."""
     agent = acme.agent("guarded")

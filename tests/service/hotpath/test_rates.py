@@ -24,6 +24,16 @@ async def test_a_window_counts_down_to_refusal() -> None:
     assert {(rate.limit, rate.reset) for rate in rates} == {(3, 660)}
 
 
+async def test_looking_costs_nothing_and_says_what_counting_will() -> None:
+    """Before, at and beyond the limit, and in a new minute: the same as the next request is told."""
+    clock = Clock(600.0)
+    windows = MemoryWindows(clock)
+    for moment in (600.0, 600.0, 600.0, 660.0):
+        clock.now = moment
+        looks = {await windows.look("o", "production/actions", 2) for _ in range(3)}
+        assert looks == {await windows.count("o", "production/actions", 2)}
+
+
 async def test_a_new_minute_is_a_new_window() -> None:
     """At the minute's end the count begins anew, not a moment earlier."""
     clock = Clock(659.999)

@@ -10,12 +10,24 @@ from support.machine.counts import Counts
 from support.machine.machine import GatewayMachine
 from support.reference.checking import DENIALS, MOST_PENDING
 
+from toolgate_service.checks.steps import Step
+
 STEPS = 50
 #: what must have happened, and in a full run again and again
 HAPPENED = (
     "voted", "used with a quorum", "edited", "edited and used", "grant active", "used by a grant", "grant: revoked",
     "became viewer", "withdrawn", "jobs", "restarted",
 )  # fmt: skip
+#: steps at which a check must have been decided, and explained
+STEPS_MET = {
+    Step.AGENT,
+    Step.AMOUNT_WITHIN,
+    Step.APPROVAL,
+    Step.APPROVED,
+    Step.DENIED,
+    Step.WAITING,
+    Step.ASKED,
+}
 #: two halves, so that two processes may share a full run
 RUNS = [
     pytest.param(20, id="reduced"),
@@ -60,6 +72,7 @@ def test_gateway_and_reference_agree(inside: InsideGateway, runs: int) -> None:
     for kind in ("allowed", "blocked", "held"):
         assert counts.share(kind) >= 0.15, counts.checks
     assert counts.used >= runs, counts
+    assert counts.explained.keys() >= STEPS_MET, counts.explained
     assert {name: counts.seen[name] for name in HAPPENED if counts.seen[name] < max(1, runs // 40)} == {}, (
         counts
     )

@@ -1,15 +1,20 @@
 """Asking the gateway and the reference the same, and comparing what they say."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import httpx
 from hypothesis import strategies as st
 
+from support.inside import TICK
 from support.machine.driver import Driver, told
 from support.machine.wording import worded_again
 from support.reference.checking import Outcome, Question, check, keep_answer
 from support.reference.facts import Approval, Tenant
+from toolgate_service.checks.decide import Blocked
+from toolgate_service.checks.explaining import Explanation
+from toolgate_service.checks.steps import Step
 
 
 class Asking(Driver):
@@ -26,13 +31,17 @@ class Asking(Driver):
         self.questions: dict[str, tuple[Tenant, Question]] = {}
 
     def put(self, tenant: Tenant, question: Question) -> Outcome:
-        """Ask both, compare, and return what was rightly answered."""
+        """Ask both, compare, and return what was rightly answered; and what was explained before is answered now."""
+        explained = self._explained(tenant, question)
         answer = self.call("POST", tenant, "/sdk/check", question.body, question.idempotency_key)
         outcome = check(self.world, tenant, question, self.now())
         self.counts.checks[outcome.kind] += 1
         if outcome.why:
             self.counts.reasons[outcome.why] += 1
         compare(answer, outcome, lambda approval_id: self.world.approval(tenant, approval_id) is None)
+        if outcome.decision_id is None:
+            # An attempt that is repeated is told what it was told before: that is no question of what holds now.
+            self._as_explained(explained, answer)
         if outcome.approval is not None:
             self.questions.setdefault(outcome.approval.id, (tenant, replace(question, idempotency_key=None)))
         if outcome.used is not None:
@@ -44,6 +53,27 @@ class Asking(Driver):
         if not question.dry_run:
             self.asked.append((tenant, question))
         return outcome
+
+    def _explained(self, tenant: Tenant, question: Question) -> Explanation:
+        # At the moment at which it will be answered.
+        self.clock.advance()
+        explained = self.gateway.explain(tenant.organization, tenant.environment, question.body)
+        self.clock.advance(-TICK)
+        return explained
+
+    def _as_explained(self, explained: Explanation, answer: httpx.Response) -> None:
+        assert explained.answer is not None
+        said, given = json.loads(explained.answer), answer.json()
+        if explained.at == Step.ASKED:
+            # What is asked anew has an id only once it was asked.
+            given["approval_id"] = None
+        assert said == given, (explained, answer.text)
+        self.counts.explained[explained.at] += 1
+        if isinstance(explained.verdict, Blocked):
+            assert explained.said == f"{given['reason']}."
+        order = [list(Step).index(one.step) for one in explained.passed]
+        assert order == sorted(order)
+        assert all(place < list(Step).index(explained.at) for place in order), explained
 
     def _count_use(self, tenant: Tenant, used: Approval) -> None:
         if used.grant is not None and used.decided_by is None:

@@ -13,6 +13,7 @@ class Counts:
         steps: how many things were done in all of them.
         checks: outcomes of checks, by kind.
         reasons: reasons of checks that were not allowed, by kind.
+        explained: checks that were explained before they were put, by the step at which they were decided.
         used: approvals that were used up.
         seen: other things that happened, by name.
     """
@@ -22,6 +23,7 @@ class Counts:
     used: int = 0
     checks: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    explained: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
 
     def share(self, kind: str) -> float:

@@ -10,18 +10,22 @@ from toolgate_service.accounts.caller import acting
 from toolgate_service.agents import service as agents
 from toolgate_service.agents.models import Agent
 from toolgate_service.agents.schemas import AgentView
+from toolgate_service.approvals import denials
 from toolgate_service.console.agents.terms import (
-    agent_change_in,
     new_agent_in,
+    new_name_in,
     new_permission_in,
     permission_change_in,
+    switch_in,
 )
+from toolgate_service.console.agents.trying import SUGGESTED
 from toolgate_service.console.forms import Form
 from toolgate_service.console.paging import page_of
 from toolgate_service.console.problems import words_of
 from toolgate_service.console.rendering import show
 from toolgate_service.console.visits import Visit, by_admins, by_changers, deed, page
 from toolgate_service.errors import ApiError, not_found
+from toolgate_service.grants import service as grants
 from toolgate_service.permissions import service as permissions
 from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import PermissionView
@@ -59,11 +63,37 @@ async def one_agent(visit: Visit) -> Response:
 async def switch(visit: Visit, form: Form) -> Response:
     """Switch an agent off, which cancels what waits for it, or on again."""
     try:
-        change = agent_change_in(form)
+        change = switch_in(form)
         async with acting(visit.gateway, visit.caller) as session:
             await agents.change_agent(session, visit.caller, visit.environment, _agent_id(visit), change)
     except (ApiError, ValidationError) as error:
         return await _page(visit, _status(error), said=words_of(error))
+    return _back(visit)
+
+
+async def rename(visit: Visit, form: Form) -> Response:
+    """Give an agent another name and description."""
+    try:
+        change = new_name_in(form)
+        async with acting(visit.gateway, visit.caller) as session:
+            await agents.change_agent(session, visit.caller, visit.environment, _agent_id(visit), change)
+    except (ApiError, ValidationError) as error:
+        return await _page(visit, _status(error), said=words_of(error))
+    return _back(visit)
+
+
+async def delete(visit: Visit, _form: Form) -> Response:
+    """Remove an agent with its permissions and keys; its log entries stay."""
+    async with acting(visit.gateway, visit.caller) as session:
+        await agents.delete_agent(session, visit.caller, visit.environment, _agent_id(visit))
+    return RedirectResponse(visit.url(AGENTS), 303)
+
+
+async def unblock(visit: Visit, form: Form) -> Response:
+    """Let an action be asked about again that was denied again and again."""
+    async with acting(visit.gateway, visit.caller) as session:
+        agent = await agents.get_agent(session, visit.caller, visit.environment, _agent_id(visit))
+        await denials.clear(session, visit.gateway.settings, visit.caller, agent, form["action"])
     return _back(visit)
 
 
@@ -127,6 +157,10 @@ async def _page(
     async with visit.gateway.database.reading() as session:
         agent = await agents.get_agent(session, visit.caller, visit.environment, _agent_id(visit))
         found = await permissions.list_permissions(session, agent, wanted)
+        actions = sorted(one.action for one in found.rows)
+        whose = (agent.organization_id, agent.environment, agent.id)
+        blocked = await denials.blocks(session, visit.gateway.settings, whose)
+        allowed = await grants.in_force(session, agent, actions)
     return await show(
         visit,
         "agent.html",
@@ -136,8 +170,12 @@ async def _page(
             (PermissionView.model_validate(one, from_attributes=True) for one in found.rows),
             key=lambda one: one.action,
         ),
+        actions=actions[:SUGGESTED],
+        blocked=blocked,
+        allowed=allowed,
         said=said,
         typed=typed,
+        untyped=Form([]),
         offset=wanted.offset,
         next_offset=wanted.offset + MOST_PERMISSIONS if found.last else None,
     )
@@ -170,6 +208,9 @@ ROUTES: Sequence[Route] = (
     Route(AGENTS, deed(create_agent, by=by_changers), methods=["POST"]),
     Route(_ONE, page(one_agent), methods=["GET"]),
     Route(f"{_ONE}/switch", deed(switch, by=by_changers), methods=["POST"]),
+    Route(f"{_ONE}/name", deed(rename, by=by_changers), methods=["POST"]),
+    Route(f"{_ONE}/delete", deed(delete, by=by_changers), methods=["POST"]),
+    Route(f"{_ONE}/unblock", deed(unblock, by=by_admins), methods=["POST"]),
     Route(_PERMISSIONS, deed(grant, by=by_admins), methods=["POST"]),
     Route(f"{_PERMISSIONS}/{{permission_id}}", deed(change, by=by_admins), methods=["POST"]),
     Route(f"{_PERMISSIONS}/{{permission_id}}/delete", deed(take_away), methods=["POST"]),

@@ -19,7 +19,7 @@ def new_agent_in(form: Form) -> NewAgent:
     return NewAgent(name=form["name"], description=form.text("description"))
 
 
-def agent_change_in(form: Form) -> AgentChange:
+def switch_in(form: Form) -> AgentChange:
     """Return the change that a form asks for: to be on or off.
 
     Raises:
@@ -27,6 +27,15 @@ def agent_change_in(form: Form) -> AgentChange:
     """
     asked: JsonValue = form["status"]
     return AgentChange.model_validate({"status": asked})
+
+
+def new_name_in(form: Form) -> AgentChange:
+    """Return the change that a form asks for: another name, and another description or none.
+
+    Raises:
+        ValidationError: the API would refuse it too.
+    """
+    return AgentChange(name=form["name"], description=form.text("description"))
 
 
 def new_permission_in(form: Form) -> NewPermission:
@@ -53,15 +62,19 @@ def _terms(form: Form) -> dict[str, Json]:
     # A box that is not ticked is not sent.
     return {
         "requires_approval": "requires_approval" in form,
-        "max_amount": _number(form, "max_amount"),
+        "max_amount": number_in(form, "max_amount"),
         "amount_required": "amount_required" in form,
-        "required_approvals": _number(form, "required_approvals") or 1,
+        "required_approvals": number_in(form, "required_approvals") or 1,
         "separation_of_duties": "separation_of_duties" in form,
     }
 
 
-def _number(form: Form, name: str) -> Json:
-    """Return the number that was typed, exactly; None for nothing."""
+def number_in(form: Form, name: str) -> Json:
+    """Return the number that was typed, exactly; None for nothing.
+
+    Raises:
+        FieldErrors: it is none.
+    """
     text = form.text(name)
     if text is None:
         return None

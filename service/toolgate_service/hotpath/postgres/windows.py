@@ -26,6 +26,14 @@ class PostgresWindows:
             moment = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
         return Rate.at(moment, int(moment // WINDOW), limit, limit, exceeded=True)
 
+    async def look(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Return where the next request would stand, and count nothing; by the server's clock."""
+        async with self._connections.one() as connection:
+            [(moment, minute, requests)] = await connection.fetch(_LOOK, organization_id, scope)
+        window = int(moment // WINDOW)
+        used = requests if minute is not None and minute >= window else 0
+        return Rate.at(moment, max(window, minute or 0), limit, min(used + 1, limit), exceeded=used >= limit)
+
     async def close(self) -> None:
         """Disconnect."""
         await self._connections.close()
@@ -40,4 +48,9 @@ SET minute = greatest(w.minute, excluded.minute),
     requests = CASE WHEN excluded.minute > w.minute THEN 1 ELSE w.requests + 1 END
 WHERE excluded.minute > w.minute OR w.requests < $3
 RETURNING minute, requests, extract(epoch FROM clock_timestamp())::float8 AS moment
+"""
+
+_LOOK = """
+SELECT extract(epoch FROM clock_timestamp())::float8, w.minute, w.requests
+FROM (SELECT 1) AS now LEFT JOIN rate_windows w ON w.organization_id = $1 AND w.scope = $2
 """
