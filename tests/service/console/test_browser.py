@@ -104,6 +104,13 @@ def test_every_page_is_fit_to_be_read(
         expect(page.locator(".deeds[inert]")).to_have_count(0)
         assert faults(page) == [], way
         assert not overflows(page), way
+    page.goto(f"{newcomer.url}/console/agents/{agent}")
+    page.locator("#try-action").fill("stripe.refund")
+    page.locator("#try-amount").fill("9")
+    page.get_by_role("button", name="Try", exact=True).click()
+    page.get_by_role("heading", name="Held for a person").wait_for()
+    assert faults(page) == []
+    assert not overflows(page)
     page.goto(f"{newcomer.url}/console/approvals")
     ready(page)
     for name in ("Deny…", "Edit…", "Allow for a while…"):

@@ -4,6 +4,7 @@ from itertools import combinations
 
 from support.admin import done, run_admin
 from support.bulk import write_entries
+from support.console import Reader
 from support.gateway import LiveGateway
 from support.provider import DAY, fresh, invoice, seconds, subscription, tell
 from support.provider import SECRET as PROVIDER_SECRET
@@ -58,6 +59,7 @@ def do_everything(gateway: LiveGateway) -> None:
         _lists(stage)
         _people(stage)
         _approvals(stage)
+        _console(stage)
         _entries(stage)
         _operator(stage)
         _payments(stage)
@@ -127,6 +129,21 @@ def _approvals(stage: Stage) -> None:
     until(lambda: rows(stage.gateway, status, late) == [("expired",)])
     owner.check(agent, "wait", {"to": "Dan"})
     owner.http.put(f"/api/agents/{agent}", json={"status": "inactive"})
+
+
+def _console(stage: Stage) -> None:
+    """What the console asks and the API does not."""
+    owner = stage.owner
+    agent = owner.agent()
+    owner.permit(agent, "pay", requires_approval=True, required_approvals=2)
+    held = owner.check(agent, "pay").json()["approval_id"]
+    assert owner.http.post(f"/api/approvals/{held}/approve").status_code == 200
+    with Reader.of(owner.url, owner.email) as reader:
+        reader.page(f"/console/agents/{agent}")
+        tried = reader.submit(f"/console/agents/{agent}/try", token=reader.token(), action="pay")
+        assert tried.status_code == 200, tried.text
+        with reader.http.stream("GET", "/console/approvals/events") as news:
+            assert any("votes" in line for line in news.iter_lines())
 
 
 def _entries(stage: Stage) -> None:
