@@ -1,10 +1,17 @@
-"""Coming in: registration, login and a forgotten password from end to end, for the API and for the console."""
+"""Coming in: registration, login and passwords from end to end, for the API and for the console."""
 
 from toolgate_service.accounts import resets, service, slowing
-from toolgate_service.accounts.schemas import Login, Registration, ResetConfirmation, TokenView
+from toolgate_service.accounts.caller import Caller, own_row
+from toolgate_service.accounts.schemas import (
+    Login,
+    PasswordChange,
+    Registration,
+    ResetConfirmation,
+    TokenView,
+)
 from toolgate_service.accounts.slowing import Attempt
 from toolgate_service.accounts.users import find_user
-from toolgate_service.errors import ApiError
+from toolgate_service.errors import ApiError, FieldErrors
 from toolgate_service.gateway import Gateway
 from toolgate_service.storage.database import ACCOUNTS
 
@@ -71,3 +78,30 @@ async def reset_password(gateway: Gateway, confirmation: ResetConfirmation, addr
     password_hash = await gateway.passwords.hash(confirmation.new_password)
     async with gateway.database.writing(reset.organization_id) as session:
         await resets.confirm(session, confirmation.token, password_hash, address)
+
+
+async def change_password(
+    gateway: Gateway, caller: Caller, change: PasswordChange, address: str | None
+) -> TokenView:
+    """Change one's own password; every other token of the user stops working, and a new one is returned.
+
+    Raises:
+        FieldErrors: 400, the current password is another; that counts as a failed login.
+        ApiError: 401, the token has stopped working; 429, too many failed or too many at once.
+    """
+    async with gateway.database.reading() as session:
+        user = await own_row(session, caller)
+        attempt = Attempt.of(gateway.vault, address, user.email)
+        await slowing.admit(session, attempt, user)
+    if not await gateway.passwords.verify(change.current_password, user.password_hash):
+        async with gateway.database.writing(*attempt.turns) as session:
+            await slowing.admit(session, attempt, user)
+            await slowing.count_failure(session, attempt)
+        raise FieldErrors({"current_password": ["is not your password"]})
+    password_hash = await gateway.passwords.hash(change.new_password)
+    async with gateway.database.writing(*attempt.turns, caller.organization_id) as session:
+        await slowing.admit(session, attempt, user)
+        await slowing.forgive(session, attempt)
+        return await service.change_password(
+            session, gateway.vault, caller, user, password_hash, address=attempt.address
+        )

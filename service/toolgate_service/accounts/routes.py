@@ -2,11 +2,9 @@
 
 from fastapi import APIRouter, Request
 
-from toolgate_service.accounts import entering, service, slowing
+from toolgate_service.accounts import entering, service
 from toolgate_service.accounts.caller import AnyCaller, own_row, peer
 from toolgate_service.accounts.schemas import CurrentUser, Login, PasswordChange, Registration, TokenView
-from toolgate_service.accounts.slowing import Attempt
-from toolgate_service.errors import FieldErrors
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.openapi.problems import BAD_LOGIN, FORBIDDEN, REFUSED, TOO_MANY, problems
 from toolgate_service.web.bodies import StrictRoute
@@ -44,22 +42,7 @@ async def change_password(
     A wrong `current_password` is a 400 that names the field: the token is good, so it is no 401. It counts as a failed
     login: whoever found a token open does not guess the password with it.
     """
-    async with gateway.database.reading() as session:
-        user = await own_row(session, caller)
-        attempt = Attempt.of(gateway.vault, peer(request), user.email)
-        await slowing.admit(session, attempt, user)
-    if not await gateway.passwords.verify(change.current_password, user.password_hash):
-        async with gateway.database.writing(*attempt.turns) as session:
-            await slowing.admit(session, attempt, user)
-            await slowing.count_failure(session, attempt)
-        raise FieldErrors({"current_password": ["is not your password"]})
-    password_hash = await gateway.passwords.hash(change.new_password)
-    async with gateway.database.writing(*attempt.turns, caller.organization_id) as session:
-        await slowing.admit(session, attempt, user)
-        await slowing.forgive(session, attempt)
-        token = await service.change_password(
-            session, gateway.vault, caller, user, password_hash, address=attempt.address
-        )
+    token = await entering.change_password(gateway, caller, change, peer(request))
     return Reply(token, headers=NO_STORE)
 
 

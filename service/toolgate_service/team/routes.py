@@ -2,11 +2,9 @@
 
 from fastapi import APIRouter, Request
 
-from toolgate_service.accounts import single_use
 from toolgate_service.accounts.caller import AdminCaller, AnyCaller, peer
 from toolgate_service.accounts.schemas import TokenView
 from toolgate_service.gateway import GatewayDep
-from toolgate_service.mail import letters
 from toolgate_service.openapi.problems import (
     CONFLICT,
     FORBIDDEN,
@@ -16,10 +14,8 @@ from toolgate_service.openapi.problems import (
     TOO_MANY,
     problems,
 )
-from toolgate_service.storage.database import ACCOUNTS
-from toolgate_service.team import invitations, service
-from toolgate_service.team.invitations import Invited
-from toolgate_service.team.joining import join, refuse_when_closed
+from toolgate_service.team import invitations, inviting, service
+from toolgate_service.team.joining import join
 from toolgate_service.team.schemas import (
     Acceptance,
     InvitationView,
@@ -58,15 +54,7 @@ async def get_team(caller: AnyCaller, gateway: GatewayDep) -> Reply:
 )
 async def invite(new: NewInvitation, caller: AdminCaller, request: Request, gateway: GatewayDep) -> Reply:
     """Invite somebody by e-mail; where no mail takes the link, the answer has it to pass on."""
-    refuse_when_closed(gateway)
-    async with gateway.database.writing(ACCOUNTS, caller.organization_id) as session:
-        invited = await invitations.invite(session, gateway.plans, caller, new)
-    shown = InvitationView.model_validate(invited.invitation, from_attributes=True)
-    # An admin asked for it with a token of the own: nobody else chose the host of this request.
-    link = _link(gateway.settings.public_url or str(request.base_url), invited)
-    letter = letters.invitation(new.email, invited.organization.name, new.role, link)
-    mailed = gateway.post is not None and gateway.post.send(letter)
-    view = NewInvitationView(**shown.model_dump(), link=None if mailed else link)
+    view = await inviting.invite(gateway, caller, new, str(request.base_url))
     return Reply(view, 201, NO_STORE)
 
 
@@ -102,7 +90,3 @@ async def remove_user(user_id: str, caller: AdminCaller, gateway: GatewayDep) ->
     async with gateway.database.writing(caller.organization_id) as session:
         await service.remove(session, caller, user_id)
     return NoContent()
-
-
-def _link(base_url: str, invited: Invited) -> str:
-    return single_use.link(base_url, single_use.INVITATION_PAGE, invited.token)

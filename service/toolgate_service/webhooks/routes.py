@@ -4,14 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller, acting
+from toolgate_service.accounts.caller import AdminCaller, AnyCaller
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.openapi.problems import CONFLICT, NO_FEATURE, NOT_FOUND, problems
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.fields import EnvironmentName
 from toolgate_service.web.paging import PageDep
 from toolgate_service.web.replies import NO_STORE, NoContent, Reply
-from toolgate_service.webhooks import deliveries, service
+from toolgate_service.webhooks import deliveries, desk, service
 from toolgate_service.webhooks.schemas import (
     DeliveryStatus,
     DeliveryView,
@@ -21,7 +21,6 @@ from toolgate_service.webhooks.schemas import (
     WebhookChange,
     WebhookView,
 )
-from toolgate_service.webhooks.secrets import rotate_secret as rotate
 
 router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], route_class=StrictRoute)
 
@@ -41,10 +40,7 @@ async def create_webhook(
     new: NewWebhook, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Have events of an environment told to a URL; the answer shows the secret, this once."""
-    async with acting(gateway, caller) as session:
-        webhook, secret = await service.create_webhook(session, gateway, caller, environment, new)
-        made = NewWebhookView(**service.view(webhook).model_dump(), secret=secret)
-    return Reply(made, 201, NO_STORE)
+    return Reply(await desk.create(gateway, caller, environment, new), 201, NO_STORE)
 
 
 @router.get("/{webhook_id}", response_model=WebhookView, responses=problems(NOT_FOUND))
@@ -66,10 +62,7 @@ async def change_webhook(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Change a webhook, or switch it on again."""
-    async with acting(gateway, caller) as session:
-        webhook = await service.get_webhook(session, caller, environment, webhook_id, locked=True)
-        webhook = await service.change_webhook(session, gateway, caller, webhook, change)
-    return Reply(service.view(webhook))
+    return Reply(await desk.change(gateway, caller, environment, webhook_id, change))
 
 
 @router.delete("/{webhook_id}", status_code=204, responses=problems(NOT_FOUND))
@@ -77,9 +70,7 @@ async def delete_webhook(
     webhook_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> NoContent:
     """Delete a webhook; what is on its way to it ends."""
-    async with acting(gateway, caller) as session:
-        webhook = await service.get_webhook(session, caller, environment, webhook_id, locked=True)
-        await service.delete_webhook(session, caller, webhook)
+    await desk.delete(gateway, caller, environment, webhook_id)
     return NoContent()
 
 
@@ -93,12 +84,7 @@ async def try_webhook(
     webhook_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Have a `webhook.test` event delivered, to this webhook alone and once; the delivery tells what came of it."""
-    async with acting(gateway, caller) as session:
-        webhook = await service.get_webhook(session, caller, environment, webhook_id, locked=True)
-        await service.demand_feature(session, gateway, caller)
-        delivery = await deliveries.try_out(session, webhook)
-        service.record(session, caller, "webhook.tested", webhook, delivery=delivery.id)
-    return Reply(delivery, 202)
+    return Reply(await desk.try_out(gateway, caller, environment, webhook_id), 202)
 
 
 @router.post(
@@ -110,14 +96,7 @@ async def rotate_secret(
     webhook_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Make a new secret, shown this once; the former one signs beside it for 24 hours."""
-    async with acting(gateway, caller) as session:
-        webhook = await service.get_webhook(session, caller, environment, webhook_id, locked=True)
-        await service.demand_feature(session, gateway, caller)
-        service.demand_own_secret(webhook)
-        secret, ends = await rotate(session, gateway.vault, webhook)
-        service.record(session, caller, "webhook.secret_rotated", webhook)
-    rotated = RotatedSecretView(id=webhook.id, secret=secret, former_secret_expires_at=ends)
-    return Reply(rotated, headers=NO_STORE)
+    return Reply(await desk.rotate(gateway, caller, environment, webhook_id), headers=NO_STORE)
 
 
 @router.get("/{webhook_id}/deliveries", response_model=list[DeliveryView], responses=problems(NOT_FOUND))
@@ -149,9 +128,4 @@ async def retry_delivery(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Deliver once more, at once, under the same event id."""
-    async with acting(gateway, caller) as session:
-        webhook = await service.get_webhook(session, caller, environment, webhook_id, locked=True)
-        await service.demand_feature(session, gateway, caller)
-        delivery = await deliveries.retry(session, webhook, delivery_id)
-        service.record(session, caller, "webhook.delivery_retried", webhook, delivery=delivery_id)
-    return Reply(delivery)
+    return Reply(await desk.retry(gateway, caller, environment, webhook_id, delivery_id))
