@@ -21,12 +21,20 @@ MAX_KEYS = 100
 
 
 async def list_keys(
-    session: AsyncSession, vault: Vault, caller: Caller, agent: Agent
+    session: AsyncSession, vault: Vault, caller: Caller, agent: Agent, *, whole: bool = True
 ) -> Sequence[AgentKeyView]:
-    """Return an agent's working keys, newest first; showing them whole is audited."""
+    """Return an agent's working keys, newest first; showing them whole is audited.
+
+    Args:
+        session: a write transaction; a snapshot will do where they are masked.
+        vault: opens them.
+        caller: who asks; only whoever sees keys sees them whole.
+        agent: whose.
+        whole: whether they are wanted whole.
+    """
     query = _working(agent).order_by(col(ApiKey.created_at).desc(), col(ApiKey.id).desc())
     keys = (await session.exec(query)).all()
-    shown = {key.id: text for key in keys if caller.sees_keys and (text := shown_key(vault, key))}
+    shown = {key.id: text for key in keys if whole and caller.sees_keys and (text := shown_key(vault, key))}
     if shown:
         _record(session, caller, agent, "agent.keys_shown", keys=list(shown))
     return [_view(agent, key, shown.get(key.id)) for key in keys]

@@ -58,12 +58,15 @@ async def subscription(session: AsyncSession, plans: Plans, organization_id: str
     )
 
 
-async def invoices(session: AsyncSession, organization_id: str) -> Sequence[Invoice]:
+async def invoices(
+    session: AsyncSession, organization_id: str, *, at_most: int | None = None
+) -> Sequence[Invoice]:
     """Return the organization's invoices, newest first."""
     query = (
         select(Invoice)
         .where(Invoice.organization_id == organization_id)
         .order_by(col(Invoice.created_at).desc(), col(Invoice.id).desc())
+        .limit(at_most)
     )
     return (await session.exec(query)).all()
 

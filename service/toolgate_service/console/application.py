@@ -10,14 +10,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolgate_service.console import entrance, grants, safety
+from toolgate_service.console.agents import keys as agent_keys
 from toolgate_service.console.agents import routes as agents
 from toolgate_service.console.agents import trying
 from toolgate_service.console.inbox import routes as inbox
 from toolgate_service.console.inbox.live import Live
 from toolgate_service.console.problems import title_of, words_of
 from toolgate_service.console.rendering import bare_page, part
+from toolgate_service.console.settings import plan
+from toolgate_service.console.settings import routes as settings
 from toolgate_service.console.statics import static
-from toolgate_service.console.visits import PART, by_anybody, deed
+from toolgate_service.console.visits import PART, by_anybody, deed, page
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
 from toolgate_service.web.edge import REQUEST_ID, STORAGE_FAULTS
@@ -36,10 +39,21 @@ ENTRANCE: Sequence[Route] = (
     Route("/console/invitation", entrance.accept_invitation, methods=["POST"]),
     Route("/console/password-reset", entrance.reset_page, methods=["GET"]),
     Route("/console/password-reset", entrance.reset, methods=["POST"]),
+    Route("/console/forgotten", entrance.forgotten_page, methods=["GET"]),
+    Route("/console/forgotten", entrance.ask_for_link, methods=["POST"]),
+    Route(plan.UPGRADE, page(plan.upgrade), methods=["GET"]),
 )
 
 #: every page and every form
-ROUTES: Sequence[Route] = (*ENTRANCE, *inbox.ROUTES, *grants.ROUTES, *agents.ROUTES, *trying.ROUTES)
+ROUTES: Sequence[Route] = (
+    *ENTRANCE,
+    *inbox.ROUTES,
+    *grants.ROUTES,
+    *agents.ROUTES,
+    *trying.ROUTES,
+    *agent_keys.ROUTES,
+    *settings.ROUTES,
+)
 
 
 def console(gateway: Gateway) -> ASGIApp:

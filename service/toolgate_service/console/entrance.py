@@ -7,13 +7,13 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from toolgate_service.accounts import entering, service
+from toolgate_service.accounts import entering, forgotten, service
 from toolgate_service.accounts.caller import peer
-from toolgate_service.accounts.schemas import Login, Registration, ResetConfirmation
+from toolgate_service.accounts.schemas import Login, Registration, ResetConfirmation, ResetRequest
 from toolgate_service.console import cookies
 from toolgate_service.console.door import PREFIX
 from toolgate_service.console.forms import Form, read_form
-from toolgate_service.console.problems import fields_of, words_of
+from toolgate_service.console.problems import fields_of, status_of, words_of
 from toolgate_service.console.rendering import bare_page
 from toolgate_service.console.visits import Visit, visiting
 from toolgate_service.errors import ApiError
@@ -115,6 +115,21 @@ async def reset(request: Request) -> Response:
     return RedirectResponse(f"{SIGN_IN}?changed=1", 303)
 
 
+async def forgotten_page(request: Request) -> Response:
+    """Show the form."""
+    return _form(request, "forgotten.html", told=None)
+
+
+async def ask_for_link(request: Request) -> Response:
+    """Have a link sent to whoever forgot the password; the answer is the same for an e-mail that nobody has."""
+    form = await read_form(request)
+    try:
+        told = forgotten.ask_for_link(request.app.state.gateway, ResetRequest(email=form["email"]).email)
+    except (ApiError, ValidationError) as error:
+        return _refused(request, form, error, "forgotten.html", told=None)
+    return _form(request, "forgotten.html", 202, form=form, told=told)
+
+
 async def sign_out(visit: Visit, _form: Form) -> Response:
     """End the session and have the browser forget it."""
     async with visit.gateway.database.writing(visit.caller.organization_id) as session:
@@ -145,10 +160,9 @@ async def _enter(
 def _refused(
     request: Request, form: Form, error: ApiError | ValidationError, template: str, **values: object
 ) -> Response:
-    status = error.status_code if isinstance(error, ApiError) else 400
     fields = fields_of(error)
     problem = None if fields else words_of(error)
-    return _form(request, template, status, form=form, problem=problem, fields=fields, **values)
+    return _form(request, template, status_of(error), form=form, problem=problem, fields=fields, **values)
 
 
 def _form(

@@ -26,6 +26,11 @@ def title_of(status: int) -> str:
     return _STATUS.get(status, "That did not work")
 
 
+def status_of(error: ApiError | ValidationError) -> int:
+    """Return the status with which a refused form is answered."""
+    return error.status_code if isinstance(error, ApiError) else 400
+
+
 def fields_of(error: ApiError | ValidationError) -> Mapping[str, str]:
     """Return what is wrong with which field; empty where the refusal is about no field."""
     if isinstance(error, ValidationError):

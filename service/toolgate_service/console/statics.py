@@ -17,6 +17,8 @@ _TYPES = {
     "inbox.js": "text/javascript; charset=utf-8",
     "entrance.js": "text/javascript; charset=utf-8",
     "trying.css": "text/css; charset=utf-8",
+    "settings.css": "text/css; charset=utf-8",
+    "settings.js": "text/javascript; charset=utf-8",
     "mark.svg": "image/svg+xml",
 }
 

@@ -19,14 +19,24 @@ from toolgate_service.slack.endings import REMOVED, end_links
 from toolgate_service.storage.database import now
 
 
-async def list_users(session: AsyncSession, organization_id: str) -> Sequence[User]:
+async def list_users(
+    session: AsyncSession, organization_id: str, *, offset: int = 0, at_most: int | None = None
+) -> Sequence[User]:
     """Return an organization's users, newest first."""
     query = (
         select(User)
         .where(User.organization_id == organization_id, col(User.removed_at).is_(None))
         .order_by(col(User.created_at).desc(), col(User.id).desc())
     )
-    return (await session.exec(query)).all()
+    return (await session.exec(query.offset(offset).limit(at_most))).all()
+
+
+async def count_users(session: AsyncSession, organization_id: str) -> int:
+    """Return how many users an organization has."""
+    count = select(func.count()).where(
+        User.organization_id == organization_id, col(User.removed_at).is_(None)
+    )
+    return (await session.exec(count)).one()
 
 
 async def change_role(session: AsyncSession, caller: Caller, user_id: str, role: str) -> User:
@@ -94,10 +104,7 @@ async def refuse_beyond_plan(
         PlanLimitExceeded: the plan's team members are used up.
     """
     limit = plans[organization.plan].max_team_members
-    count = select(func.count()).where(
-        User.organization_id == organization.id, col(User.removed_at).is_(None)
-    )
-    used = (await session.exec(count)).one() + invited
+    used = await count_users(session, organization.id) + invited
     if limit != UNLIMITED and used >= limit:
         raise PlanLimitExceeded("team_members", used, limit, organization.plan)
 

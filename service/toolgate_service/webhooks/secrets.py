@@ -89,6 +89,16 @@ async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -
     return add_secret(session, vault, webhook), ends
 
 
+async def newest_secret(session: AsyncSession, webhook: Webhook) -> WebhookSecret | None:
+    """Return the row of a webhook's present secret; None where the secret is not ours."""
+    query = select(WebhookSecret).where(
+        WebhookSecret.webhook_id == webhook.id,
+        WebhookSecret.purpose == SIGNING,
+        col(WebhookSecret.expires_at).is_(None),
+    )
+    return (await session.exec(query)).first()
+
+
 async def forget_secrets(session: AsyncSession, webhook: Webhook) -> None:
     """Remove a webhook's secrets."""
     await session.exec(delete(WebhookSecret).where(col(WebhookSecret.webhook_id) == webhook.id))

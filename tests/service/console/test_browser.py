@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from support.browser import chromium, faults, overflows
 from support.gateway import PASSWORD, Owner
-from support.team import Colleague
+from support.team import Colleague, invite
 
 #: that its colours can be told apart in either scheme is held without a browser as well
 LOOKS = [
@@ -90,6 +90,11 @@ def test_every_page_is_fit_to_be_read(
     approval = ask(newcomer, agent, 1.5, lines="a\nb", nested={"deep": [1, {"er": True}]})
     granted = ask(newcomer, agent, 2)
     newcomer.http.post(f"/api/approvals/{granted}/approve", json={"grant": {"uses": 3, "seconds": 900}})
+    newcomer.http.post(f"/api/agents/{agent}/keys")
+    invite(newcomer, "a-long-name-of-somebody-who-is-invited@a-long-domain.example.test")
+    webhook = newcomer.http.post("/api/webhooks", json={"url": f"https://example.com/{'x' * 200}"}).json()[
+        "id"
+    ]
     page = enter(color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce")
     ready(page)
     ways = ("", f"/{approval}", "/decided", "?environment=test")
@@ -97,6 +102,10 @@ def test_every_page_is_fit_to_be_read(
         "/console/grants",
         "/console/agents",
         f"/console/agents/{agent}",
+        f"/console/agents/{agent}/keys",
+        "/console/settings",
+        *(f"/console/settings/{one}" for one in ("keys", "team", "webhooks", "slack", "plan", "account")),
+        f"/console/settings/webhooks/{webhook}",
         "/console/shortcuts",
         "/console/nowhere",
     ]:
@@ -122,7 +131,7 @@ def test_every_page_is_fit_to_be_read(
         page.keyboard.press("Escape")
         expect(sheet).to_have_count(0)
     page.context.clear_cookies()
-    for way in ("sign-in", "register", "invitation", "password-reset"):
+    for way in ("sign-in", "register", "invitation", "password-reset", "forgotten"):
         page.goto(f"{newcomer.url}/console/{way}")
         assert faults(page) == [], way
         assert not overflows(page), way
@@ -339,3 +348,37 @@ def test_an_invitations_link_fills_its_form(newcomer: Owner, browser: Browser) -
         assert "token" not in page.url
         page.get_by_role("button", name="Join").click()
         page.get_by_role("heading", name="Approvals").wait_for()
+
+
+def test_keys_and_secrets_in_settings(newcomer: Owner, enter: Callable[..., Page]) -> None:
+    """A key is shown, copied and replaced behind a confirmation; a webhook is made once, however often one clicks."""
+    page = enter(viewport={"width": 390, "height": 800}, reduced_motion="reduce")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("link", name="Settings").click()
+    page.get_by_role("navigation", name="Settings").get_by_role("link", name="Keys").click()
+    page.get_by_role("button", name="Show the key").click()
+    copied = page.get_by_role("button", name="Copy")
+    copied.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == newcomer.key
+    page.get_by_role("button", name="Replace…").click()
+    sheet = page.locator(".sheet:popover-open")
+    sheet.wait_for()
+    assert faults(page) == []
+    assert not overflows(page)
+    expect(page.get_by_role("button", name="Replace now")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(sheet).to_have_count(0)
+    page.get_by_role("button", name="Replace…").click()
+    page.get_by_role("button", name="Replace now").click()
+    expect(page.get_by_text("The key was replaced")).to_be_visible()
+    shown = page.locator("#secret").inner_text()
+    assert (shown == newcomer.key, shown.startswith("ak_")) == (False, True)
+    page.reload()
+    expect(page.get_by_text("nothing was changed now")).to_be_visible()
+    assert shown not in page.content()
+    page.get_by_role("link", name="Webhooks", exact=True).click()
+    page.get_by_label("Address").fill("https://example.com/hook")
+    page.get_by_role("button", name="Add").dblclick()
+    expect(page.locator("#secret")).to_contain_text("whsec_")
+    assert len(newcomer.http.get("/api/webhooks").json()) == 1

@@ -61,7 +61,6 @@ UNHEARD = {
     "console/inbox/cards.py _permissions",
     "console/inbox/routes.py some_cards",
     "console/inbox/similar.py _of_agent",
-    "console/inbox/similar.py emails",
     "console/inbox/waiting.py waiting",
     "embedded/household.py _agent",
     "embedded/household.py _key",

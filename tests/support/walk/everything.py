@@ -60,6 +60,7 @@ def do_everything(gateway: LiveGateway) -> None:
         _people(stage)
         _approvals(stage)
         _console(stage)
+        _settings(stage)
         _entries(stage)
         _operator(stage)
         _payments(stage)
@@ -144,6 +145,14 @@ def _console(stage: Stage) -> None:
         assert tried.status_code == 200, tried.text
         with reader.http.stream("GET", "/console/approvals/events") as news:
             assert any("votes" in line for line in news.iter_lines())
+
+
+def _settings(stage: Stage) -> None:
+    """What the console's settings ask and the API does not."""
+    things = stage.things()
+    with Reader.of(stage.owner.url, stage.owner.email) as reader:
+        reader.page(f"/console/settings/webhooks/{things['webhook_id']}")
+        reader.page(f"/console/agents/{things['agent_id']}/keys")
 
 
 def _entries(stage: Stage) -> None:

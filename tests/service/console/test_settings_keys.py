@@ -1,0 +1,114 @@
+"""The pages of keys: the organization's, and those of single agents."""
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from support.console import Reader, field, text_of
+from support.gateway import LiveGateway, Owner
+from support.insight import key_to_test
+from support.team import Colleague
+
+KEYS = "/console/settings/keys"
+WHOLE = re.compile(r"\b(?:ak_[a-z0-9]{37}|test_[a-z0-9]{35})\b")
+
+
+@pytest.fixture(scope="module")
+def member(acme: Owner) -> Iterator[Reader]:
+    """A colleague who decides, and sees no keys."""
+    with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as reader:
+        yield reader
+
+
+def works(url: str, key: str) -> bool:
+    return httpx.get(f"{url}/sdk/permissions?agent_id=x", headers={"X-API-Key": key}).status_code != 401
+
+
+def kinds(owner: Owner) -> list[str]:
+    return [one["kind"] for one in owner.http.get("/api/audit").json()]
+
+
+def test_a_key_is_shown_when_it_is_asked_for(newcomer: Owner) -> None:
+    """Not before, never in an address, kept by no cache, and in the audit."""
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        before = len(kinds(newcomer))
+        page = reader.page(KEYS)
+        assert (f"ak_…{newcomer.key[-4:]}" in page, WHOLE.findall(page)) == (True, [])
+        assert len(kinds(newcomer)) == before
+        answer = reader.submit(f"{KEYS}/show", token=field(page, "token"))
+        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+        assert set(WHOLE.findall(answer.text)) == {newcomer.key}
+        assert kinds(newcomer)[0] == "organization.key_shown"
+        assert WHOLE.findall(reader.page(KEYS)) == []
+        assert reader.get(f"{KEYS}/show").status_code == 405
+
+
+def test_each_environment_has_its_own(maya: Reader, gateway: LiveGateway, acme: Owner) -> None:
+    """In test it is test's key that is shown."""
+    answer = maya.submit(f"{KEYS}/show?environment=test", token=maya.token())
+    assert set(WHOLE.findall(answer.text)) == {key_to_test(gateway, acme)}
+
+
+def test_a_replaced_key_stops_at_once(newcomer: Owner) -> None:
+    """The page warns of it, shows the new one, and the old one is refused; sent again, the form does nothing."""
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        page = reader.page(KEYS)
+        assert "stops working at once" in page
+        form = {"token": field(page, "token"), "newest": field(page, "newest")}
+        answer = reader.submit(f"{KEYS}/regenerate", **form)
+        [made] = set(WHOLE.findall(answer.text))
+        assert (works(newcomer.url, newcomer.key), works(newcomer.url, made)) == (False, True)
+        again = reader.submit(f"{KEYS}/regenerate", **form)
+        assert (again.status_code, "sent before" in again.text, WHOLE.findall(again.text)) == (409, True, [])
+        assert works(newcomer.url, made)
+
+
+@pytest.mark.parametrize("what", ["show", "regenerate"])
+def test_a_member_sees_no_key(member: Reader, what: str) -> None:
+    """Masked, without buttons; asking all the same is a 403."""
+    page = member.page(KEYS)
+    assert (WHOLE.findall(page), "Show the key" in page, "Replace" in page) == ([], False, False)
+    answer = member.submit(f"{KEYS}/{what}", token=member.token(), newest=field(page + NOTHING, "newest"))
+    assert (answer.status_code, WHOLE.findall(answer.text)) == (403, [])
+    assert "only an admin may do that" in answer.text
+
+
+#: where a page has no such field
+NOTHING = '<input name="newest" value="">'
+
+
+def test_an_agent_gets_a_key_of_its_own(maya: Reader, acme: Owner) -> None:
+    """Made and shown; listed masked; shown again when asked for; revoked."""
+    agent = acme.agent("keyed")
+    way = f"/console/agents/{agent}/keys"
+    assert f'href="{way}"' in maya.page(f"/console/agents/{agent}")
+    page = maya.page(way)
+    assert "No key of its own" in page
+    form = {"token": maya.token(), "newest": field(page, "newest")}
+    answer = maya.submit(way, **form)
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+    [key] = set(WHOLE.findall(answer.text))
+    assert works(acme.url, key)
+    again = maya.submit(way, **form)
+    assert (again.status_code, WHOLE.findall(again.text)) == (409, [])
+    [one] = acme.http.get(f"/api/agents/{agent}/keys").json()
+    page = maya.page(way)
+    assert (f"ak_…{key[-4:]} " in text_of(page), WHOLE.findall(page)) == (True, [])
+    assert WHOLE.findall(maya.submit(f"{way}/show", token=maya.token()).text) == [key]
+    assert maya.submit(f"{way}/{one['id']}/delete", token=maya.token()).status_code == 303
+    assert not works(acme.url, key)
+    assert maya.submit(f"{way}/{one['id']}/delete", token=maya.token()).status_code == 404
+
+
+def test_a_member_sees_no_agents_key(member: Reader, acme: Owner) -> None:
+    """Masked; making, showing and revoking are an admin's."""
+    agent = acme.agent()
+    key = acme.http.post(f"/api/agents/{agent}/keys").json()
+    way = f"/console/agents/{agent}/keys"
+    page = member.page(way)
+    assert (f"ak_…{key['api_key'][-4:]}" in page, WHOLE.findall(page)) == (True, [])
+    for what in ("", "/show", f"/{key['id']}/delete"):
+        answer = member.submit(way + what, token=member.token(), newest=key["id"])
+        assert (answer.status_code, WHOLE.findall(answer.text)) == (403, [])
+    assert len(acme.http.get(f"/api/agents/{agent}/keys").json()) == 1

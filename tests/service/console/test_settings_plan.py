@@ -1,0 +1,95 @@
+"""The page of the plan."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from support.admin import done
+from support.console import Reader, text_of
+from support.gateway import LiveGateway, Owner
+from support.provider import SECRET, fresh, invoice, subscription, tell
+
+from toolgate_service.console.settings.money import money
+
+PLAN = "/console/settings/plan"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
+    """A gateway that hears of payments."""
+    env = {"TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET}
+    with LiveGateway(tmp_path_factory.mktemp("paid"), env=env, plan="pro") as gateway:
+        yield gateway
+
+
+def test_where_refusals_lead(maya: Reader, frugal: Owner, stranger: Reader) -> None:
+    """`upgrade_url` of the API leads to the page, in its environment, and through signing in."""
+    for environment in ("", "?environment=test"):
+        answer = maya.get(f"/console/plan{environment}")
+        assert (answer.status_code, answer.headers["Location"]) == (303, PLAN + environment)
+    assert stranger.get("/console/plan").headers["Location"] == "/console/sign-in?next=/console/plan"
+    for _ in range(3):
+        refused = frugal.http.post("/api/agents", json={"name": "one too many"})
+    assert refused.json()["detail"]["upgrade_url"] == "/console/plan"
+
+
+def test_usage_stands_beside_its_limits(newcomer: Owner) -> None:
+    """In words and as a meter each; from 80 percent on it is warned, at the limit critically."""
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        words = text_of(reader.page(PLAN))
+        assert "Agents 0 of 10 0 %" in words
+        assert "Log entries 0 of 50,000 this month" in words
+        assert "People in the team 1 of 5 20 %" in words
+        assert 'class="notice"' not in reader.page(PLAN)
+        agents = [newcomer.agent() for _ in range(8)]
+        page = reader.page(PLAN)
+        assert "limit of agents is near: 8/10 used" in text_of(page)
+        assert re.search(r'class="bar near"[^>]*aria-valuemax="10" aria-valuenow="8"', page)
+        agents += [newcomer.agent() for _ in range(2)]
+        assert 'class="bar full"' in reader.page(PLAN)
+        assert "limit of agents is reached: 10/10 used" in text_of(reader.page(PLAN))
+        assert len(agents) == 10
+
+
+def test_an_unlimited_plan_has_no_meter(gateway: LiveGateway, newcomer: Owner) -> None:
+    """What has no end cannot be nearly used up."""
+    done(gateway, "set-plan", newcomer.email, "enterprise")
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        page = reader.page(PLAN)
+        assert "Agents 0 of unlimited" in text_of(page)
+        assert 'role="meter"' not in page
+        assert "None: the operator of this gateway chose the plan" in page
+
+
+def test_subscription_and_invoices_are_shown(gateway: LiveGateway, newcomer: Owner) -> None:
+    """As the provider told them; what is not at https is no link."""
+    customer = fresh("cus")
+    done(gateway, "link-customer", newcomer.email, customer)
+    tell(gateway.url, "customer.subscription.updated", subscription(customer, status="past_due"))
+    tell(gateway.url, "invoice.paid", invoice(customer))
+    tell(gateway.url, "invoice.paid", invoice(customer) | {"invoice_pdf": "javascript:alert(1)"})
+    invoices = newcomer.http.get("/api/billing/invoices").json()
+    assert len(invoices) == 2
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        page = reader.page(PLAN)
+    assert "past due" in page
+    assert page.count(money(invoices[0]["amount"], invoices[0]["currency"])) == 2
+    links = re.findall(r'<a href="([^"]+)" rel="noreferrer noopener"', page)
+    assert links == ["https://pay.example.test/invoice.pdf"]
+    assert "javascript:" not in page
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"),
+    [
+        (2900, "eur", "29.00 EUR"),
+        (123456789, "usd", "1,234,567.89 USD"),
+        (-50, "usd", "-0.50 USD"),
+        (500, "jpy", "500 JPY"),
+        (1234, "kwd", "1.234 KWD"),
+        (0, "xyz", "0.00 XYZ"),
+    ],
+)
+def test_money_has_its_currencys_digits(amount: int, currency: str, text: str) -> None:
+    """Two behind the point, but where a currency has none or three."""
+    assert money(amount, currency) == text
