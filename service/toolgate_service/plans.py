@@ -114,3 +114,8 @@ def plan_name(text: str) -> PlanName:
 def longest(*days: int) -> int:
     """Return the longest of several retentions."""
     return UNLIMITED if UNLIMITED in days else max(days)
+
+
+def shortest(*days: int) -> int:
+    """Return the shortest of several retentions."""
+    return min((limited for limited in days if limited != UNLIMITED), default=UNLIMITED)

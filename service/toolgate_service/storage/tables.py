@@ -7,6 +7,7 @@ import toolgate_service.agents.models
 import toolgate_service.approvals.models
 import toolgate_service.audit.models
 import toolgate_service.billing.models
+import toolgate_service.counts.models
 import toolgate_service.grants.models
 import toolgate_service.logs.models
 import toolgate_service.organizations.models

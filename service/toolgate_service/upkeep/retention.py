@@ -17,10 +17,11 @@ from toolgate_service.approvals.models import Approval, ApprovalVote
 from toolgate_service.audit.models import AuditEntry
 from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.clock import wire
+from toolgate_service.counts.ageing import prune_counts
 from toolgate_service.grants.models import Grant, GrantVote
 from toolgate_service.logs.models import IdempotencyKey, LogEntry
 from toolgate_service.organizations.models import Organization, RateWindow
-from toolgate_service.plans import PLAN_NAMES, RETENTION_GRACE, UNLIMITED, Plans, longest
+from toolgate_service.plans import PLAN_NAMES, RETENTION_GRACE, UNLIMITED, Plans, longest, shortest
 from toolgate_service.storage.base import PRODUCTION, TEST, Table
 from toolgate_service.storage.database import Database
 from toolgate_service.upkeep.batches import delete_where, in_batches
@@ -80,6 +81,14 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
     before = moment - timedelta(days=TEST_DAYS)
     for tenant in await _with_old(database, LogEntry, before, TEST):
         counts["log_entries"] += await prune_test_entries(database, batch, tenant.id, before)
+    counts += await prune_counts(
+        database,
+        batch,
+        moment,
+        lambda tenant: kept_days(plans, *tenant[1:], moment),
+        shortest=shortest(*(plan.log_retention_days for plan in plans.values())),
+        test=TEST_DAYS,
+    )
     return counts + await _prune_records(database, batch, moment)
 
 

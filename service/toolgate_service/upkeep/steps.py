@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
+from toolgate_service.counts.folding import fold
 from toolgate_service.plans import Plans
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import Database
@@ -37,6 +38,9 @@ def upkeep_steps(database: Database, settings: Settings, plans: Plans) -> Sequen
             removed = ", ".join(f"{count} {table}" for table, count in sorted(counts.items()) if count)
             logger.info("retention removed %s", removed)
 
+    async def folding() -> None:
+        await fold(database, settings.prune_batch)
+
     async def payments() -> None:
         # Looked up late: billing's rules know callers, callers know the gateway, and the gateway knows its upkeep.
         from toolgate_service.billing.overdue import deactivate_overdue
@@ -45,4 +49,4 @@ def upkeep_steps(database: Database, settings: Settings, plans: Plans) -> Sequen
         if deactivated:
             logger.warning("%d organizations were deactivated: their time to pay has passed", deactivated)
 
-    return (payments, retention)
+    return (payments, folding, retention)

@@ -1,6 +1,7 @@
 """Two gateways on one database: neither spoils nor outdates what the other does."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import inspect
+from support.counted import in_the_counts, in_the_log
 from support.crowd import together
 from support.databases import drop, empty_database, engine
 from support.gateway import LiveGateway, Owner
 from support.wire import Heard, Wire
+
+from toolgate_service.logs.models import STATUSES
 
 ROUNDS = [10, pytest.param(200, marks=pytest.mark.slow)]
 CLIENTS = 4
@@ -135,6 +139,40 @@ def test_one_key_sent_to_both_leaves_one_entry(
     with Wire.of(owner) as wire:
         counted = Counter(entry["context"]["n"] for entry in wire.entries("sent.twice"))
     assert counted == dict.fromkeys(range(many), 1)
+
+
+@pytest.mark.parametrize("many", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_counts_are_those_of_the_log_whoever_wrote(
+    many: int, pair: tuple[LiveGateway, LiveGateway], owner: Owner
+) -> None:
+    """Entries of several agents, sent to both at once, one by one and many together, some twice, some refused: the
+    counts say of each agent, action and outcome what the log says."""
+    agents = [owner.agent(), owner.agent()]
+
+    def send(wire: Wire) -> list[Heard]:
+        heard = []
+        for n in range(many):
+            agent, action = agents[n % 2], f"a.{n % 3}"
+            status = STATUSES[n % len(STATUSES)]
+            body = {"agent_id": agent, "action": action, "status": status}
+            nobody = body | {"agent_id": "01890000-0000-7000-8000-000000000000"}
+            heard += [
+                wire.log(agent, action, key=f"counted-{n}"),
+                wire.send_raw("POST", "/sdk/log", json.dumps(nobody).encode()),
+                wire.send_raw("POST", "/sdk/logs", json.dumps({"entries": [body, nobody, body]}).encode()),
+            ]
+        return heard
+
+    heard = _through(owner, pair, send)
+    assert Counter(answer.status for one in heard for answer in one) == {
+        200: 4 * CLIENTS * many,
+        404: 2 * CLIENTS * many,
+    }
+    counted = in_the_counts(pair[0], owner)
+    assert counted == in_the_log(pair[0], owner)
+    everything = sum(count for (_, subject, _, _), count in counted.items() if subject == "all")
+    # What had a key was stored once, of many the two that are known.
+    assert everything == many + 2 * 2 * CLIENTS * many
 
 
 @pytest.mark.parametrize("many", [10, pytest.param(200, marks=pytest.mark.slow)])

@@ -165,6 +165,22 @@ async def test_rows_of_the_first_version_stay(first: AsyncEngine) -> None:
             assert rows[0].items() <= after.items(), table
 
 
+async def test_the_log_of_the_first_version_is_counted(first: AsyncEngine) -> None:
+    """Its one entry stands in its hour, on its agent's day, and on its action's."""
+    async with first.begin() as connection:
+        await connection.run_sync(upgrade)
+        hours, days = await _rows(connection, "log_counts"), await _rows(connection, "day_counts")
+    whose = {name: hours[0][name] for name in WORLD}
+    assert {name: str(value) for name, value in whose.items()} == WORLD
+    counted = {"succeeded": 1, "failed": 0, "blocked": 0, "held": 0}
+    hour = int(from_wire(MOMENT).timestamp()) // 3600
+    assert hours == [whose | counted | {"subject": "all", "span": 60, "starts": hour * 60, "name": ""}]
+    assert sorted(days, key=lambda row: str(row["subject"])) == [
+        whose | counted | {"subject": subject, "name": name, "day": hour // 24, "total": 1}
+        for subject, name in (("action", "mail.send"), ("agent", AGENT))
+    ]
+
+
 async def test_people_and_agents_of_the_first_version_go_on(first: AsyncEngine, tmp_path: Path) -> None:
     """The gateway migrates by itself: the old password logs in, the old key checks and is shown again."""
     with LiveGateway(tmp_path) as gateway:

@@ -19,6 +19,8 @@ ONE_ROW = {"alembic_version", "heartbeats"}
 #: read whole: where, which table, and why that is right
 WHOLE = {
     ("admin/desk.py", "organizations"): "an operator's command: an organization by whatever name",
+    ("counts/ageing.py", "organizations"): "once a round, one look into an index for each",
+    ("counts/folding.py", "environments"): "once a round, one look into an index for each",
     ("storage/readiness.py", "organizations"): "whichever row comes first",
     (
         "upkeep/batches.py",

@@ -193,4 +193,7 @@ def _age(gateway: LiveGateway) -> None:
         # Also what is null: it stands for a moment that has not come yet.
         changed = ", ".join(f"{column} = ?" for column in columns.split())
         execute(gateway, f"UPDATE {table} SET {changed}", *[moment] * len(columns.split()))
+    fine = "SELECT 1 FROM log_counts WHERE span = 1"
+    execute(gateway, "UPDATE log_counts SET starts = starts - ?", 400 * 24 * 60)
+    until(lambda: not rows(gateway, fine))
     assert run_admin(gateway, "prune", "--force").returncode == 0

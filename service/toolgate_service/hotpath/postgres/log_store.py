@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from toolgate_service.counts.adding import added_by
 from toolgate_service.hotpath.batch import REMEMBERED, Batch, Known, Tenant, month_of, tenant_of
 from toolgate_service.hotpath.news import LISTENS
 from toolgate_service.hotpath.postgres.connections import Connections
@@ -99,6 +100,7 @@ async def _write(connection: "Connection", batch: Batch) -> None:
         tenants = {tenant_of(entry) for entry, _ in batch.entries}
         usage = [(*tenant, batch.month, batch.known.used[tenant]) for tenant in tenants]
         await connection.executemany(_WRITE_USAGE, usage)
+        await connection.execute(_ADD_COUNTS, *map(list, zip(*added_by(batch.entries), strict=True)))
     if batch.grown:
         # In one order: two gateways that wait for each other's rows would wait for ever.
         sizes = [(*tenant, grown) for tenant, grown in sorted(batch.grown.items())]
@@ -160,6 +162,15 @@ _INSERT_ENTRY = (
 _WRITE_USAGE = """
 INSERT INTO monthly_usage (organization_id, environment, month, log_entries) VALUES ($1, $2, $3, $4)
 ON CONFLICT (organization_id, environment, month) DO UPDATE SET log_entries = excluded.log_entries
+"""
+
+_ADD_COUNTS = """
+INSERT INTO log_counts AS c (organization_id, environment, subject, span, starts, name, succeeded, failed, blocked, held)
+SELECT * FROM unnest($1::text[]::uuid[], $2::text[], $3::text[], $4::int[], $5::int[], $6::text[],
+                     $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])
+ON CONFLICT (organization_id, environment, subject, span, starts, name)
+DO UPDATE SET succeeded = c.succeeded + excluded.succeeded, failed = c.failed + excluded.failed,
+              blocked = c.blocked + excluded.blocked, held = c.held + excluded.held
 """
 
 _WRITE_KEY = """

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from toolgate_service.clock import utcnow, wire
+from toolgate_service.counts.adding import added_by
 from toolgate_service.hotpath.batch import REMEMBERED, Batch, Known, month_of, tenant_of
 from toolgate_service.hotpath.news import LISTENS
 from toolgate_service.hotpath.sqlite.news import tell
@@ -116,6 +117,7 @@ def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known
 def _write(connection: sqlite3.Connection, batch: Batch) -> None:
     now, until = wire(batch.known.now), wire(batch.known.now + REMEMBERED)
     connection.executemany(_INSERT_ENTRY, _rows(batch.entries))
+    connection.executemany(_ADD_COUNTS, added_by(batch.entries))
     connection.executemany(
         _WRITE_KEY,
         [
@@ -206,4 +208,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 _WRITE_USAGE = """
 INSERT INTO monthly_usage (organization_id, environment, month, log_entries) VALUES (?, ?, ?, ?)
 ON CONFLICT (organization_id, environment, month) DO UPDATE SET log_entries = excluded.log_entries
+"""
+
+_ADD_COUNTS = """
+INSERT INTO log_counts (organization_id, environment, subject, span, starts, name, succeeded, failed, blocked, held)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (organization_id, environment, subject, span, starts, name)
+DO UPDATE SET succeeded = succeeded + excluded.succeeded, failed = failed + excluded.failed,
+              blocked = blocked + excluded.blocked, held = held + excluded.held
 """
