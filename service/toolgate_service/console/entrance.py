@@ -13,7 +13,7 @@ from toolgate_service.accounts.schemas import Login, Registration, ResetConfirma
 from toolgate_service.console import cookies
 from toolgate_service.console.door import PREFIX
 from toolgate_service.console.forms import Form, read_form
-from toolgate_service.console.problems import fields_of, status_of, words_of
+from toolgate_service.console.problems import fields_of, words_of
 from toolgate_service.console.rendering import bare_page
 from toolgate_service.console.visits import Visit, visiting
 from toolgate_service.errors import ApiError
@@ -160,9 +160,10 @@ async def _enter(
 def _refused(
     request: Request, form: Form, error: ApiError | ValidationError, template: str, **values: object
 ) -> Response:
+    status = error.status_code if isinstance(error, ApiError) else 400
     fields = fields_of(error)
     problem = None if fields else words_of(error)
-    return _form(request, template, status_of(error), form=form, problem=problem, fields=fields, **values)
+    return _form(request, template, status, form=form, problem=problem, fields=fields, **values)
 
 
 def _form(

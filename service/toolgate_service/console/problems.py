@@ -27,8 +27,16 @@ def title_of(status: int) -> str:
 
 
 def status_of(error: ApiError | ValidationError) -> int:
-    """Return the status with which a refused form is answered."""
-    return error.status_code if isinstance(error, ApiError) else 400
+    """Return the status with which a form is refused on its own page.
+
+    Raises:
+        ApiError: 401 again, where the session has ended meanwhile: it is shown no page any more.
+    """
+    if not isinstance(error, ApiError):
+        return 400
+    if error.status_code == 401:  # noqa: PLR2004 - as the table above has them
+        raise error
+    return error.status_code
 
 
 def fields_of(error: ApiError | ValidationError) -> Mapping[str, str]:

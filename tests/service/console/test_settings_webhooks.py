@@ -208,6 +208,16 @@ def test_a_channel_is_connected(newcomer: Owner) -> None:
         assert (rotated.status_code, "rotate it there" in rotated.text) == (409, True)
 
 
+def test_a_channels_events_stay_as_they_are(newcomer: Owner) -> None:
+    """The form knows every kind that the API lets a channel have: saving it takes none away."""
+    body = {"kind": "slack", "url": URL, "signing_secret": SIGNING_SECRET, "events": ["agent.created"]}
+    hook = newcomer.http.post("/api/webhooks", json=body).json()["id"]
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        page = reader.page(f"{HOOKS}/{hook}")
+        ticked = re.findall(r'name="events" value="([a-z_.]+)" checked', page)
+        assert (ticked, 'value="some" checked' in page) == (["agent.created"], True)
+
+
 def test_a_slack_account_is_linked_and_unlinked(newcomer: Owner) -> None:
     """By a code that is shown once; the admin sees whose it is, and ends it."""
     body = {"kind": "slack", "url": URL, "signing_secret": SIGNING_SECRET}

@@ -115,7 +115,7 @@ async def _page(
         takes_all=tuple(one.events) == (ABOUT_APPROVALS if is_slack else DEFAULT),
         request_url=request_url(visit, row.id) if is_slack else None,
         in_plan=has_feature(visit.gateway.plans, visit.caller.plan),
-        kinds=ABOUT_APPROVALS if is_slack else KINDS,
+        kinds=KINDS,
         opt_in=OPT_IN,
         newest=secret.id if secret else "",
         secret_since=secret and secret.created_at,

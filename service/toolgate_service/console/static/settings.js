@@ -25,6 +25,8 @@ for (const form of document.querySelectorAll("form[data-once]")) {
   form.addEventListener("submit", (event) => {
     if (form.dataset.sent) event.preventDefault();
     form.dataset.sent = "1";
+    // Whoever stopped it may try again.
+    window.setTimeout(() => delete form.dataset.sent, 5000);
   });
 }
 
