@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Where two transactions meet, or the database's own clock, locks and disk decide: the rest is the same whichever database
 # is behind it, and was just tested. All of it runs there too in `make test-full`.
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py durability \
-	hotpath storage/test_clock.py storage/test_plans.py storage/test_turns.py)
+	hotpath storage/test_clock.py storage/test_plans.py storage/test_turns.py web/test_at_once.py)
 
 WORKERS ?= 3
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from toolgate_service.checks import at_once as checks
 from toolgate_service.gateway import Gateway
+from toolgate_service.hotpath.arrivals import ArrivesSoon
 from toolgate_service.hotpath.quick import Desk
 from toolgate_service.hotpath.rates import MemoryWindows
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
@@ -13,14 +14,18 @@ from toolgate_service.web.edge import Rules
 
 
 def taken_at_once(gateway: Gateway) -> Mapping[bytes, Immediate]:
-    """Return who takes them, by path; nobody where a question to the database has to be waited for.
+    """Return who takes them, by path.
 
     Args:
         gateway: the gateway.
     """
-    reader, windows = gateway.reader, gateway.rates
-    if not isinstance(reader, SqliteReader) or not isinstance(windows, MemoryWindows):
-        return {}
-    rules = Rules.of(gateway.settings)
-    desk = Desk(reader, windows, gateway.plans, rules)
-    return {checks.PATH: checks.ChecksAtOnce(desk, rules.headers), logs.PATH: logs.LogsAtOnce(gateway, desk)}
+    reader, windows, rules = gateway.reader, gateway.rates, Rules.of(gateway.settings)
+    if isinstance(reader, SqliteReader) and isinstance(windows, MemoryWindows):
+        desk = Desk(reader, windows, gateway.plans, rules)
+        return {
+            checks.PATH: checks.ChecksAtOnce(desk, rules),
+            logs.PATH: logs.LogsAtOnce(gateway, desk, rules),
+        }
+    if isinstance(reader, ArrivesSoon):
+        return {checks.PATH: checks.ChecksSoon(reader, rules)}
+    return {}

@@ -109,22 +109,23 @@ async def _explained(connection: Any, statement: str, first: Mapping[str, str]) 
     given = f"({', '.join(['NULL'] * values)})" if values else ""
     told = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE asked{given}")
     await connection.execute("DEALLOCATE asked")
-    nodes = list(_nodes(json.loads(told)[0].get("Plan", {})))
-    whole = {node["Relation Name"] for node in nodes if _reads_all(node, first)}
-    sorts = any(node["Node Type"] in {"Sort", "Incremental Sort"} for node in nodes)
+    found = list(nodes(json.loads(told)[0].get("Plan", {})))
+    whole = {node["Relation Name"] for node in found if _reads_all(node, first)}
+    sorts = any(node["Node Type"] in {"Sort", "Incremental Sort"} for node in found)
     at_large = {
         node["Relation Name"]
-        for node in nodes
+        for node in found
         if "Index Cond" in node and not WHOSE.search(node["Index Cond"])
     }
-    return Plan(frozenset(whole), frozenset(at_large), sorts, "\n".join(map(_shown, nodes)))
+    return Plan(frozenset(whole), frozenset(at_large), sorts, "\n".join(map(_shown, found)))
 
 
-def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a node of PostgreSQL's plan and all below it."""
     if node:
         yield node
     for inner in node.get("Plans", ()):
-        yield from _nodes(inner)
+        yield from nodes(inner)
 
 
 def _reads_all(node: Mapping[str, Any], first: Mapping[str, str]) -> bool:

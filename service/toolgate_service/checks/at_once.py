@@ -1,24 +1,31 @@
-"""Checks that are answered the moment they have arrived (decisions §4): one decided from an SQLite file waits for nothing.
+"""Checks that are taken the moment they have arrived (decisions §4).
 
-Only what is plainly allowed or blocked. Everything else — a person must approve, a limit is reached, the request is
-wrong — takes the road of all requests, before which nothing has been counted or changed here.
+Decided from an SQLite file they wait for nothing, and on PostgreSQL for one round trip. Only what is plainly allowed or blocked. Everything else — a person must approve, a limit is reached, the request is
+wrong — takes the road of all requests, and is counted once all the same.
 """
 
 from collections.abc import Mapping, Sequence
 
 from toolgate_service.checks.decide import Blocked, Permitted, decide
-from toolgate_service.checks.endpoint import ALLOWED, blocked_answer, subject
-from toolgate_service.checks.question import read_question
-from toolgate_service.hotpath.quick import Desk
+from toolgate_service.checks.endpoint import ALLOWED, blocked_answer
+from toolgate_service.checks.question import Question, read_question
+from toolgate_service.hotpath.admission import ARRIVED
+from toolgate_service.hotpath.arrivals import Arrived, ArrivesSoon, Ask
+from toolgate_service.hotpath.quick import Desk, is_plain
+from toolgate_service.hotpath.rates import Rate
+from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import key_digest
-from toolgate_service.web.at_once import Peer, Written
+from toolgate_service.web.at_once import Found, Later, Peer, Written
 from toolgate_service.web.bodies import read_object
-from toolgate_service.web.edge import request_id_of
-from toolgate_service.web.headers import AnswerHeaders, RawHeader
+from toolgate_service.web.edge import Rules, request_id_of
+from toolgate_service.web.headers import RawHeader
 from toolgate_service.web.sdk_fields import idempotency_key
 
 PATH = b"/sdk/check"
+
+#: a request's headers by their names in lower case
+_Given = Mapping[bytes, bytes]
 
 
 class ChecksAtOnce:
@@ -26,12 +33,13 @@ class ChecksAtOnce:
 
     Args:
         desk: looks at requests.
-        headers: of all answers.
+        rules: the edge's.
     """
 
-    def __init__(self, desk: Desk, headers: AnswerHeaders) -> None:
+    def __init__(self, desk: Desk, rules: Rules) -> None:
         self._desk = desk
-        self._common = headers.lines((b"content-type", b"application/json"))
+        self._rules = rules
+        self._common = _common(rules)
 
     def __call__(self, headers: Sequence[RawHeader], body: bytes, _peer: Peer) -> Written | None:
         """Return the answer, or None for what takes the road of all requests.
@@ -41,43 +49,103 @@ class ChecksAtOnce:
             body: the whole body.
         """
         given = dict(headers)
-        if not self._desk.takes(given) or len(given) != len(headers):
+        if not is_plain(given, self._rules) or len(given) != len(headers):
             return None
         try:
             return self._decided(given, body)
         except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
             return None
 
-    def _decided(self, given: Mapping[bytes, bytes], raw: bytes) -> Written | None:
-        digest = key_digest(given[b"x-api-key"].decode("latin-1"))
-        body = read_object(raw)
-        standing = self._desk.standing(digest, *subject(body))
-        if standing is None:
+    def _decided(self, given: _Given, raw: bytes) -> Written | None:
+        digest, question = _read(given, raw)
+        standing = self._desk.standing(digest, question.agent_id, question.action)
+        answer = None if standing is None else _answer(standing, question)
+        # Counted last: what is not answered here is counted on the road of all requests.
+        rate = None if standing is None or answer is None else self._desk.count(standing)
+        if standing is None or answer is None or rate is None:
             return None
-        question = read_question(body, raw)
-        if b"idempotency-key" in given:
-            idempotency_key(given[b"idempotency-key"].decode("latin-1"))
-        verdict = decide(standing, question.agent_id, question.action, question.context)
-        if isinstance(verdict, Blocked):
-            answer = blocked_answer(verdict)
-        elif isinstance(verdict, Permitted) and question.approval_id is None:
-            answer = ALLOWED
-        else:
+        return _written(given, standing, rate, self._common, answer)
+
+
+class ChecksSoon:
+    """Answers checks once the database has said whose they are, and has counted them.
+
+    Args:
+        reader: the gateway's.
+        rules: the edge's.
+    """
+
+    def __init__(self, reader: ArrivesSoon, rules: Rules) -> None:
+        self._reader = reader
+        self._rules = rules
+        self._common = _common(rules)
+
+    def __call__(self, headers: Sequence[RawHeader], body: bytes, _peer: Peer) -> Later | None:
+        """Return the answer that will be given, or None for what takes the road of all requests.
+
+        Args:
+            headers: the request's, names in lower case.
+            body: the whole body.
+        """
+        given = dict(headers)
+        if not is_plain(given, self._rules) or len(given) != len(headers):
             return None
-        rate = self._desk.count(standing)
-        if rate is None:
+        try:
+            digest, question = _read(given, body)
+        except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
             return None
-        # In one go: what `Desk.write` does takes a tenth of the whole check.
-        return 200, _ANSWER % (
-            new_id().encode(),
-            standing.organization_id.encode(),
-            standing.environment.encode(),
-            *rate[:3],
-            request_id_of(given).encode(),
-            len(answer),
-            self._common,
-            answer,
-        )
+        future = self._reader.arrive_soon(Ask(digest, "actions", question.agent_id, question.action))
+
+        def finish() -> Written | Found:
+            try:
+                arrived = future.result()
+            except Exception:  # noqa: BLE001 - asked again, the database may answer; or the error is told there
+                return {}
+            return self._decided(given, question, arrived) or {ARRIVED: arrived}
+
+        return future, finish
+
+    def _decided(self, given: _Given, question: Question, arrived: Arrived | None) -> Written | None:
+        if arrived is None:
+            return None
+        standing, rate = arrived
+        if rate is None or rate.exceeded:
+            return None
+        answer = _answer(standing, question)
+        return None if answer is None else _written(given, standing, rate, self._common, answer)
+
+
+def _common(rules: Rules) -> bytes:
+    return rules.headers.lines((b"content-type", b"application/json"))
+
+
+def _read(given: _Given, raw: bytes) -> tuple[str, Question]:
+    digest = key_digest(given[b"x-api-key"].decode("latin-1"))
+    question = read_question(read_object(raw), raw)
+    if b"idempotency-key" in given:
+        idempotency_key(given[b"idempotency-key"].decode("latin-1"))
+    return digest, question
+
+
+def _answer(standing: Standing, question: Question) -> bytes | None:
+    verdict = decide(standing, question.agent_id, question.action, question.context)
+    if isinstance(verdict, Blocked):
+        return blocked_answer(verdict)
+    return ALLOWED if isinstance(verdict, Permitted) and question.approval_id is None else None
+
+
+def _written(given: _Given, standing: Standing, rate: Rate, common: bytes, answer: bytes) -> Written:
+    # In one go: written as other answers are, it takes a tenth of the whole check.
+    return 200, _ANSWER % (
+        new_id().encode(),
+        standing.organization_id.encode(),
+        standing.environment.encode(),
+        *rate[:3],
+        request_id_of(given).encode(),
+        len(answer),
+        common,
+        answer,
+    )
 
 
 _ANSWER = (

@@ -9,6 +9,9 @@ from toolgate_service.hotpath.http import add_headers
 from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing
 
+#: the scope's key under which a request that was asked about already brings what was answered
+ARRIVED = "toolgate.arrived"
+
 
 async def admit(scope: Scope, gateway: Gateway, ask: Ask) -> Standing:
     """Return the standing of a request that may go on; count it.
@@ -21,7 +24,9 @@ async def admit(scope: Scope, gateway: Gateway, ask: Ask) -> Standing:
     Raises:
         ApiError: 401 for an unknown or revoked key and for an inactive organization, 429 beyond the rate.
     """
-    standing, rate = known(await gateway.reader.arrive(ask))
+    arrived: Arrived | None
+    arrived = scope.pop(ARRIVED) if ARRIVED in scope else await gateway.reader.arrive(ask)
+    standing, rate = known(arrived)
     add_headers(scope, whose(standing) | rate.headers())
     if rate.exceeded:
         raise rate.refusal()

@@ -1,7 +1,8 @@
 """A request with an API key arrives: whose key it is, and whether it is still within the rate (decisions §4, §7)."""
 
+import asyncio
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from toolgate_service.hotpath.rates import Rate, Surface
 from toolgate_service.hotpath.standing import Standing
@@ -26,6 +27,14 @@ class Ask(NamedTuple):
 
 #: what is true of it, and where its organization's rate now stands; no rate for an organization that is not active
 Arrived: TypeAlias = tuple[Standing, Rate | None]
+
+
+@runtime_checkable
+class ArrivesSoon(Protocol):
+    """Reads what is true of requests together with others, so that an answer is waited for without a task."""
+
+    def arrive_soon(self, ask: Ask) -> "asyncio.Future[Arrived | None]":
+        """Return what is true of a request, and count it; None for a key that is unknown or revoked."""
 
 
 def requests_a_minute(standing: Standing, plans: Mapping[str, Plan]) -> int:

@@ -21,6 +21,16 @@ from toolgate_service.web.replies import Reply
 _UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"))
 
 
+def is_plain(given: Mapping[bytes, bytes], rules: Rules) -> bool:
+    """Say whether a request is as plain as it looks.
+
+    Args:
+        given: its headers.
+        rules: the edge's.
+    """
+    return not rules.origins and _UNUSUAL.isdisjoint(given)
+
+
 class Desk:
     """Where a request with an API key is looked at without having to wait.
 
@@ -38,14 +48,6 @@ class Desk:
         self._windows = windows
         self._plans = plans
         self._rules = rules
-
-    def takes(self, given: Mapping[bytes, bytes]) -> bool:
-        """Say whether a request is as plain as it looks.
-
-        Args:
-            given: its headers.
-        """
-        return not self._rules.origins and _UNUSUAL.isdisjoint(given)
 
     def reveal(self, given: Mapping[bytes, bytes], scope: Scope) -> None:
         """Put the client's own address into the scope of a request that a trusted proxy passed on.

@@ -31,17 +31,13 @@ class Together(Generic[Question, Answer]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._called = False
 
-    async def ask(self, question: Question) -> Answer:
-        """Return the answer.
-
-        Raises:
-            Exception: whatever `put` raised for the bundle.
-        """
+    def ask(self, question: Question) -> "asyncio.Future[Answer]":
+        """Return what becomes the answer, or raises whatever `put` raised for the bundle."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, future))
         self._call(loop)
-        return await future
+        return future
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._called and len(self._tasks) < self._at_once:

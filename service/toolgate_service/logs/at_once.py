@@ -7,14 +7,14 @@ from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import given_key, whose
 from toolgate_service.hotpath.http import Call
-from toolgate_service.hotpath.quick import Desk
+from toolgate_service.hotpath.quick import Desk, is_plain
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.endpoint import answer_of
 from toolgate_service.logs.entries import NewEntry, Outcome
 from toolgate_service.logs.reading import read_entry
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.at_once import Later, Peer, Written
-from toolgate_service.web.edge import request_id_of
+from toolgate_service.web.edge import Rules, request_id_of
 from toolgate_service.web.headers import RawHeader
 from toolgate_service.web.sdk_fields import SdkFields, idempotency_key
 
@@ -30,11 +30,13 @@ class LogsAtOnce:
     Args:
         gateway: the gateway.
         desk: looks at requests.
+        rules: the edge's.
     """
 
-    def __init__(self, gateway: Gateway, desk: Desk) -> None:
+    def __init__(self, gateway: Gateway, desk: Desk, rules: Rules) -> None:
         self._gateway = gateway
         self._desk = desk
+        self._rules = rules
 
     def __call__(self, headers: Sequence[RawHeader], body: bytes, peer: Peer) -> Later | None:
         """Return the answer that will be given, or None for what takes the road of all requests.
@@ -45,7 +47,7 @@ class LogsAtOnce:
             peer: who sent it.
         """
         given = dict(headers)
-        if not self._desk.takes(given):
+        if not is_plain(given, self._rules):
             return None
         scope = {"headers": headers, "client": peer}
         try:

@@ -8,7 +8,7 @@ cannot be goes on as if nobody had looked.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -18,10 +18,15 @@ from toolgate_service.web.connections import Connection, Limits
 from toolgate_service.web.headers import RawHeader
 from toolgate_service.web.sizes import MAX_BODY
 
+if TYPE_CHECKING:
+    from uvicorn._types import HTTPScope
+
 #: an answer: its status, and its headers and body but for what the server says in all of them
 Written: TypeAlias = tuple[int, bytes]
-#: an answer that is given when a future is done
-Later: TypeAlias = tuple[asyncio.Future[Any], Callable[[], Written]]
+#: what the usual way is to find in the scope of a request that begins to go it late
+Found: TypeAlias = Mapping[str, object]
+#: an answer that is given when a future is done; or what was found, and the request goes the usual way after all
+Later: TypeAlias = tuple[asyncio.Future[Any], Callable[[], Written | Found]]
 #: address and port
 Peer: TypeAlias = tuple[str, int] | None
 #: given a request's headers and body and its sender; None for what must go the usual way
@@ -104,13 +109,13 @@ class QuickConnection(Connection):
             self._hand_over()
             super().on_message_complete()
             return
-        self._kept = None
+        body, self._kept = self._kept, None
         if isinstance(found[0], int):
             self._send(found, keep_alive=True)
             self.server_state.total_requests += 1
             self._rest()
         else:
-            self._promise(found)
+            self._promise(found, body)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, and with it the request in which it stands."""
@@ -136,22 +141,50 @@ class QuickConnection(Connection):
         if body:
             super().on_body(body)
 
-    def _promise(self, later: Later) -> None:
+    def _promise(self, later: Later, body: bytes) -> None:
         future, finish = later
         promised = _Promised()
         self.cycle = cast("RequestResponseCycle", promised)
         self._has_all()
-        future.add_done_callback(lambda _: self._keep(promised, finish))
+        # The next request has a scope of its own.
+        path = self.root_path + self.url.decode("ascii")
+        target = {"method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+        scope = {**self.scope, **target}
+        future.add_done_callback(lambda _: self._keep(promised, finish(), scope, body))
 
-    def _keep(self, promised: _Promised, finish: Callable[[], Written]) -> None:
-        promised.response_complete = True
-        answer = finish()
+    def _keep(self, promised: _Promised, answer: Written | Found, scope: dict[str, Any], body: bytes) -> None:
         if promised.disconnected or self.transport.is_closing():
-            return
-        self._send(answer, keep_alive=promised.keep_alive)
-        if not promised.keep_alive:
-            self.close_after_answer()
-        self.on_response_complete()
+            promised.response_complete = True
+        elif isinstance(answer, Mapping):
+            self._begin_late(promised, {**scope, **answer}, body)
+        else:
+            promised.response_complete = True
+            self._send(answer, keep_alive=promised.keep_alive)
+            if not promised.keep_alive:
+                self.close_after_answer()
+            self.on_response_complete()
+
+    def _begin_late(self, promised: _Promised, scope: dict[str, Any], body: bytes) -> None:
+        """Hand a request to the application after all, whole and in the place in which it came."""
+        cycle = RequestResponseCycle(
+            scope=cast("HTTPScope", scope),
+            transport=self._answering,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=promised.keep_alive,
+            on_response=self.on_response_complete,
+        )
+        cycle.body += body
+        cycle.more_body = False
+        cycle.message_event.set()
+        if self.cycle is cast("RequestResponseCycle", promised):
+            self.cycle = cycle
+        self._start_asgi_task(cycle, self.app)
 
     def _send(self, answer: Written, *, keep_alive: bool) -> None:
         status, rest = answer

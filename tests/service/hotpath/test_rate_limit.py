@@ -65,7 +65,9 @@ def test_a_refused_request_changes_nothing(free_gateway: LiveGateway) -> None:
         ask = partial(owner.http.post, "/sdk/check", json=body)
         waits = owner.http.get("/sdk/approvals/x", headers={"X-API-Key": owner.key})
         answers += [ask(headers={"X-API-Key": test}), waits]
-        assert len(owner.entries(limit=100)) == sum(answer.status_code == 200 for answer in answers[:101])
+        # A page has a hundred; all 101 pass where a minute turned meanwhile.
+        stored = min(100, sum(answer.status_code == 200 for answer in answers[:101]))
+        assert len(owner.entries(limit=100)) == stored
         assert owner.http.get("/api/agents").status_code == 200
         return answers
 

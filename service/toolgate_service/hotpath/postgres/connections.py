@@ -1,5 +1,7 @@
-"""Pools of plain connections, past SQLAlchemy's sessions."""
+"""Plain connections, past SQLAlchemy's sessions and the driver's pool: that one takes longer than a check's statement."""
 
+import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
@@ -10,14 +12,19 @@ from toolgate_service.errors import StorageFault
 from toolgate_service.storage.postgres import ASKED, CONNECT_TIMEOUT, DURABLE, SILENCE, PostgresDatabase
 
 if TYPE_CHECKING:
-    #: asyncpg's classes are generic to type checkers alone
-    Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
-    Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
-    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    #: asyncpg's class is generic to type checkers alone
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+
+#: seconds after which an idle connection is not trusted: what stands between may have forgotten it without a word
+KEPT = 300.0
+
+#: What is asked here finds a few rows by their keys. The server keeps a plan, and the first one is made for the empty
+#: tables of a young gateway: left to itself it reads them whole, ever more of them each time.
+INDEXED = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 
 
 class Connections:
-    """A pool of plain connections, opened and closed with the gateway.
+    """So many connections at most, opened and closed with the gateway.
 
     Args:
         database: where to connect.
@@ -29,20 +36,19 @@ class Connections:
         self._dsn = database.dsn
         self._size = size
         self._durable = durable
-        self._pool: Pool | None = None
+        self._is_open = False
+        #: how many there are, or are being made
+        self._made = 0
+        #: unused, with the moment since when; the last one used is the next one taken
+        self._idle: list[tuple[Connection, float]] = []
+        #: each gets a connection, or None for the right to make one
+        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
 
     async def open(self) -> None:
         """Connect once, to fail early."""
-        self._pool = await asyncpg.create_pool(
-            self._dsn,
-            min_size=1,
-            max_size=self._size,
-            timeout=CONNECT_TIMEOUT,
-            command_timeout=SILENCE,
-            init=self._prepare,
-            reset=_nothing,
-            server_settings=ASKED,
-        )
+        self._is_open = True
+        self._made = 1
+        self._give(await self._connect())
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator["Connection"]:
@@ -51,28 +57,93 @@ class Connections:
         Raises:
             StorageFault: the server cannot be used just now.
         """
-        if self._pool is None:
-            raise RuntimeError("the connections are not open")
         try:
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+            connection = await self._take()
+            try:
                 yield connection
+            except asyncpg.PostgresError:
+                # The server has answered, and waits for the next statement.
+                raise
+            except BaseException:
+                # Left in the middle, nobody knows what is still to come.
+                connection.terminate()
+                raise
+            finally:
+                self._give(connection)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             # Not the driver's own words: they quote rows, and rows hold contexts.
             code = getattr(error, "sqlstate", None)
             raise StorageFault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else "")) from None
 
     async def close(self) -> None:
-        """Disconnect."""
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+        """Disconnect; what is in use is disconnected when it is given back."""
+        self._is_open = False
+        while self._idle:
+            connection, _ = self._idle.pop()
+            await connection.close()
 
-    async def _prepare(self, connection: "Raw") -> None:
-        # Identifiers are texts here; the driver would make objects of them.
-        await connection.set_type_codec("uuid", encoder=str, decoder=str, schema="pg_catalog", format="text")
-        await connection.execute(DURABLE if self._durable else "SET synchronous_commit = off")
+    async def _take(self) -> "Connection":
+        if not self._is_open:
+            raise RuntimeError("the connections are not open")
+        trusted = asyncio.get_running_loop().time() - KEPT
+        while self._idle:
+            connection, since = self._idle.pop()
+            if since > trusted and not connection.is_closed():
+                return connection
+            connection.terminate()
+            self._made -= 1
+        if self._made < self._size:
+            self._made += 1
+            return await self._connect()
+        return await self._wait() or await self._connect()
+
+    async def _wait(self) -> "Connection | None":
+        future: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                return await future
+        except BaseException:
+            if future.done() and not future.cancelled():
+                # It was given something in the moment in which it gave up.
+                self._give(future.result())
+            raise
+
+    def _give(self, connection: "Connection | None") -> None:
+        """Pass a connection on, or the right to make one; whatever has ended is such a right."""
+        if connection is not None and not (self._is_open and _is_usable(connection)):
+            connection.terminate()
+            connection = None
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(connection)
+                return
+        if connection is None:
+            self._made -= 1
+        else:
+            self._idle.append((connection, asyncio.get_running_loop().time()))
+
+    async def _connect(self) -> "Connection":
+        """Make a connection, with the right to."""
+        try:
+            connection: Connection = await asyncpg.connect(
+                self._dsn, timeout=CONNECT_TIMEOUT, command_timeout=SILENCE, server_settings=ASKED | INDEXED
+            )
+            try:
+                # Identifiers are texts here; the driver would make objects of them.
+                await connection.set_type_codec(
+                    "uuid", encoder=str, decoder=str, schema="pg_catalog", format="text"
+                )
+                await connection.execute(DURABLE if self._durable else "SET synchronous_commit = off")
+            except BaseException:
+                connection.terminate()
+                raise
+        except BaseException:
+            self._give(None)
+            raise
+        return connection
 
 
-async def _nothing(_connection: "Raw") -> None:
-    # The driver's own reset is a round trip, and would undo what `_prepare` set. Nothing of ours outlives its use.
-    pass
+def _is_usable(connection: "Connection") -> bool:
+    return not connection.is_closed() and not connection.is_in_transaction()

@@ -1,0 +1,132 @@
+"""What PostgreSQL is asked about requests that arrive: whose they are, what they may, and their number in the window.
+
+The same for one and for several at once, but for where the questions stand: one question without arrays takes half the
+time. Each table is entered by the whole of a key, one row at most, and by a limit that the planner cannot undo: a plan
+is kept, and in a young gateway's small tables any part of any index looks as good.
+"""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import asyncpg
+
+from toolgate_service.hotpath.arrivals import Arrived, Ask
+from toolgate_service.hotpath.rates import WINDOW, Rate
+from toolgate_service.hotpath.standing import Standing
+from toolgate_service.ids import is_id
+from toolgate_service.plans import Plan
+
+
+class Arriving:
+    """The questions and the answers.
+
+    Args:
+        plans: all plans by name.
+    """
+
+    def __init__(self, plans: Mapping[str, Plan]) -> None:
+        self._plans = list(plans)
+        self._limits = [plan.requests_per_minute for plan in plans.values()]
+
+    def question(self, asks: Sequence[Ask]) -> tuple[str, Sequence[Any]]:
+        """Return a statement and its values.
+
+        Args:
+            asks: at least one.
+        """
+        asked = [(ask.key_digest, uuid(ask.agent_id), ask.action, ask.surface) for ask in asks]
+        if len(asked) == 1:
+            return ONE, (*asked[0], self._plans, self._limits)
+        return MANY, (*map(list, zip(*asked, strict=True)), self._plans, self._limits)
+
+    def answers(self, asks: Sequence[Ask], rows: Sequence[asyncpg.Record]) -> list[Arrived | None]:
+        """Return what is true of each request, None for a key that is unknown or revoked.
+
+        Args:
+            asks: as they were asked.
+            rows: the statement's.
+        """
+        answers: list[Arrived | None] = [None] * len(asks)
+        behind: dict[object, int] = {}
+        for row in rows:
+            window = (row[7], row[8], asks[row[0] - 1].surface)
+            behind[window] = behind.get(window, 0) + 1
+        # Those of one window were counted together: they have its last numbers, in the order in which they came.
+        for place, moment, limit, minute, requests, *standing in sorted(rows, key=itemgetter(0)):
+            window = (standing[2], standing[3], asks[place - 1].surface)
+            behind[window] -= 1
+            rate = None
+            if requests is not None:
+                number = requests - behind[window]
+                rate = Rate.at(moment, minute, limit, min(number, limit), exceeded=number > limit)
+            elif limit is not None:
+                # Nothing is allowed, and nothing was counted.
+                rate = Rate.at(moment, int(moment // WINDOW), limit, 0, exceeded=True)
+            answers[place - 1] = (Standing._make(standing), rate)
+        return answers
+
+
+def uuid(text: str) -> str | None:
+    """Return an identifier, None for what cannot be one: it equals none, and the server would refuse the statement."""
+    return text if is_id(text) else None
+
+
+# A clock that was set back does not open a window again. In one order over organizations: two gateways that wait for each
+# other's rows would wait for ever.
+_ARRIVED = """
+WITH asked AS ({asked}), found AS MATERIALIZED (
+    SELECT asked.place, k.environment || '/' || asked.surface AS scope,
+           CASE WHEN o.is_active
+                THEN coalesce(nullif(o.requests_per_minute, 0), ($6::int[])[array_position($5::text[], o.plan::text)])
+           END AS allowed,
+           k.id AS key_id, k.agent_id AS key_agent_id, k.organization_id, k.environment,
+           o.is_active, o.plan, o.requests_per_minute, a.id AS agent_id, a.status,
+           p.id AS permission_id, p.requires_approval, p.max_amount, p.amount_required
+    FROM asked
+    CROSS JOIN LATERAL (
+        SELECT * FROM api_keys WHERE digest = asked.key_digest AND revoked_at IS NULL LIMIT 1
+    ) AS k
+    CROSS JOIN LATERAL (SELECT * FROM organizations WHERE id = k.organization_id LIMIT 1) AS o
+    LEFT JOIN LATERAL (
+        SELECT * FROM agents
+        WHERE id = asked.agent_id AND organization_id = k.organization_id AND environment = k.environment
+          AND deleted_at IS NULL
+        LIMIT 1
+    ) AS a ON true
+    LEFT JOIN LATERAL (
+        SELECT * FROM permissions
+        WHERE organization_id = a.organization_id AND environment = a.environment AND agent_id = a.id
+          AND action = asked.action
+        LIMIT 1
+    ) AS p ON true
+), counted AS (
+    INSERT INTO rate_windows AS w (organization_id, scope, minute, requests)
+    SELECT organization_id, scope, floor(extract(epoch FROM clock_timestamp()) / 60)::int, {requests}
+    FROM found WHERE allowed > 0 {grouped}
+    ON CONFLICT (organization_id, scope) DO UPDATE
+    SET minute = greatest(w.minute, excluded.minute),
+        requests = CASE WHEN excluded.minute > w.minute THEN excluded.requests ELSE w.requests + excluded.requests END
+    RETURNING organization_id, scope, minute, requests
+)
+SELECT place::int, extract(epoch FROM clock_timestamp())::float8, allowed, counted.minute, counted.requests,
+       key_id, key_agent_id, found.organization_id, environment, is_active, plan, requests_per_minute, agent_id, status,
+       permission_id, requires_approval, max_amount, amount_required
+FROM found
+LEFT JOIN counted ON counted.organization_id = found.organization_id AND counted.scope = found.scope
+"""
+
+ONE = _ARRIVED.format(
+    asked="SELECT $1::text AS key_digest, $2::uuid AS agent_id, $3::text AS action, $4::text AS surface, 1 AS place",
+    requests="1",
+    grouped="",
+)
+
+MANY = _ARRIVED.format(
+    asked="""
+    SELECT * FROM unnest($1::text[], $2::text[]::uuid[], $3::text[], $4::text[])
+        WITH ORDINALITY AS a (key_digest, agent_id, action, surface, place)
+""",
+    requests="count(*)::int",
+    grouped="GROUP BY organization_id, scope ORDER BY organization_id, scope",
+)

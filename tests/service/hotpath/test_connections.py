@@ -1,0 +1,161 @@
+"""The hot path's own connections to PostgreSQL: lent one at a time, replaced when they end, with plans that stay right."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.databases import database_url
+from support.plans import nodes
+from support.waiting import eventually
+
+from toolgate_service.errors import StorageFault
+from toolgate_service.hotpath.postgres.arriving import MANY, ONE
+from toolgate_service.hotpath.postgres.connections import Connections
+from toolgate_service.hotpath.postgres.log_store import ANSWERS
+from toolgate_service.storage.postgres import PostgresDatabase
+
+pytestmark = pytest.mark.postgresql_only("an SQLite gateway reads its own file")
+
+#: the columns that say which row
+KEYS = {
+    "api_keys": {"digest"},
+    "organizations": {"id"},
+    "agents": {"organization_id", "environment", "id"},
+    "permissions": {"organization_id", "environment", "agent_id", "action"},
+    "idempotency_keys": {"organization_id", "environment", "surface", "key"},
+}
+_PID = "SELECT pg_backend_pid()"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[PostgresDatabase]:
+    """A database in which nothing has ever been."""
+    database = PostgresDatabase(database_url(tmp_path))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def two(database: PostgresDatabase) -> AsyncIterator[Connections]:
+    """At most two connections to it."""
+    connections = Connections(database, 2)
+    await connections.open()
+    yield connections
+    await connections.close()
+
+
+async def pid_of(connections: Connections) -> int:
+    async with connections.one() as connection:
+        pid: int = await connection.fetchval(_PID)
+        return pid
+
+
+@pytest.mark.parametrize("statement", [ONE, MANY, ANSWERS], ids=["one", "many", "answers"])
+async def test_a_plan_made_for_empty_tables_enters_by_whole_keys(two: Connections, statement: str) -> None:
+    """It is kept while the tables grow; an index read by a part of its key would be read ever longer."""
+    async with two.one() as connection:
+        await connection.execute(f"PREPARE asked AS {statement}")
+        values = ", ".join(["NULL"] * len(set(re.findall(r"\$\d", statement))))
+        told = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE asked({values})")
+    read = [node for node in nodes(json.loads(told)[0]["Plan"]) if node.get("Relation Name") in KEYS]
+    assert read
+    for node in read:
+        entered = set(re.findall(r"\(?(\w+)\)?(?:::\w+)? = ", node.get("Index Cond", "")))
+        assert entered >= KEYS[node["Relation Name"]], node
+
+
+async def test_one_that_ended_is_replaced(two: Connections) -> None:
+    """The server ends a connection: who uses it hears of it, and the next one gets another."""
+    pid = await pid_of(two)
+
+    async def ending() -> None:
+        async with two.one() as connection:
+            await connection.execute(f"SELECT pg_terminate_backend({pid})")
+            await connection.execute("SELECT 1")
+
+    with pytest.raises(StorageFault, match="PostgreSQL"):
+        await ending()
+    assert await pid_of(two) != pid
+
+
+async def test_an_idle_one_that_ended_is_not_lent(two: Connections, database: PostgresDatabase) -> None:
+    """Ended while nobody used it: nobody finds out."""
+    async with two.one() as connection:
+        pid = await connection.fetchval(_PID)
+    other = await database.connect()
+    await other.execute(f"SELECT pg_terminate_backend({pid})")
+    await other.close()
+
+    async def has_ended() -> bool:
+        return connection.is_closed()
+
+    await eventually(has_ended)
+    assert await pid_of(two) != pid
+
+
+async def test_whoever_waits_gets_the_next(two: Connections) -> None:
+    """Two are lent at most; who gives up waiting takes none with him."""
+    async with two.one(), two.one():
+        early, late = asyncio.create_task(pid_of(two)), asyncio.create_task(pid_of(two))
+        await asyncio.sleep(0)
+        early.cancel()
+        await asyncio.sleep(0)
+        assert not late.done()
+    assert await late
+    async with asyncio.timeout(10), two.one(), two.one():
+        pass
+
+
+async def test_given_in_the_moment_of_giving_up(two: Connections) -> None:
+    """Cancelled just as a connection was handed over: it goes to the next one."""
+    async with two.one():
+        async with two.one():
+            waiting = asyncio.create_task(pid_of(two))
+            await asyncio.sleep(0)
+        waiting.cancel()
+        async with asyncio.timeout(10), two.one():
+            pass
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_left_in_the_middle_it_is_lent_no_more(two: Connections) -> None:
+    """Whoever is cancelled while the server works leaves an answer to come, which is nobody else's."""
+    pid = await pid_of(two)
+
+    async def asking() -> None:
+        async with two.one() as connection:
+            await connection.fetchval("SELECT 7 FROM pg_sleep(30)")
+
+    task = asyncio.create_task(asking())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await pid_of(two) != pid
+
+
+async def test_an_open_transaction_is_not_passed_on(two: Connections) -> None:
+    """What somebody forgot to end is undone."""
+    async with two.one() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute(
+            "INSERT INTO heartbeats (job, beaten_at, steady_since) VALUES ('forgotten', now(), now())"
+        )
+    async with two.one() as connection:
+        assert await connection.fetch("SELECT 1 FROM heartbeats WHERE job = 'forgotten'") == []
+
+
+async def test_a_server_that_is_away_is_a_fault_each_time(database: PostgresDatabase) -> None:
+    """No connection can be made: each says so, and none of the few is used up by it."""
+    connections = Connections(database, 1)
+    connections._dsn = "postgresql://postgres@127.0.0.1:1/nowhere"
+    with pytest.raises(OSError, match="Connect"):
+        await connections.open()
+    for _ in range(3):
+        with pytest.raises(StorageFault):
+            await pid_of(connections)
+    await connections.close()
