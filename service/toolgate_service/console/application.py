@@ -19,6 +19,7 @@ from toolgate_service.console.problems import title_of, words_of
 from toolgate_service.console.rendering import bare_page, part
 from toolgate_service.console.settings import plan
 from toolgate_service.console.settings import routes as settings
+from toolgate_service.console.start import routes as start
 from toolgate_service.console.statics import static
 from toolgate_service.console.visits import PART, by_anybody, deed, page
 from toolgate_service.errors import ApiError
@@ -53,6 +54,7 @@ ROUTES: Sequence[Route] = (
     *trying.ROUTES,
     *agent_keys.ROUTES,
     *settings.ROUTES,
+    *start.ROUTES,
 )
 
 

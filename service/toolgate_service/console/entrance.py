@@ -23,6 +23,8 @@ from toolgate_service.team.schemas import Acceptance
 
 SIGN_IN = f"{PREFIX}/sign-in"
 INBOX = f"{PREFIX}/approvals"
+#: where somebody goes on whose organization is new
+START = f"{PREFIX}/start"
 
 #: where one may go on after signing in: pages of the console, and nowhere else
 _INSIDE = re.compile(r"/console(?:/[a-z0-9-]+)*(?:\?environment=test)?")
@@ -79,7 +81,7 @@ async def register(request: Request) -> Response:
         )
         return (await entering.register(gateway, registration, address)).access_token
 
-    return await _enter(request, form, enter, "register.html", INBOX)
+    return await _enter(request, form, enter, "register.html", START)
 
 
 async def invitation_page(request: Request) -> Response:

@@ -19,6 +19,8 @@ _TYPES = {
     "trying.css": "text/css; charset=utf-8",
     "settings.css": "text/css; charset=utf-8",
     "settings.js": "text/javascript; charset=utf-8",
+    "start.css": "text/css; charset=utf-8",
+    "start.js": "text/javascript; charset=utf-8",
     "mark.svg": "image/svg+xml",
 }
 

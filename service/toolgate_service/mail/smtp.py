@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate, make_msgid, parseaddr
-from ipaddress import ip_address
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from toolgate_service.mail.letters import Letter
+from toolgate_service.web.hosts import is_loopback
 
 #: seconds that the server may take for one answer, and for a whole mail
 PATIENCE = 10
@@ -132,7 +132,7 @@ class SmtpMailer:
             port=port or SCHEMES[parts.scheme],
             sender=sender,
             implicit_tls=parts.scheme == "smtps",
-            demand_tls=not plain and not _is_loopback(host),
+            demand_tls=not plain and not is_loopback(host),
             user=None if parts.username is None else unquote(parts.username),
             password=None if parts.password is None else unquote(parts.password),
         )
@@ -220,10 +220,3 @@ def _told(error: OSError | smtplib.SMTPException) -> NotSent:
         case ssl.SSLError():
             return NotSent(f"TLS failed ({error.reason})", final=False)
     return NotSent(f"the server cannot be reached: {error.strerror or type(error).__name__}", final=False)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

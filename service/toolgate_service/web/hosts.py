@@ -43,3 +43,11 @@ def is_known(name: str, names: Collection[str]) -> bool:
         ip_address(name.strip("[]"))
         return True
     return False
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host is this machine itself, so that nobody reads on the way to it."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == _LOCAL

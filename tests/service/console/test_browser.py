@@ -106,6 +106,8 @@ def test_every_page_is_fit_to_be_read(
         "/console/settings",
         *(f"/console/settings/{one}" for one in ("keys", "team", "webhooks", "slack", "plan", "account")),
         f"/console/settings/webhooks/{webhook}",
+        "/console/start",
+        "/console/start?environment=test",
         "/console/shortcuts",
         "/console/nowhere",
     ]:

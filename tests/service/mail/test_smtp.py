@@ -88,7 +88,7 @@ def test_a_distant_server_without_tls_gets_nothing(monkeypatch: pytest.MonkeyPat
         distant = SmtpMailer.from_url(mailbox.url(host="mail.example.test"), SENDER)
         assert distant.demand_tls
         assert not SmtpMailer.from_url(mailbox.url(host="mail.example.test") + "?tls=off", SENDER).demand_tls
-        monkeypatch.setattr(smtp, "_is_loopback", lambda _: False)
+        monkeypatch.setattr(smtp, "is_loopback", lambda _: False)
         failure = not_sent(mailbox.url())
         assert failure.final
         assert "offers no TLS" in str(failure)

@@ -140,7 +140,8 @@ def _console(stage: Stage) -> None:
     held = owner.check(agent, "pay").json()["approval_id"]
     assert owner.http.post(f"/api/approvals/{held}/approve").status_code == 200
     with Reader.of(owner.url, owner.email) as reader:
-        reader.page(f"/console/agents/{agent}")
+        for path in ("/console/start", "/console/start?environment=test", f"/console/agents/{agent}"):
+            reader.page(path)
         tried = reader.submit(f"/console/agents/{agent}/try", token=reader.token(), action="pay")
         assert tried.status_code == 200, tried.text
         with reader.http.stream("GET", "/console/approvals/events") as news:

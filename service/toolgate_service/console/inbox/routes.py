@@ -23,6 +23,7 @@ from toolgate_service.console.paging import offset_of, page_of
 from toolgate_service.console.problems import words_of
 from toolgate_service.console.rendering import part, show
 from toolgate_service.console.safety import HEADERS
+from toolgate_service.console.start.finding import has_begun
 from toolgate_service.console.visits import Visit, deed, page, visiting
 from toolgate_service.errors import ApiError
 from toolgate_service.ids import is_id
@@ -38,12 +39,14 @@ async def inbox(visit: Visit) -> Response:
     async with visit.gateway.database.reading() as session:
         found = await waiting(session, visit, offset=offset)
         shown = await cards(session, visit, [*found.urgent, *found.newest])
+        begun = bool(shown) or await has_begun(session, visit)
     more = len(found.newest) == ON_A_PAGE and offset + len(shown) < len(found.ids)
     return await show(
         visit,
         "inbox.html",
         cards=shown,
         found=found,
+        begun=begun,
         offset=offset,
         next_offset=offset + len(found.newest) if more else None,
     )

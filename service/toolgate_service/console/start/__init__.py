@@ -1,0 +1,1 @@
+"""The first run: from an empty organization to the first guarded call."""

@@ -1,0 +1,206 @@
+"""The first run: from registering to the first guarded call."""
+
+import ast
+import html
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import expect, sync_playwright
+from support.browser import chromium, faults
+from support.console import Reader, text_of
+from support.gateway import PASSWORD, LiveGateway, Owner
+from support.team import Colleague
+from support.waiting import until
+
+from toolgate_service.console.start.snippet import Snippet, function_name
+
+START = "/console/start"
+ACTIONS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
+
+
+def lines_in(page: str) -> str:
+    """Return the lines to paste that a page shows."""
+    found = re.search(r'aria-label="Lines to paste">(.*?)</pre>', page, re.DOTALL)
+    assert found, page
+    return html.unescape(found[1])
+
+
+def paste(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run lines as a terminal does, in the environment of the tests and with nothing set for Toolgate."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    command = [shutil.which("sh") or "sh", "-c", lines]
+    env = kept | {"PATH": path, "XDG_STATE_HOME": str(folder)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def reader(newcomer: Owner) -> Iterator[Reader]:
+    """The admin of an empty organization, signed in."""
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        yield reader
+
+
+def test_from_registering_to_green(gateway: LiveGateway, tmp_path: Path) -> None:
+    """Register, create, show the key, paste: the page turns green by itself, and nobody is led there again."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium())
+        page = browser.new_page()
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if "Policy" in said.text else None)
+        page.goto(f"{gateway.url}/console/register")
+        page.get_by_label("Organization").fill("First")
+        page.get_by_label("E-mail").fill(f"first-{time.time_ns()}@example.test")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Create").click()
+        page.get_by_role("heading", name="The first guarded call").wait_for()
+        page.get_by_role("button", name="Create").click()
+        page.get_by_role("button", name="Show the API key").click()
+        page.get_by_role("button", name="Show the API key").wait_for(state="detached")
+        expect(page.get_by_text("Waiting for the first call")).to_be_visible()
+        assert faults(page) == []
+        done = paste(page.locator("#snippet").inner_text(), tmp_path)
+        assert (done.returncode, done.stdout) == (0, "done: first\n"), done.stderr
+        expect(page.get_by_text("The first call has arrived")).to_be_visible()
+        expect(page.get_by_text("refund-bot called stripe.refund: success")).to_be_visible()
+        assert faults(page) == []
+        page.goto(f"{gateway.url}/console/approvals")
+        expect(page.get_by_role("link", name="Make the first guarded call")).to_have_count(0)
+        browser.close()
+    assert wrong == []
+
+
+def test_an_empty_inbox_leads_there(reader: Reader, newcomer: Owner) -> None:
+    """As long as nothing has arrived; a request that waits is an arrival too, and another environment has its own."""
+    assert START in reader.page("/console/approvals")
+    agent = newcomer.agent()
+    newcomer.permit(agent, "pay", requires_approval=True)
+    newcomer.check(agent, "pay")
+    newcomer.http.post(
+        f"/api/approvals/{newcomer.http.get('/api/approvals').json()[0]['id']}/deny"
+    ).raise_for_status()
+    assert START not in reader.page("/console/approvals")
+    assert "it waits for a person" in text_of(reader.page(START))
+    assert START in reader.page("/console/approvals?environment=test")
+
+
+def test_the_form_makes_both_or_neither(reader: Reader, newcomer: Owner) -> None:
+    """An agent is not made without its permission; what is wrong is told, and what was typed is kept."""
+    wrong = {"name": "kept", "action": "a b", "max_amount": "x"}
+    for fields in (wrong, wrong | {"max_amount": ""}, wrong | {"action": "a"}, {"name": "", "action": "a"}):
+        answer = reader.submit(START, token=reader.token(), **fields)
+        assert (answer.status_code, 'class="problem"' in answer.text) == (400, True)
+    assert newcomer.http.get("/api/agents").json() == []
+    answer = reader.submit(START, token=reader.token(), name="bot", action="mail.send")
+    assert answer.status_code == 303
+    [agent] = newcomer.http.get("/api/agents").json()
+    assert answer.headers["Location"] == f"{START}?agent={agent['id']}"
+    [permission] = newcomer.http.get(f"/api/agents/{agent['id']}/permissions").json()
+    assert (permission["action"], permission["requires_approval"]) == ("mail.send", False)
+
+
+def test_the_plans_limit_is_told(free_gateway: LiveGateway, frugal: Owner) -> None:
+    """Where the plan has room for no further agent."""
+    for _ in range(2):
+        frugal.agent()
+    with Reader.of(free_gateway.url, frugal.email) as reader:
+        answer = reader.submit(START, token=reader.token(), name="bot", action="mail.send")
+        assert (answer.status_code, 'class="problem"' in answer.text) == (403, True)
+
+
+@pytest.mark.parametrize("environment", ["production", "test"])
+def test_the_key_is_shown_when_it_is_asked_for(
+    gateway: LiveGateway, newcomer: Owner, reader: Reader, environment: str
+) -> None:
+    """Masked until then, whole in an answer that nobody keeps, audited, and the environment's own."""
+    query = f"?environment={environment}"
+    reader.submit(f"{START}{query}", token=reader.token(), name="bot", action="mail.send")
+    shown = newcomer.http.get("/api/organization/test-key").json()["api_key"]
+    key = newcomer.key if environment == "production" else shown
+    assert key not in reader.page(f"{START}{query}")
+    kind = {"kind": "organization.key_shown", "environment": environment}
+    before = len(newcomer.http.get("/api/audit", params=kind).json())
+    answer = reader.submit(f"{START}/key{query}", token=reader.token())
+    assert f"export TOOLGATE_API_KEY={key}" in lines_in(answer.text)
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert len(newcomer.http.get("/api/audit", params=kind).json()) == before + 1
+
+
+def test_others_do_not_see_the_key(newcomer: Owner, reader: Reader) -> None:
+    """A member is shown the lines without it, and may neither create nor ask for it."""
+    reader.submit(START, token=reader.token(), name="bot", action="mail.send")
+    with Colleague(newcomer) as colleague, Reader.of(newcomer.url, colleague.email) as member:
+        page = member.page(START)
+        assert "Only admins are shown the API key" in page
+        assert member.submit(f"{START}/key", token=member.token()).status_code == 403
+        assert member.submit(START, token=member.token(), name="a", action="b").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "action", ['it\'s."quoted"', "$(touch${IFS}x)`y`", "END", "a.class", "x\\n{y}", "flush"]
+)
+def test_any_action_can_be_pasted(newcomer: Owner, reader: Reader, tmp_path: Path, action: str) -> None:
+    """Whatever visible characters an action is made of, the lines run, and call just that."""
+    reader.submit(START, token=reader.token(), name="bot", action=action, max_amount="0.5")
+    page = reader.submit(f"{START}/key", token=reader.token()).text
+    done = paste(lines_in(page), tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done: first\n"), done.stderr
+    assert [(one["action"], one["status"]) for one in newcomer.entries()] == [(action, "success")]
+    assert list(tmp_path.glob("x")) == []
+
+
+def test_a_held_call_waits_for_a_person(newcomer: Owner, reader: Reader, tmp_path: Path) -> None:
+    """Where a person approves every call the lines wait, and go on once somebody has."""
+    reader.submit(START, token=reader.token(), name="bot", action="mail.send", requires_approval="on")
+    lines = lines_in(reader.submit(f"{START}/key", token=reader.token()).text)
+    with ThreadPoolExecutor(1) as pool:
+        pasted = pool.submit(paste, lines, tmp_path)
+        until(lambda: newcomer.http.get("/api/approvals").json())
+        [asked] = newcomer.http.get("/api/approvals").json()
+        assert reader.decide(asked["id"], "approve").status_code == 303
+        done = pasted.result()
+    assert (done.returncode, done.stdout) == (0, "done: first\n"), done.stderr
+
+
+@given(ACTIONS, st.none() | st.decimals("0", "1e6", places=3), st.booleans())
+def test_the_program_is_one(action: str, maximum: Decimal | None, held: bool) -> None:
+    """For any action: Python reads it, guards just that action, and calls the function it defines."""
+    lines = Snippet("http://127.0.0.1:8000", "ak_x", "id", action, maximum, held).text
+    head, _, rest = lines.partition("<<'END'\n")
+    program, _, after = rest.rpartition("\nEND")
+    assert (after, "\nEND\n" in program, head.count("\n")) == ("", False, 4)
+    tree = ast.parse(program)
+    [function] = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    [guard] = function.decorator_list
+    assert isinstance(guard, ast.Call)
+    assert ast.literal_eval(guard.args[0]) == action
+    assert [word.arg for word in guard.keywords] == (["on_hold"] if held else [])
+    assert function.name == function_name(action)
+
+
+@pytest.mark.parametrize(
+    ("url", "readable"),
+    [
+        ("http://127.0.0.1:8000", False),
+        ("http://localhost", False),
+        ("http://[::1]:8000", False),
+        ("https://gate.example", False),
+        ("http://gate.example", True),
+        ("http://10.0.0.1", True),
+    ],
+)
+def test_what_the_sdk_refuses_is_said(url: str, readable: bool) -> None:
+    """Plain http to another machine would carry the key in the open."""
+    assert Snippet(url, "ak_x", "id", "a", None, held=False).is_readable is readable
