@@ -14,7 +14,8 @@ from toolgate_service.console.agents import keys as agent_keys
 from toolgate_service.console.agents import routes as agents
 from toolgate_service.console.agents import trying
 from toolgate_service.console.inbox import routes as inbox
-from toolgate_service.console.inbox.live import Live
+from toolgate_service.console.live import Live
+from toolgate_service.console.logs import routes as logs
 from toolgate_service.console.problems import title_of, words_of
 from toolgate_service.console.rendering import bare_page, part
 from toolgate_service.console.settings import plan
@@ -53,6 +54,7 @@ ROUTES: Sequence[Route] = (
     *agents.ROUTES,
     *trying.ROUTES,
     *agent_keys.ROUTES,
+    *logs.ROUTES,
     *settings.ROUTES,
     *start.ROUTES,
 )

@@ -30,7 +30,8 @@ _ENVIRONMENT = Environment(
 
 def _time(moment: datetime, *, kind: str = "past") -> Markup:
     """Return a moment: in UTC as it is sent, in the reader's own zone once our script has seen it."""
-    said = f"until {words.utc(moment)}" if kind == "left" else words.utc(moment)
+    said = words.utc_exact(moment) if kind == "exact" else words.utc(moment)
+    said = f"until {said}" if kind == "left" else said
     return Markup('<time datetime="{}" title="{}" data-kind="{}">{}</time>').format(
         words.machine(moment), words.utc_exact(moment), kind, said
     )

@@ -10,11 +10,11 @@ from typing import Literal, TypeAlias
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service import exact_json
-from toolgate_service.clock import wire
+from toolgate_service.clock import utcnow, wire
 from toolgate_service.gateway import Gateway
 from toolgate_service.logs.models import LogEntry
-from toolgate_service.logs.service import Filters, agent_names, matching
-from toolgate_service.web.paging import Position, newest_first
+from toolgate_service.logs.service import Filters, agent_names, in_order
+from toolgate_service.web.paging import Position
 
 Form: TypeAlias = Literal["jsonl", "csv"]
 
@@ -30,6 +30,12 @@ COLUMNS = (
 
 #: what a spreadsheet takes for a formula (decisions §3)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def as_file(environment: str, form: Form) -> dict[str, str]:
+    """Return the header by which browsers keep it as a file, and under which name."""
+    name = f"toolgate-logs-{environment}-{utcnow():%Y-%m-%d}.{form}"
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 async def export(
@@ -60,7 +66,7 @@ async def export(
 async def _batch(
     session: AsyncSession, organization_id: str, environment: str, filters: Filters, after: Position | None
 ) -> list[LogEntry]:
-    query = newest_first(matching(organization_id, environment, filters), LogEntry, after)
+    query = in_order(organization_id, environment, filters, after)
     return list((await session.exec(query.limit(BATCH))).all())
 
 

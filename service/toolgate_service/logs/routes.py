@@ -6,11 +6,10 @@ from typing import Annotated, Literal, TypeAlias
 from fastapi import APIRouter, Depends, Query
 
 from toolgate_service.accounts.caller import AnyCaller
-from toolgate_service.clock import utcnow
 from toolgate_service.errors import FieldErrors
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.logs import service
-from toolgate_service.logs.export import MEDIA_TYPES, Form, export
+from toolgate_service.logs.export import MEDIA_TYPES, Form, as_file, export
 from toolgate_service.logs.schemas import LogEntryView
 from toolgate_service.logs.service import Filters
 from toolgate_service.web.bodies import StrictRoute
@@ -66,7 +65,6 @@ async def export_logs(
     if begins is not None and ends is not None and ends <= begins:
         raise FieldErrors({"to": ["must be later than from"]})
     span = replace(filters, begins=begins, ends=ends)
-    name = f"toolgate-logs-{environment}-{utcnow():%Y-%m-%d}.{form}"
-    headers = NO_STORE | {"Content-Disposition": f'attachment; filename="{name}"'}
+    headers = NO_STORE | as_file(environment, form)
     parts = export(gateway, caller.organization_id, environment, span, form)
     return Stream(parts, MEDIA_TYPES[form], headers)

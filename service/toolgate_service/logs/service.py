@@ -1,9 +1,10 @@
 """Reading the log."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from sqlalchemy import literal, tuple_
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
@@ -14,8 +15,9 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.ids import is_id
 from toolgate_service.logs.models import LogEntry
 from toolgate_service.logs.schemas import LogEntryView
+from toolgate_service.storage.types import Id, Timestamp
 from toolgate_service.web.fields import is_action
-from toolgate_service.web.paging import Found, Page, find_page
+from toolgate_service.web.paging import Found, Page, Position, find_page, newest_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,35 @@ def matching(organization_id: str, environment: str, filters: Filters) -> Select
     if filters.ends is not None:
         query = query.where(LogEntry.created_at < filters.ends)
     return query
+
+
+def in_order(
+    organization_id: str,
+    environment: str,
+    filters: Filters,
+    after: Position | None,
+    floor: Position | None = None,
+) -> SelectOfScalar[LogEntry]:
+    """Return the query for entries, newest first, from behind one place down to another, which belongs to it.
+
+    One bound on each side: given a moment and a place, SQLite looks the moment up and reads on to the place.
+
+    Args:
+        organization_id: whose.
+        environment: of which environment.
+        filters: which entries.
+        after: a place of this list; None to begin with the newest.
+        floor: a place of this list; None for all that there is.
+    """
+    if after is not None and filters.ends is not None and after.created_at < filters.ends:
+        filters = replace(filters, ends=None)
+    if floor is not None:
+        filters = replace(filters, begins=None)
+    query = newest_first(matching(organization_id, environment, filters), LogEntry, after)
+    if floor is None:
+        return query
+    lowest = tuple_(literal(floor.created_at, Timestamp()), literal(floor.id, Id()))
+    return query.where(tuple_(col(LogEntry.created_at), col(LogEntry.id)) >= lowest)
 
 
 async def agent_names(session: AsyncSession, ids: Iterable[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -84,13 +84,15 @@ class Page:
         """Return the headers of a page: how many things there are, and where the next page is."""
         headers = {"X-Total-Count": str(found.total) if found.total <= COUNTED else f"{COUNTED}+"}
         if found.last is not None:
-            cursor = _write(self.key, self._scope(), found.last)
-            query = urlencode([*self.filters, ("limit", str(self.limit)), ("cursor", cursor)])
+            query = urlencode(
+                [*self.filters, ("limit", str(self.limit)), ("cursor", self.cursor(found.last))]
+            )
             headers["Link"] = f'<{quote(self.path)}?{query}>; rel="next"'
         return headers
 
-    def _scope(self) -> bytes:
-        return _scope(self.organization_id, self.path, self.filters)
+    def cursor(self, last: Position) -> str:
+        """Return the cursor of what is behind a place in this list."""
+        return _write(self.key, _scope(self.organization_id, self.path, self.filters), last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +175,37 @@ WholeOrPageDep: TypeAlias = Annotated[Page, Depends(_whole_or_page)]
 def _asked(
     request: Request, organization_id: str, key: bytes, limit: int | None, offset: int, cursor: str | None
 ) -> Page:
-    path = request.url.path
-    filters = tuple(
-        sorted(item for item in request.query_params.multi_items() if item[0] not in _NOT_FILTERS)
-    )
-    after = None if cursor is None else _read(key, _scope(organization_id, path, filters), cursor)
-    return Page(limit, offset, after, path, filters, organization_id, key)
+    filters = [item for item in request.query_params.multi_items() if item[0] not in _NOT_FILTERS]
+    return page_behind(cursor, request.url.path, filters, organization_id, key, limit=limit, offset=offset)
+
+
+def page_behind(
+    cursor: str | None,
+    path: str,
+    filters: Iterable[tuple[str, str]],
+    organization_id: str,
+    key: bytes,
+    *,
+    limit: int | None,
+    offset: int = 0,
+) -> Page:
+    """Return the part of a list that a cursor leads to.
+
+    Args:
+        cursor: as a page before it said; None for the beginning.
+        path: of the list.
+        filters: the list's.
+        organization_id: whose list it is.
+        key: signs cursors.
+        limit: how many things; None for all of them.
+        offset: how many are skipped.
+
+    Raises:
+        FieldErrors: 400, the cursor is none of this list with these filters.
+    """
+    chosen = tuple(sorted(filters))
+    after = None if cursor is None else _read(key, _scope(organization_id, path, chosen), cursor)
+    return Page(limit, offset, after, path, chosen, organization_id, key)
 
 
 def _scope(organization_id: str, path: str, filters: Sequence[tuple[str, str]]) -> bytes:

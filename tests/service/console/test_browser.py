@@ -95,6 +95,8 @@ def test_every_page_is_fit_to_be_read(
     webhook = newcomer.http.post("/api/webhooks", json={"url": f"https://example.com/{'x' * 200}"}).json()[
         "id"
     ]
+    recorded = {"amount": 2, "error": {"type": "Timeout", "message": REASON * 20}, "word": "w" * 300}
+    entry = newcomer.log(agent, "stripe.refund", "failed", context=recorded, approval_id=granted).json()["id"]
     page = enter(color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce")
     ready(page)
     ways = ("", f"/{approval}", "/decided", "?environment=test")
@@ -108,6 +110,10 @@ def test_every_page_is_fit_to_be_read(
         f"/console/settings/webhooks/{webhook}",
         "/console/start",
         "/console/start?environment=test",
+        "/console/logs",
+        f"/console/logs?agent_id={agent}&status=failed&q=a",
+        "/console/logs?status=nonsense",
+        f"/console/logs/{entry}",
         "/console/shortcuts",
         "/console/nowhere",
     ]:
@@ -304,6 +310,46 @@ def test_one_page_listens_for_all(newcomer: Owner, agent: str, enter: Callable[.
     approval = ask(newcomer, agent, 1)
     for page in pages:
         expect(page.locator(f"#card-{approval}")).to_have_count(1)
+
+
+def test_the_log_is_followed(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """Live: entries appear on top, wait while one reads, and end with the session; times are the reader's own."""
+
+    def write(action: str = "crm.read") -> str:
+        entry: str = newcomer.log(agent, action, context={"customer": REASON}).json()["id"]
+        return entry
+
+    old = write()
+    page = enter()
+    page.goto(f"{newcomer.url}/console/logs?action=crm.read&from=2026-01-31T12:00")
+    expect(page.get_by_label("From")).to_have_value("2026-01-31T13:00")
+    page.get_by_label("Status").select_option("success")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**/console/logs?action=crm.read&status=success&from=2026-01-31T12%3A00%3A00.000Z")
+    page.get_by_role("switch", name="Live").click()
+    expect(page.locator("[data-live-words]")).to_have_text("Live")
+    write("other.action")
+    first = write()
+    rows = page.locator("tbody tr")
+    expect(rows.first).to_have_id(f"entry-{first}")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("U+202E")
+    reading = page.locator(f"#entry-{old} a").first
+    reading.focus()
+    before = reading.bounding_box()
+    second = write()
+    more = page.get_by_role("button", name="1 new")
+    more.wait_for()
+    expect(rows).to_have_count(2)
+    expect(reading).to_be_focused()
+    assert reading.bounding_box() == before
+    more.click()
+    expect(rows.first).to_have_id(f"entry-{second}")
+    expect(page.locator(f"#entry-{second} a").first).to_be_focused()
+    body = {"current_password": PASSWORD, "new_password": "a new correct horse"}
+    assert newcomer.http.post("/auth/password", json=body).status_code == 200
+    expect(page.locator("[data-signed-out]")).to_be_visible(timeout=15_000)
+    expect(page.get_by_role("switch", name="Live")).to_be_disabled()
 
 
 def test_without_scripts_everything_but_news_works(

@@ -13,7 +13,7 @@ from support.console import Reader
 from support.gateway import PASSWORD, LiveGateway, Owner
 from support.inside import InsideGateway
 
-from toolgate_service.console.inbox import live
+from toolgate_service.console import live
 
 EVENTS = "/console/approvals/events"
 

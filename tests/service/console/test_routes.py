@@ -30,6 +30,7 @@ def things(acme: Owner) -> dict[str, str]:
     granted, approval = (acme.check(agent, "walk.held", {"n": n}).json()["approval_id"] for n in (1, 2))
     body = {"grant": {"uses": 5, "seconds": 3600}}
     assert acme.http.post(f"/api/approvals/{granted}/approve", json=body).status_code == 200
+    entry = acme.log(agent, "walk.held").json()["id"]
     [grant] = acme.http.get("/api/grants").json()
     key = acme.http.post(f"/api/agents/{agent}/keys").json()
     webhook = acme.http.post("/api/webhooks", json={"url": "https://example.com/walked"}).json()
@@ -40,6 +41,7 @@ def things(acme: Owner) -> dict[str, str]:
             "grant_id": grant["id"],
             "agent_id": agent,
             "permission_id": permission,
+            "entry_id": entry,
             "key_id": key["id"],
             "webhook_id": webhook["id"],
             "delivery_id": delivery["id"],

@@ -1,5 +1,7 @@
 """Everything that is ever said to a database, on one live gateway: every route, every filter, every job."""
 
+import re
+from html import unescape
 from itertools import combinations
 
 from support.admin import done, run_admin
@@ -15,6 +17,7 @@ from support.waiting import until
 from support.walk.asking import ask, ask_rightly
 from support.walk.stage import Stage
 from support.walk.table import WALK
+from toolgate_service.logs.lines import LOOKED_THROUGH
 
 #: what a gateway needs for it
 ENV = {
@@ -57,6 +60,7 @@ def do_everything(gateway: LiveGateway) -> None:
     with Stage(gateway) as stage:
         _routes(stage)
         _lists(stage)
+        _pages(stage)
         _people(stage)
         _approvals(stage)
         _console(stage)
@@ -94,6 +98,28 @@ def _lists(stage: Stage) -> None:
                     answer = stage.owner.http.get(where, params=asked)
                     if "next" in answer.links:
                         stage.owner.http.get(answer.links["next"]["url"])
+
+
+def _pages(stage: Stage) -> None:
+    """The console's log: by every filter, from its beginning and behind a cursor, and one entry; more than is looked at."""
+    owner = stage.owner
+    owner.key = stage.key
+    agent = owner.agent()
+    owner.permit(agent, "pay", requires_approval=True)
+    write_entries(stage.gateway, owner, [agent], LOOKED_THROUGH + 1)
+    held = owner.check(agent, "pay", {}).json()["approval_id"]
+    entry = owner.log(agent, "action.0", approval_id=held, context={"text": "x"}).json()["id"]
+    filters = (f"agent_id={agent}", "action=action.0", "status=success", "from=2020-01-01&to=2100-01-01")
+    with Reader.of(stage.gateway.url, owner.email) as reader:
+        for many in range(len(filters) + 1):
+            for chosen in combinations(filters, many):
+                for more in ("", "&q=x" if filters[-1] in chosen else "&q=x&when=24h"):
+                    page = reader.page(f"/console/logs?{'&'.join(chosen)}{more}")
+                    further = re.search(r'href="([^"]*cursor=[^"]*)"', page)
+                    if further:
+                        reader.page(unescape(further[1]))
+        reader.page(f"/console/logs/{entry}")
+        reader.page(f"/console/logs?agent_id={entry}")
 
 
 def _people(stage: Stage) -> None:

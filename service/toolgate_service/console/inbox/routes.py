@@ -16,15 +16,17 @@ from toolgate_service.approvals.views import views
 from toolgate_service.console.forms import Form
 from toolgate_service.console.inbox.cards import Card, cards
 from toolgate_service.console.inbox.deciding import decision_in
-from toolgate_service.console.inbox.live import Live
+from toolgate_service.console.inbox.news import look, told
 from toolgate_service.console.inbox.similar import emails
 from toolgate_service.console.inbox.waiting import ON_A_PAGE, waiting
+from toolgate_service.console.live import AS_IT_HAPPENS, EVENTS, Live
 from toolgate_service.console.paging import offset_of, page_of
 from toolgate_service.console.problems import words_of
 from toolgate_service.console.rendering import part, show
 from toolgate_service.console.safety import HEADERS
 from toolgate_service.console.start.finding import has_begun
 from toolgate_service.console.visits import Visit, deed, page, visiting
+from toolgate_service.console.words import machine
 from toolgate_service.errors import ApiError
 from toolgate_service.ids import is_id
 from toolgate_service.web.streams import Stream
@@ -125,8 +127,8 @@ async def events(request: Request) -> Response:
     """Tell an open page what waits, as it changes."""
     visit = await visiting(request)
     live: Live = request.app.state.live
-    headers = {**HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Stream(live.news(visit.caller, visit.environment), "text/event-stream", headers)
+    news = live.news(visit.caller, visit.environment, look, told)
+    return Stream(news, EVENTS, {**HEADERS, **AS_IT_HAPPENS})
 
 
 async def shortcuts(visit: Visit) -> Response:
@@ -172,6 +174,11 @@ async def _page_of(visit: Visit, card: Card, status: int = 200, **values: str) -
         "request.html",
         status,
         card=card,
+        in_the_log={
+            "agent_id": card.approval.agent_id,
+            "action": card.approval.action,
+            "from": machine(card.approval.created_at),
+        },
         done=done,
         said=values.get("said"),
         typed=values.get("typed"),

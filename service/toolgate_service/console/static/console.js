@@ -36,6 +36,8 @@ const toolgate = {
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
 const near = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const far = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const nearExact = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const farExact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
 function told(moment, kind) {
@@ -43,7 +45,9 @@ function told(moment, kind) {
   if (kind === "left") return seconds <= 0 ? "time is up" : `${span(seconds)} left`;
   if (kind === "past" && Math.abs(seconds) < 45) return "just now";
   if (kind === "past" && seconds < 0 && seconds > -86400) return `${span(-seconds)} ago`;
-  return moment.toDateString() === new Date().toDateString() ? near.format(moment) : far.format(moment);
+  const isToday = moment.toDateString() === new Date().toDateString();
+  if (kind === "exact") return isToday ? nearExact.format(moment) : farExact.format(moment);
+  return isToday ? near.format(moment) : far.format(moment);
 }
 
 function span(seconds) {

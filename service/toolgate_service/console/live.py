@@ -1,4 +1,4 @@
-"""News for open pages: what waits, as it changes. One look twice a second an environment, however many pages listen.
+"""News for open pages. One look twice a second at what they show, however many pages listen.
 
 Looking beneath, rather than being told, is what works with several workers and gateways on one database.
 """
@@ -6,19 +6,21 @@ Looking beneath, rather than being told, is what works with several workers and 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.caller import Caller, still
-from toolgate_service.console.inbox.waiting import COUNTED, votes_on, waiting_ids
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
 from toolgate_service.web.edge import STORAGE_FAULTS
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: seconds between two looks at what waits
+#: seconds between two looks
 LOOK_AGAIN = 0.4
 #: seconds between two looks at whether whoever listens is still signed in
 RECHECK = 3.0
@@ -27,36 +29,43 @@ HEARTBEAT = 10.0
 #: pages of one person that may listen at once at this gateway
 MOST_PAGES = 30
 
-Place: TypeAlias = tuple[str, str]
+#: what a stream is, and that nobody on its way keeps it back
+EVENTS = "text/event-stream"
+AS_IT_HAPPENS: Mapping[str, str] = MappingProxyType({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
-
-class _Seen(NamedTuple):
-    """What waits, newest first, and how many people have voted on what."""
-
-    ids: Sequence[str]
-    votes: Mapping[str, int]
+#: looks at something of an organization and environment; what equals the last look's is no news
+Look: TypeAlias = Callable[[AsyncSession, str, str], Awaitable[object]]
+#: what a page is told of what was seen; None for nothing
+Tell: TypeAlias = Callable[[Any], Awaitable[bytes | None]]
+Place: TypeAlias = tuple[Look, str, str]
 
 
 class _Watch:
-    """What waits at one place, looked at while anybody listens."""
+    """What is seen at one place, looked at while anybody listens."""
 
     def __init__(self) -> None:
-        self.seen: _Seen | None = None
+        self.seen: object | None = None
         self.changed = asyncio.Condition()
         self.listeners = 0
         self.task: asyncio.Task[None] | None = None
 
 
 class Live:
-    """Tells open pages what waits."""
+    """Tells open pages what is new."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._watches: dict[Place, _Watch] = {}
         self._pages: dict[str, int] = {}
 
-    async def news(self, caller: Caller, environment: str) -> AsyncGenerator[bytes]:
+    async def news(self, caller: Caller, environment: str, look: Look, tell: Tell) -> AsyncGenerator[bytes]:
         """Yield events for one page, until its session has ended or the gateway stops.
+
+        Args:
+            caller: whose page it is.
+            environment: which of the organization's two worlds it shows.
+            look: one function for all pages of a kind.
+            tell: what this page is told.
 
         Raises:
             ApiError: 429, before the first event: too many pages of this person listen.
@@ -67,19 +76,22 @@ class Live:
             raise ApiError(429, "Too many pages of yours listen already; close some", {"Retry-After": "5"})
         self._pages[caller.user_id] = with_caller + 1
         try:
-            async with self._watching((caller.organization_id, environment)) as watch:
-                told: _Seen | None = None
+            async with self._watching((look, caller.organization_id, environment)) as watch:
+                told: object | None = None
                 rechecked = said = loop.time()
                 yield b"retry: 2000\n\n"
                 while not self._gateway.hub.closed:
                     if loop.time() >= rechecked + RECHECK:
                         rechecked = loop.time()
                         if not await self._still_there(caller):
-                            yield _event("ended", {})
+                            yield event("ended", {})
                             return
                     if watch.seen is not None and watch.seen != told:
-                        told, said = watch.seen, loop.time()
-                        yield _event("waiting", _summary(told))
+                        told = watch.seen
+                        news = await tell(told)
+                        if news is not None:
+                            said = loop.time()
+                            yield news
                     elif loop.time() >= said + HEARTBEAT:
                         said = loop.time()
                         yield b": here\n\n"
@@ -104,14 +116,14 @@ class Live:
                 watch.task.cancel()
 
     async def _look(self, place: Place, watch: _Watch) -> None:
+        look, *where = place
         while not self._gateway.hub.closed:
             try:
                 async with self._gateway.database.reading() as session:
-                    ids = await waiting_ids(session, *place)
-                    seen = _Seen(ids, await votes_on(session, ids))
+                    seen = await look(session, *where)
             except STORAGE_FAULTS as error:
                 # The next look may succeed; meanwhile pages keep what they were told.
-                logger.warning("what waits for approval could not be looked at: %s", type(error).__name__)
+                logger.warning("what open pages show could not be looked at: %s", type(error).__name__)
             else:
                 if seen != watch.seen:
                     async with watch.changed:
@@ -131,20 +143,15 @@ class Live:
         return True
 
 
-async def _changed(watch: _Watch, told: _Seen | None) -> None:
+def event(kind: str, data: object) -> bytes:
+    """Write an event of a stream."""
+    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+
+
+async def _changed(watch: _Watch, told: object | None) -> None:
     try:
         async with asyncio.timeout(1), watch.changed:
             if watch.seen == told or watch.seen is None:
                 await watch.changed.wait()
     except TimeoutError:
         return
-
-
-def _summary(seen: _Seen) -> dict[str, object]:
-    ids, votes = seen
-    more = len(ids) > COUNTED
-    return {"count": min(len(ids), COUNTED), "more": more, "ids": list(ids[:COUNTED]), "votes": dict(votes)}
-
-
-def _event(kind: str, data: object) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()

@@ -1,0 +1,379 @@
+"""The audit log's pages: filters, pages, search, one entry, and files."""
+
+import html
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.console import Reader, text_of
+from support.gateway import LiveGateway, Owner
+from support.team import Colleague
+
+LOGS = "/console/logs"
+HOSTILE = {
+    "script": "<script>alert(1)</script>",
+    "amount": "invoice\u202egpj.exe",
+    "controls": "a\x1b[31mb\x07\u2028c\x7f",
+    "attribute": '" autofocus onfocus="alert(1)',
+    "<b>name</b>": "{{ 7 * 7 }}",
+    "emoji": "👩\u200d👩\u200d👧 e\u0301\u0301\u0301\u0301\u0301\u0301",
+}
+
+
+def entries(page: str) -> list[str]:
+    """Return the ids of the entries that a page lists, in order."""
+    return re.findall(r'<tr id="entry-([0-9a-f-]{36})"', page)
+
+
+def link(page: str, words: str) -> str:
+    """Return where a link of a page leads."""
+    found = re.search(rf'<a [^>]*href="([^"]*)"[^>]*>{words}', page)
+    assert found, page[:3000]
+    return html.unescape(found[1])
+
+
+class History:
+    """Two agents, and 120 entries of each, oldest first."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.agents = [owner.agent("one"), owner.agent("two")]
+        self.ids: list[str] = []
+        for start in range(0, 240, 80):
+            sent = [
+                {
+                    "agent_id": self.agents[n % 2],
+                    "action": f"action.{n % 3}",
+                    "status": ("success", "failed", "pending", "denied")[n % 4],
+                    "context": {"number": f"nr {n}", "amount": n},
+                }
+                for n in range(start, start + 80)
+            ]
+            answer = owner.http.post("/sdk/logs", json={"entries": sent}, headers={"X-API-Key": owner.key})
+            self.ids += [one["entry"]["id"] for one in answer.json()["results"]]
+
+
+@pytest.fixture(scope="module")
+def history(acme: Owner) -> History:
+    """What is leafed through; other tests use agents and actions of their own."""
+    return History(acme)
+
+
+def test_pages_follow_each_other(maya: Reader, history: History) -> None:
+    """Fifty a page, newest first, by a cursor: what is written meanwhile moves nothing; and back to the newest."""
+    page, found = maya.page(f"{LOGS}?action=action.1"), []
+    assert "Back to the newest" not in page
+    while True:
+        found += entries(page)
+        if "Older ones" not in page:
+            break
+        page = maya.page(link(page, "Older ones"))
+        assert link(page, "Back to the newest") == f"{LOGS}?action=action.1"
+    assert found == [one for n, one in enumerate(history.ids) if n % 3 == 1][::-1]
+
+
+def test_filters_combine_and_stand_in_the_address(maya: Reader, history: History) -> None:
+    """Agent, action, status and time; each has a chip that takes it away, and the form shows them."""
+    agent = history.agents[1]
+    way = f"{LOGS}?agent_id={agent}&action=action.1&status=denied&when=1h&environment=production"
+    page = maya.page(way)
+    assert entries(page) == [one for n, one in enumerate(history.ids) if n % 12 == 7][::-1]
+    assert "Action action.1" in text_of(page)
+    for name, others in {
+        "Agent": ["action=action.1", "status=denied", "when=1h"],
+        "Status": [f"agent_id={agent}", "action=action.1", "when=1h"],
+    }.items():
+        lead = link(page, f'<span class="chip-name">{name}</span>')
+        assert sorted(lead.removeprefix(f"{LOGS}?").split("&")) == sorted(others)
+    assert f'<option value="{agent}" selected>two</option>' in page
+    assert "<option selected>denied</option>" in page
+
+
+def test_empty_fields_of_the_form_are_no_filters(maya: Reader, history: History) -> None:
+    """A browser without scripts sends every field; pages lead on all the same."""
+    page = maya.page(f"{LOGS}?agent_id=&action=&status=failed&when=&q=&from=&to=")
+    assert len(entries(page)) == 50
+    assert len(entries(maya.page(link(page, "Older ones")))) == 10
+    assert entries(maya.page(f"{LOGS}?action=+action.0+")) == entries(maya.page(f"{LOGS}?action=action.0"))
+
+
+def test_a_time_range_has_both_ends(maya: Reader, acme: Owner, history: History) -> None:
+    """From a moment on, and up to before another; in UTC where nothing else is said."""
+    moments = [entry["created_at"] for entry in acme.entries(action="action.2", limit=20)]
+    begins, ends = (moment.removesuffix("Z") for moment in (moments[9], moments[4]))
+    found = entries(maya.page(f"{LOGS}?action=action.2&from={begins}&to={ends}"))
+    assert found == [one for n, one in enumerate(history.ids) if n % 3 == 2][::-1][5:10]
+    assert entries(maya.page(f"{LOGS}?action=action.2&to=2020-01-01T00:00")) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("agent_id=x", "'x' is no agent's id"),
+        ("action=a+b", "'a b' is no action"),
+        ("status=done", "there is no status 'done'; there are success, failed, pending, denied"),
+        ("status=<script>", "there is no status '<script>'"),
+        ("when=2h", "there is no span '2h'"),
+        ("from=yesterday", "'yesterday' is no moment"),
+        ("to=9999-99-99", "'9999-99-99' is no moment"),
+        ("from=2026-01-02&to=2026-01-01", "must be later than from"),
+        ("when=1h&from=2026-01-01", "'1h' does not go with from and to"),
+        ("q=x&to=2026-01-01", "a text is looked for only within a time range"),
+        (f"q={'x' * 201}", "has 201 characters; look for at most 200"),
+        ("cursor=x", "is none of this list with these filters"),
+        ("cursor=%00%ff", "is none of this list with these filters"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(maya: Reader, query: str, said: str) -> None:
+    """The page itself says what is wrong, as text, and shows no entries; so do the stream and the file."""
+    answer = maya.get(f"{LOGS}?{query}")
+    assert answer.status_code == 400
+    assert said in text_of(answer.text)
+    assert (entries(answer.text), "<script>" in answer.text) == ([], False)
+    if "cursor" not in query:
+        for way in ("/export?", "/events?since=1&"):
+            assert maya.get(f"{LOGS}{way}{query}").status_code == 400
+
+
+def test_a_cursor_is_good_for_its_own_filters(maya: Reader, rival: Owner, history: History) -> None:
+    """With others, in the other environment, and for another organization it is refused."""
+    lead = link(maya.page(f"{LOGS}?status=failed"), "Older ones")
+    assert maya.get(lead).status_code == 200
+    for other in (lead.replace("failed", "denied"), f"{lead}&environment=test", f"{lead}&q=a"):
+        assert maya.get(other).status_code == 400
+    with Reader.of(rival.url, rival.email) as reader:
+        assert reader.get(lead).status_code == 400
+
+
+def test_nothing_there_is_told_apart(maya: Reader, acme: Owner) -> None:
+    """An empty log, filters that nothing matches, and an agent that is of nobody."""
+    assert "Nothing was recorded yet" in maya.page(f"{LOGS}?environment=test")
+    assert "No entry matches" in maya.page(f"{LOGS}?action=nobody.did")
+    unknown = "01a202b7-8a24-7f17-929a-19b62fee44cb"
+    assert "No entry matches" in maya.page(f"{LOGS}?agent_id={unknown}")
+
+
+def test_a_text_is_searched_in_the_arguments(maya: Reader, acme: Owner, history: History) -> None:
+    """Literally, within a day unless another time is chosen; it says how many were looked at and found."""
+    agent = acme.agent("searched")
+    wanted = acme.log(agent, "search.me", context={"note": 'Ünïcode "100%_\\"'}).json()["id"]
+    acme.log(agent, "search.me", context={"note": "100 percent, ASCII"})
+    for text in ("ÜNÏCODE", '"', "100%_", "\\", "%_\\"):
+        page = maya.get(LOGS) if not text else maya.http.get(LOGS, params={"q": text, "action": "search.me"})
+        found = page.text if not isinstance(page, str) else page
+        assert entries(found) == [wanted], text
+        assert "Looked at 2 entries, all there are; 1 found." in text_of(found)
+        assert "Last 24 hours" in text_of(found)
+    nothing = maya.http.get(LOGS, params={"q": "<script>", "agent_id": agent}).text
+    assert ("No entry matches" in nothing, "<script>" in nothing) == (True, False)
+    assert "/console/logs/export" not in nothing
+
+
+def test_a_search_leads_further(maya: Reader, history: History) -> None:
+    """Fifty hits a page; the link goes on behind the last of them."""
+    page = maya.http.get(LOGS, params={"q": "NR 1", "when": "1h"}).text
+    first = entries(page)
+    assert len(first) == 50
+    assert "back to" in text_of(page)
+    second = entries(maya.page(link(page, "Search further")))
+    expected = [one for n, one in enumerate(history.ids) if f"nr {n}".startswith("nr 1")]
+    assert first + second == expected[::-1][: len(first + second)]
+    assert len(second) == 50
+
+
+@pytest.fixture(scope="module")
+def hostile(acme: Owner) -> str:
+    """An entry of whatever may be sent."""
+    agent = acme.agent("<b>bad</b> bot")
+    acme.log(agent, "hostile.long", context={"text": "<script>" + "y" * 60_000})
+    fields = {
+        "run_id": "<script>run",
+        "call_id": '"><script>',
+        "decision_id": "<script>d",
+        "approval_id": "<script>a",
+    }
+    entry: str = acme.log(agent, "hostile.act", "failed", context=HOSTILE, **fields).json()["id"]
+    return entry
+
+
+def test_whatever_was_sent_is_text(maya: Reader, hostile: str) -> None:
+    """In the list, in what a search finds, and on the entry's page: escaped, and every character to be seen."""
+    pages = [
+        maya.page(f"{LOGS}?action=hostile.act"),
+        maya.page(f"{LOGS}?action=hostile.long"),
+        maya.http.get(LOGS, params={"q": "<SCRIPT>", "action": "hostile.act"}).text,
+        maya.page(f"{LOGS}/{hostile}"),
+    ]
+    for page in pages:
+        assert "<script>a" not in page
+        assert "<script>y" not in page
+        assert "<b>" not in page
+        assert " onfocus" not in re.sub(r">[^<]*<", "><", page)
+        for bad in "\u202e\x1b\x07\u2028\x7f":
+            assert bad not in page
+    assert "U+202E" in pages[0]
+    assert len(pages[1]) < 40_000
+    assert "characters" in text_of(pages[1])
+    assert entries(pages[2]) == [hostile]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in pages[3]
+
+
+def test_an_entry_is_shown_whole(maya: Reader, acme: Owner) -> None:
+    """Arguments, amounts first and all of it raw; who, when, from where, by which key; what the agent did around then."""
+    agent = acme.agent("whole")
+    before = acme.log(agent, "mail.read", run_id="r-1").json()["id"]
+    fields = {"call_id": "c-1", "run_id": "r-1", "decision_id": "d-1", "ip_address": "192.0.2.7"}
+    context = {"to": "anna@example.test", "amount": 12.5, "duration_ms": 1234, "error": {"type": "Timeout"}}
+    happened = "2026-01-31T12:00:00Z"
+    entry = acme.log(agent, "mail.send", "failed", context=context, occurred_at=happened, **fields).json()[
+        "id"
+    ]
+    after = acme.log(agent, "mail.read").json()["id"]
+    page = maya.page(f"{LOGS}/{entry}")
+    said = text_of(page)
+    assert entries(page) == [after, before]
+    for words in (
+        "failed",
+        "mail.send",
+        "took 1234 ms",
+        "c-1",
+        "r-1",
+        "d-1",
+        "192.0.2.7",
+        acme.key[-4:],
+        "Timeout",
+    ):
+        assert words in said, words
+    assert "2026-01-31 12:00:00.000 UTC, by the agent" in said
+    assert "same run" in said
+    assert said.index("12.5") < said.index("anna@example.test")
+    assert acme.key not in page
+    assert f'href="/console/agents/{agent}"' in page
+    big = acme.log(agent, "mail.send", context={"body": "z" * 60_000}).json()["id"]
+    assert "z" * 60_000 in maya.page(f"{LOGS}/{big}")
+
+
+def test_the_approval_that_let_it_through(maya: Reader, acme: Owner, refunder: str) -> None:
+    """Who decided, when, with which note and digest; whether it is this call's, and how one comes back from there."""
+    context = {"amount": 33, "to": "anna"}
+    held = acme.check(refunder, "stripe.refund", context, call_id="c-33").json()["approval_id"]
+    assert maya.decide(held, "approve", note="Seen <b>it</b>").status_code == 303
+    passed = acme.check(refunder, "stripe.refund", context, call_id="c-33")
+    fields = {"approval_id": held, "decision_id": passed.headers["X-Decision-ID"], "call_id": "c-33"}
+
+    def page(agent: str, **more: object) -> tuple[str, str]:
+        sent = context | {"duration_ms": 5} | more
+        entry = acme.log(agent, "stripe.refund", context=sent, **fields).json()["id"]
+        shown = maya.page(f"{LOGS}/{entry}")
+        return text_of(shown), shown
+
+    said, shown = page(refunder)
+    digest = acme.http.get(f"/api/approvals/{held}").json()["digest"]
+    for words in (
+        "approved, and used",
+        f"by {acme.email}",
+        "<b>it</b>",
+        digest,
+        "the one that this entry names",
+    ):
+        assert words in said, words
+    assert "every argument of it stands here unchanged" in said
+    assert "another agent" not in said
+    assert f'href="/console/approvals/{held}"' in shown
+    assert "2 arguments of it stand otherwise here: amount to" in page(refunder, amount=34, to="bob")[0]
+    other = acme.agent("other")
+    assert "named an approval of another agent or another action" in page(other)[0]
+    back = link(maya.page(f"/console/approvals/{held}"), "What its agent recorded")
+    assert len(entries(maya.page(back))) == 2
+
+
+@pytest.mark.parametrize("approval", ["x", "01a202b7-8a24-7f17-929a-19b62fee44cb", "<script>"])
+def test_an_approval_that_is_not_there(maya: Reader, acme: Owner, refunder: str, approval: str) -> None:
+    """What an entry names is its sender's word: of others, and what is no id, is not looked up."""
+    entry = acme.log(refunder, "stripe.refund", approval_id=approval).json()["id"]
+    page = maya.page(f"{LOGS}/{entry}")
+    assert "names an approval that is not here, or no longer" in page
+    assert "<script>" not in page
+
+
+def test_two_worlds_and_two_organizations_never_mix(maya: Reader, acme: Owner, rival: Owner) -> None:
+    """Same names everywhere; each page, search and file has its own entries, and names no others' agent."""
+    test_key = acme.http.get("/api/organization/test-key").json()["api_key"]
+    mine, theirs = acme.agent("mixed"), rival.agent("their-secret-name")
+    there = acme.http.post("/api/agents?environment=test", json={"name": "mixed"}).json()["id"]
+    secret = rival.log(theirs, "mixed.act", context={"t": "mixed-up"}).json()["id"]
+    production = acme.log(mine, "mixed.act", context={"t": "mixed-up"}).json()["id"]
+    body = {"agent_id": there, "action": "mixed.act", "status": "success", "context": {"t": "mixed-up"}}
+    test = acme.http.post("/sdk/log", json=body, headers={"X-API-Key": test_key}).json()["id"]
+    for environment, own in (("production", production), ("test", test)):
+        for query in ("action=mixed.act", "q=mixed-up&when=1h"):
+            assert entries(maya.page(f"{LOGS}?{query}&environment={environment}")) == [own]
+            file = f"{LOGS}/export?{query.partition('&')[0].replace('q=mixed-up', 'action=mixed.act')}"
+            rows = maya.page(f"{file}&environment={environment}").splitlines()
+            assert len(rows) == 1
+            assert own in rows[0]
+        for other in {production, test, secret} - {own}:
+            assert maya.get(f"{LOGS}/{other}?environment={environment}").status_code == 404
+    page = maya.page(f"{LOGS}?agent_id={theirs}")
+    assert ("No entry matches" in page, "their-secret-name" in page) == (True, False)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_file_is_the_apis(maya: Reader, viewer: Reader, acme: Owner, form: str) -> None:
+    """The same bytes under the same name, with the console's headers; for every role, as there; no cookie opens the API."""
+    agent = acme.agent("exported")
+    acme.log(agent, f"export.{form}", context={"formula": "=1+1"}, run_id="=HYPERLINK(1)")
+    acme.log(agent, f"export.{form}", "denied", run_id="@sum")
+    query = {"format": form, "action": f"export.{form}", "from": "2026-01-01", "to": "2100-01-01"}
+    expected = acme.http.get("/api/logs/export", params=query)
+    for reader in (maya, viewer):
+        answer = reader.http.get(f"{LOGS}/export", params=query)
+        assert (answer.status_code, answer.content) == (200, expected.content)
+        for name in ("Content-Type", "Content-Disposition", "Cache-Control"):
+            assert answer.headers[name] == expected.headers[name]
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert reader.get("/api/logs/export").status_code == 401
+    if form == "csv":
+        assert "'=HYPERLINK(1)" in expected.text
+        assert "'@sum" in expected.text
+    page = maya.page(f"{LOGS}?action=export.{form}&status=denied")
+    lead = link(page, {"csv": "CSV", "jsonl": "JSON lines"}[form])
+    assert maya.page(lead).count(f"export.{form}") == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "said"), [("format=xml", "there is no 'xml'"), ("q=x", "a slice at a time")]
+)
+def test_what_no_file_can_be_made_of(maya: Reader, query: str, said: str) -> None:
+    """Another form, and a search for a text, which would read the whole log."""
+    answer = maya.get(f"{LOGS}/export?{query}")
+    assert (answer.status_code, said in text_of(answer.text)) == (400, True)
+
+
+def test_the_newest_agents_are_offered_and_a_deleted_one_is_named(maya: Reader, acme: Owner) -> None:
+    """A deleted agent's entries stay, and are found by its id."""
+    agent = acme.agent("gone-by-now")
+    entry = acme.log(agent, "gone.act").json()["id"]
+    assert acme.http.delete(f"/api/agents/{agent}").status_code == 204
+    assert f'<option value="{agent}"' not in maya.page(LOGS)
+    page = maya.page(f"{LOGS}?agent_id={agent}")
+    assert entries(page) == [entry]
+    assert f'<option value="{agent}" selected>gone-by-now</option>' in page
+
+
+def test_a_moment_is_shown_to_the_millisecond(maya: Reader, acme: Owner) -> None:
+    """Without scripts in UTC, which its title and its machine-readable form say too."""
+    entry = acme.log(acme.agent(), "moment.act").json()
+    shown = datetime.fromisoformat(entry["created_at"]).astimezone(UTC)
+    assert abs(shown - datetime.now(UTC)) < timedelta(minutes=5)
+    assert f"{shown:%Y-%m-%d %H:%M:%S}.{shown.microsecond // 1000:03} UTC" in maya.page(
+        f"{LOGS}?action=moment.act"
+    )
+
+
+def test_colleagues_of_every_role_read(acme: Owner, gateway: LiveGateway, history: History) -> None:
+    """Members and viewers see what the API shows them: everything."""
+    for role in ("member", "viewer"):
+        with Colleague(acme, role) as colleague, Reader.of(gateway.url, colleague.email) as reader:
+            assert len(entries(reader.page(f"{LOGS}?action=action.0"))) == 50
+            assert "Audit log" in reader.page(f"{LOGS}/{history.ids[0]}")
