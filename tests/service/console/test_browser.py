@@ -403,6 +403,9 @@ def test_keys_and_secrets_in_settings(newcomer: Owner, enter: Callable[..., Page
     page = enter(viewport={"width": 390, "height": 800}, reduced_motion="reduce")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("link", name="Settings").click()
+    expect(
+        page.get_by_role("navigation", name="Console").get_by_role("link", name="Settings")
+    ).to_be_in_viewport()
     page.get_by_role("navigation", name="Settings").get_by_role("link", name="Keys").click()
     page.get_by_role("button", name="Show the key").click()
     copied = page.get_by_role("button", name="Copy")

@@ -39,6 +39,8 @@ def test_a_key_is_shown_when_it_is_asked_for(newcomer: Owner) -> None:
         answer = reader.submit(f"{KEYS}/show", token=field(page, "token"))
         assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
         assert set(WHOLE.findall(answer.text)) == {newcomer.key}
+        # Without scripts it is selected by hand.
+        assert 'data-copy="secret" hidden' in answer.text
         assert kinds(newcomer)[0] == "organization.key_shown"
         assert WHOLE.findall(reader.page(KEYS)) == []
         assert reader.get(f"{KEYS}/show").status_code == 405

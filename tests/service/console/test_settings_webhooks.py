@@ -146,6 +146,7 @@ def test_deliveries_are_told(newcomer: Owner) -> None:
         [delivery] = re.findall(r"/deliveries/([0-9a-f-]+)/retry", reader.page(way))
         assert "webhook.test" in reader.page(way)
         assert "None that are delivered" in reader.page(f"{way}?status=delivered")
+        assert "Nothing was told to it yet" in reader.page(f"{way}?offset=999999&status=nonsense")
         assert reader.submit(f"{way}/deliveries/{delivery}/retry", token=reader.token()).status_code == 303
         until(lambda: "webhook.test" in reader.page(f"{way}?status=delivered"))
         assert len(receiver.wait(2)) == 2

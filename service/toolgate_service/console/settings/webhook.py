@@ -1,6 +1,7 @@
 """One webhook: its terms, its secret, and what became of each event for it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 from starlette.responses import RedirectResponse, Response
@@ -99,6 +100,7 @@ async def _page(
     made: RotatedSecretView | None = None,
 ) -> Response:
     wanted = page_of(visit, ON_A_PAGE)
+    wanted = replace(wanted, offset=min(wanted.offset, MOST_SKIPPED))
     chosen = _STATUSES.get(visit.request.query_params.get("status", ""))
     async with visit.gateway.database.reading() as session:
         row = await service.get_webhook(session, visit.caller, visit.environment, _id(visit))

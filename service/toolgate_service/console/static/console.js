@@ -64,6 +64,9 @@ function closeMenus(event) {
 
 toolgate.tellTimes(document);
 window.setInterval(() => toolgate.tellTimes(document), 15000);
+// On narrow screens the way here may lie beyond the edge.
+const presentWay = document.querySelector(".nav [aria-current]");
+if (presentWay) presentWay.closest("nav").scrollLeft = presentWay.offsetLeft - 16;
 document.addEventListener("click", closeMenus);
 document.addEventListener("keydown", closeMenus);
 
