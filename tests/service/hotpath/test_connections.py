@@ -14,7 +14,7 @@ from support.waiting import eventually
 from toolgate_service.errors import StorageFault
 from toolgate_service.hotpath.postgres.arriving import MANY, ONE
 from toolgate_service.hotpath.postgres.connections import Connections
-from toolgate_service.hotpath.postgres.log_store import ANSWERS
+from toolgate_service.hotpath.postgres.log_known import KNOWN
 from toolgate_service.storage.postgres import PostgresDatabase
 
 pytestmark = pytest.mark.postgresql_only("an SQLite gateway reads its own file")
@@ -25,6 +25,8 @@ KEYS = {
     "organizations": {"id"},
     "agents": {"organization_id", "environment", "id"},
     "permissions": {"organization_id", "environment", "agent_id", "action"},
+    "monthly_usage": {"organization_id", "environment", "month"},
+    "environments": {"organization_id", "name"},
     "idempotency_keys": {"organization_id", "environment", "surface", "key"},
 }
 _PID = "SELECT pg_backend_pid()"
@@ -53,7 +55,7 @@ async def pid_of(connections: Connections) -> int:
         return pid
 
 
-@pytest.mark.parametrize("statement", [ONE, MANY, ANSWERS], ids=["one", "many", "answers"])
+@pytest.mark.parametrize("statement", [ONE, MANY, KNOWN], ids=["one", "many", "entries"])
 async def test_a_plan_made_for_empty_tables_enters_by_whole_keys(two: Connections, statement: str) -> None:
     """It is kept while the tables grow; an index read by a part of its key would be read ever longer."""
     async with two.one() as connection:
