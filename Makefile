@@ -23,7 +23,7 @@ POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_
 
 WORKERS ?= 3
 
-.PHONY: help demo test test-full test-oldest fuzz check format lock build bench bench-scale bench-pieces soak clean
+.PHONY: help demo test test-full test-oldest fuzz check format lock build screenshots bench bench-scale bench-pieces soak clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -69,6 +69,9 @@ check: $(UV)     ## formatting, lint, import rules, types
 format: $(UV)    ## write the formatting
 	@$(RUN) ruff format .
 	@$(RUN) ruff check --fix .
+
+screenshots: $(UV) ## pictures of the console in docs/screenshots: a real gateway, a month of a small shop, Chromium
+	@PYTHONPATH=tests $(RUN) python tests/screenshots/take.py
 
 bench: $(UV)     ## the gateway beside its floor and its peers: 35 minutes, benchmarks/RESULTS.md; ARGS="--only NAME …"
 	@$(RUN) python benchmarks/compare.py $(ARGS)
