@@ -14,7 +14,8 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import big
@@ -33,8 +34,11 @@ from toolgate_service.audit.listing import list_audit
 from toolgate_service.billing.usage import count_usage
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.arrivals import Ask as Asked
+from toolgate_service.logs.lines import leaf
 from toolgate_service.logs.models import LogEntry
+from toolgate_service.logs.searching import search
 from toolgate_service.logs.service import Filters, list_entries, matching
+from toolgate_service.logs.wanted import Wanted
 from toolgate_service.settings import Settings
 from toolgate_service.web.paging import Page, Position, newest_first
 
@@ -104,7 +108,7 @@ def compared(name: str, took: tuple[list[float], list[float]], most: float | Non
     found.sort()
     bound = "" if most is None else f", at most {most}: {'held' if ratio <= most else 'MISSED'}"
     print(
-        f"{name:34} {statistics.median(left) * 1e6:9.0f} us {statistics.median(right) * 1e6:9.0f} us "
+        f"{name:42} {statistics.median(left) * 1e6:9.0f} us {statistics.median(right) * 1e6:9.0f} us "
         f"{ratio:6.2f} x [{found[9]:.2f}, {found[389]:.2f}]{bound}",
         flush=True,
     )
@@ -126,11 +130,22 @@ def checks(side: Side, callers: int) -> Ask:
 
 def lists(side: Side) -> Iterator[tuple[str, Ask]]:
     """Yield what the lists ask, by name: a page each."""
-    caller = _caller(side)
+    caller, mine = _caller(side), (side.organization_id, "production")
     some = {"agent_id": side.agents[0], "status": "denied", "action": "service3.operation"}
     for names in ((), ("agent_id",), ("status",), ("action",), tuple(some)):
         filters = Filters(**{name: some[name] for name in names})
+        dated = replace(filters, begins=datetime(2020, 1, 1, tzinfo=UTC))
         yield f"log by {', '.join(names) or 'nothing'}", _listing(side, filters, side.page())
+        yield (
+            f"log leafed by {', '.join(names) or 'nothing'}",
+            _reading(side, lambda session, asked=filters: leaf(session, *mine, asked, None, PAGE)),
+        )
+        yield (
+            f"log searched by {', '.join(names) or 'nothing'}",
+            _reading(
+                side, lambda session, asked=dated: search(session, *mine, asked, Wanted("é"), None, PAGE)
+            ),
+        )
     yield "agents", _reading(side, lambda session: list_agents(session, caller, "production", side.page()))
     for status in (None, "pending", "expired"):
         yield (
@@ -174,7 +189,7 @@ async def deep_place(side: Side) -> tuple[int, Position]:
 
 async def measure(large: Side, small: Side, pairs: int) -> bool:
     """Print every figure, and say whether what is held was."""
-    print(f"{'':34} {'almost empty':>12} {'large':>12}")
+    print(f"{'':42} {'almost empty':>12} {'large':>12}")
     one = (checks(side, 1) for side in (small, large))
     held = compared("the check's statement", await in_turn(pairs * 10, *one), MOST_CHECK)
     many = checks(large, len(large.asked))
@@ -185,7 +200,7 @@ async def measure(large: Side, small: Side, pairs: int) -> bool:
     for (name, little), (_, much) in zip(lists(small), lists(large), strict=True):
         compared(name, await in_turn(pairs, little, much))
     number, place = await deep_place(large)
-    print(f"{'':34} {'page 1':>12} {f'page {number}':>12}")
+    print(f"{'':42} {'page 1':>12} {f'page {number}':>12}")
     statements = [_statement(large, after) for after in (None, place)]
     held &= compared("the statement of a page", await in_turn(pairs, *statements), MOST_PAGE)
     pages = [_listing(large, Filters(), large.page(after)) for after in (None, place)]

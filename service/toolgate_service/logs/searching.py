@@ -21,7 +21,7 @@ from toolgate_service.web.paging import Position
 #: entries, characters of contexts, and seconds of a slice
 ENTRIES = 5_000
 CHARACTERS = 4_000_000
-SECONDS = 0.025
+SECONDS = 0.02
 #: entries fetched at first, when nobody knows how long their contexts are, and at the most
 _FIRST = 60
 _MOST = 500

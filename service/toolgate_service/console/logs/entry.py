@@ -79,26 +79,29 @@ class Whole:
     before: Sequence[Row]
 
 
-async def whole_entry(session: AsyncSession, visit: Visit, entry_id: str) -> Whole:
+async def whole_entry(visit: Visit, entry_id: str) -> Whole:
     """Return an entry with everything about it.
 
     Raises:
         ApiError: 404, there is none of that id in the visit's organization and environment.
     """
-    entry = await find_entry(session, visit.caller.organization_id, visit.environment, entry_id)
-    after, before = await around(session, entry, AROUND)
-    context: Any = exact_json.loads_own(entry.context or "{}")
+    async with visit.gateway.database.reading() as session:
+        entry = await find_entry(session, visit.caller.organization_id, visit.environment, entry_id)
+        after, before = await around(session, entry, AROUND)
+        names = await agent_names(session, [entry.agent_id])
+        key = (await session.exec(select(ApiKey).where(ApiKey.id == entry.key_id))).first()
+        context: Any = exact_json.loads_own(entry.context or "{}")
+        belonging = await _belonging(session, visit, entry, context)
     # On a thread: what an agent sends may be made to take long, and nobody's check waits for that.
     arguments = await asyncio.to_thread(laid_out, context, len(entry.context or ""), at_most=None)
-    key = (await session.exec(select(ApiKey).where(ApiKey.id == entry.key_id))).first()
     return Whole(
         entry,
-        (await agent_names(session, [entry.agent_id]))[entry.agent_id],
+        names[entry.agent_id],
         action_in_words(entry.action),
         arguments,
         _milliseconds(context.get("duration_ms")),
         "" if key is None else masked_key(key),
-        await _belonging(session, visit, entry, context),
+        belonging,
         rows_of(after),
         rows_of(before),
     )

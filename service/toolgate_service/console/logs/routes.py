@@ -78,8 +78,7 @@ async def log(visit: Visit) -> Response:
 
 async def one_entry(visit: Visit) -> Response:
     """Show an entry with everything about it."""
-    async with visit.gateway.database.reading() as session:
-        found = await whole_entry(session, visit, visit.request.path_params["entry_id"])
+    found = await whole_entry(visit, visit.request.path_params["entry_id"])
     return await show(visit, "entry.html", one=found)
 
 
