@@ -11,60 +11,49 @@ from typing import Any
 
 import asyncpg
 
-from toolgate_service.hotpath.arrivals import Arrived, Ask
-from toolgate_service.hotpath.rates import WINDOW, Rate
+from toolgate_service.hotpath.arrivals import Arrived, Ask, requests_a_minute
+from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import is_id
 from toolgate_service.plans import Plan
 
 
-class Arriving:
-    """The questions and the answers.
+def question(asks: Sequence[Ask]) -> tuple[str, Sequence[Any]]:
+    """Return a statement and its values.
 
     Args:
+        asks: at least one.
+    """
+    asked = [(ask.key_digest, uuid(ask.agent_id), ask.action, ask.surface) for ask in asks]
+    return (ONE, asked[0]) if len(asked) == 1 else (MANY, [*map(list, zip(*asked, strict=True))])
+
+
+def answers(
+    asks: Sequence[Ask], rows: Sequence[asyncpg.Record], plans: Mapping[str, Plan]
+) -> list[Arrived | None]:
+    """Return what is true of each request, None for a key that is unknown or revoked.
+
+    Args:
+        asks: as they were asked.
+        rows: the statement's.
         plans: all plans by name.
     """
-
-    def __init__(self, plans: Mapping[str, Plan]) -> None:
-        self._plans = list(plans)
-        self._limits = [plan.requests_per_minute for plan in plans.values()]
-
-    def question(self, asks: Sequence[Ask]) -> tuple[str, Sequence[Any]]:
-        """Return a statement and its values.
-
-        Args:
-            asks: at least one.
-        """
-        asked = [(ask.key_digest, uuid(ask.agent_id), ask.action, ask.surface) for ask in asks]
-        if len(asked) == 1:
-            return ONE, (*asked[0], self._plans, self._limits)
-        return MANY, (*map(list, zip(*asked, strict=True)), self._plans, self._limits)
-
-    def answers(self, asks: Sequence[Ask], rows: Sequence[asyncpg.Record]) -> list[Arrived | None]:
-        """Return what is true of each request, None for a key that is unknown or revoked.
-
-        Args:
-            asks: as they were asked.
-            rows: the statement's.
-        """
-        answers: list[Arrived | None] = [None] * len(asks)
-        behind: dict[object, int] = {}
-        for row in rows:
-            window = (row[7], row[8], asks[row[0] - 1].surface)
-            behind[window] = behind.get(window, 0) + 1
-        # Those of one window were counted together: they have its last numbers, in the order in which they came.
-        for place, moment, limit, minute, requests, *standing in sorted(rows, key=itemgetter(0)):
-            window = (standing[2], standing[3], asks[place - 1].surface)
-            behind[window] -= 1
-            rate = None
-            if requests is not None:
-                number = requests - behind[window]
-                rate = Rate.at(moment, minute, limit, min(number, limit), exceeded=number > limit)
-            elif limit is not None:
-                # Nothing is allowed, and nothing was counted.
-                rate = Rate.at(moment, int(moment // WINDOW), limit, 0, exceeded=True)
-            answers[place - 1] = (Standing._make(standing), rate)
-        return answers
+    found: list[Arrived | None] = [None] * len(asks)
+    behind: dict[object, int] = {}
+    for row in rows:
+        window = (row[6], row[7], asks[row[0] - 1].surface)
+        behind[window] = behind.get(window, 0) + 1
+    # Those of one window were counted together: they have its last numbers, in the order in which they came.
+    for place, moment, minute, requests, *values in sorted(rows, key=itemgetter(0)):
+        standing = Standing._make(values)
+        window = (standing.organization_id, standing.environment, asks[place - 1].surface)
+        behind[window] -= 1
+        rate = None
+        if requests is not None:
+            limit, number = requests_a_minute(standing, plans), requests - behind[window]
+            rate = Rate.at(moment, minute, limit, number, exceeded=number > limit)
+        found[place - 1] = (standing, rate)
+    return found
 
 
 def uuid(text: str) -> str | None:
@@ -77,9 +66,6 @@ def uuid(text: str) -> str | None:
 _ARRIVED = """
 WITH asked AS ({asked}), found AS MATERIALIZED (
     SELECT asked.place, k.environment || '/' || asked.surface AS scope,
-           CASE WHEN o.is_active
-                THEN coalesce(nullif(o.requests_per_minute, 0), ($6::int[])[array_position($5::text[], o.plan::text)])
-           END AS allowed,
            k.id AS key_id, k.agent_id AS key_agent_id, k.organization_id, k.environment,
            o.is_active, o.plan, o.requests_per_minute, a.id AS agent_id, a.status,
            p.id AS permission_id, p.requires_approval, p.max_amount, p.amount_required
@@ -103,13 +89,13 @@ WITH asked AS ({asked}), found AS MATERIALIZED (
 ), counted AS (
     INSERT INTO rate_windows AS w (organization_id, scope, minute, requests)
     SELECT organization_id, scope, floor(extract(epoch FROM clock_timestamp()) / 60)::int, {requests}
-    FROM found WHERE allowed > 0 {grouped}
+    FROM found WHERE is_active {grouped}
     ON CONFLICT (organization_id, scope) DO UPDATE
     SET minute = greatest(w.minute, excluded.minute),
         requests = CASE WHEN excluded.minute > w.minute THEN excluded.requests ELSE w.requests + excluded.requests END
     RETURNING organization_id, scope, minute, requests
 )
-SELECT place::int, extract(epoch FROM clock_timestamp())::float8, allowed, counted.minute, counted.requests,
+SELECT place::int, extract(epoch FROM clock_timestamp())::float8, counted.minute, counted.requests,
        key_id, key_agent_id, found.organization_id, environment, is_active, plan, requests_per_minute, agent_id, status,
        permission_id, requires_approval, max_amount, amount_required
 FROM found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from toolgate_service.accounts.sign_in import SIGN_IN, SignIn
 from toolgate_service.accounts.tokens import Claims
 from toolgate_service.hotpath.arrivals import Arrived, Ask
-from toolgate_service.hotpath.postgres.arriving import Arriving, uuid
+from toolgate_service.hotpath.postgres.arriving import answers, question, uuid
 from toolgate_service.hotpath.postgres.connections import Connections
 from toolgate_service.hotpath.standing import STANDING, Standing, numbered
 from toolgate_service.hotpath.together import Together
@@ -31,7 +31,7 @@ class PostgresReader:
     def __init__(self, database: PostgresDatabase, plans: Mapping[str, Plan]) -> None:
         # What it writes is a count of the current minute: it need not survive the server.
         self._connections = Connections(database, READ_CONNECTIONS, durable=False)
-        self._arriving = Arriving(plans)
+        self._plans = plans
         self._together = Together(self._arrived, at_once=AT_ONCE, most=MOST)
 
     async def open(self) -> None:
@@ -69,10 +69,10 @@ class PostgresReader:
         await self._connections.close()
 
     async def _arrived(self, asks: Sequence[Ask]) -> list[Arrived | None]:
-        statement, values = self._arriving.question(asks)
+        statement, values = question(asks)
         async with self._connections.one() as connection:
             rows = await connection.fetch(statement, *values)
-        return self._arriving.answers(asks, rows)
+        return answers(asks, rows, self._plans)
 
 
 _STANDING = numbered(STANDING, "$")
