@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from sqlalchemy import bindparam
+from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, decide
@@ -23,6 +25,7 @@ from toolgate_service.hotpath.arrivals import requests_a_minute
 from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing, standing_in
 from toolgate_service.organizations.keys import organization_key
+from toolgate_service.permissions.models import Permission
 from toolgate_service.settings import Settings
 
 
@@ -97,7 +100,9 @@ async def explain(
             return Explanation(verdict, verdict.at, f"{verdict.reason}.", _until(verdict.at, steps))
         if isinstance(verdict, Permitted) and question.approval_id is None:
             return Explanation(verdict, Step.APPROVAL, _NOBODY, _until(Step.APPROVAL, steps))
-        return await _settled(session, gateway.settings, key.digest, question, verdict, list(steps))
+        return await _settled(
+            session, gateway.settings, key.digest, question, verdict, standing.permission_id, list(steps)
+        )
 
 
 _NOBODY = "No person is asked."
@@ -169,6 +174,7 @@ async def _settled(
     key_digest: str,
     question: Question,
     first: Permitted | NeedsApproval,
+    permission_id: str | None,
     passed: list[Passed],
 ) -> Explanation:
     if isinstance(first, Permitted):
@@ -185,6 +191,9 @@ async def _settled(
             )
         case Blocked():
             return Explanation(verdict, verdict.at, f"{verdict.reason}.", passed)
+        case Held(at=Step.ASKED):
+            people = (await session.exec(_PEOPLE, params={"id": permission_id})).one()
+            return Explanation(verdict, verdict.at, _asked(people), passed)
         case Held() | LetThrough():
             return Explanation(verdict, verdict.at, _DECIDED[verdict.at], passed)
 
@@ -204,5 +213,9 @@ _DECIDED: Mapping[Step, str] = {
     Step.ALLOWED: "It is allowed for a while; one call of those left would be used up.",
     Step.CHANGED: "A person changed this very call; what they made of it waits.",
     Step.WAITING: "The same call waits for a person already.",
-    Step.ASKED: "A new request would be made, and wait for a person.",
 }
+_PEOPLE = select(Permission.required_approvals).where(col(Permission.id) == bindparam("id"))
+
+
+def _asked(people: int) -> str:
+    return f"A new request would be made, and wait for {'a person' if people == 1 else f'{people} people'}."

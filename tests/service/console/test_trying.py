@@ -83,6 +83,13 @@ def test_a_held_check_is_followed_from_step_to_step(gateway: LiveGateway, newcom
         assert "It has a permission" not in page
 
 
+def test_how_many_must_approve_is_told(maya: Reader, acme: Owner) -> None:
+    """Where it takes two people, the explanation says so."""
+    agent = acme.agent()
+    acme.permit(agent, "pay", requires_approval=True, required_approvals=2)
+    assert "A new request would be made, and wait for 2 people." in text_of(tried(maya, agent, action="pay"))
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

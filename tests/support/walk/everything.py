@@ -168,8 +168,10 @@ def _console(stage: Stage) -> None:
     with Reader.of(owner.url, owner.email) as reader:
         for path in ("/console/start", "/console/start?environment=test", f"/console/agents/{agent}"):
             reader.page(path)
-        tried = reader.submit(f"/console/agents/{agent}/try", token=reader.token(), action="pay")
-        assert tried.status_code == 200, tried.text
+        for arguments in ("", '{"to": "Ann"}'):
+            fields = {"action": "pay", "arguments": arguments}
+            tried = reader.submit(f"/console/agents/{agent}/try", token=reader.token(), **fields)
+            assert tried.status_code == 200, tried.text
         with reader.http.stream("GET", "/console/approvals/events") as news:
             assert any("votes" in line for line in news.iter_lines())
 
