@@ -1,6 +1,6 @@
 """What a page of the log costs: the same at the end of a long log as at its beginning (decisions §2)."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from support.bulk import write_entries
 from support.gateway import LiveGateway, Owner
 
 from toolgate_service.logs.models import LogEntry
-from toolgate_service.logs.service import Filters, matching
+from toolgate_service.logs.service import Filters, in_order, matching
 from toolgate_service.web.paging import Position, newest_first
 
 pytestmark = pytest.mark.sqlite_only("it counts the steps of SQLite's own machine")
@@ -27,9 +27,11 @@ class Counted:
         self._engine = engine
         self._organization_id = organization_id
 
-    def page(self, filters: Filters, after: Position | None) -> tuple[int, int]:
+    def page(
+        self, filters: Filters, after: Position | None, floor: Position | None = None
+    ) -> tuple[int, int]:
         """Return how many entries a page has, and how many steps it took."""
-        query = newest_first(matching(self._organization_id, "production", filters), LogEntry, after)
+        query = in_order(self._organization_id, "production", filters, after, floor)
         steps = 0
 
         def count() -> int:
@@ -68,4 +70,20 @@ def test_the_last_page_costs_what_the_first_does(tmp_path: Path, count: int) -> 
         assert found == PAGE
         assert 0 < last < 2 * first
         assert first < 100 * PAGE
+    engine.dispose()
+
+
+def test_a_time_range_costs_no_more_behind_a_cursor(gateway: LiveGateway, newcomer: Owner) -> None:
+    """What stands between the range's end and the cursor, or between the floor and its beginning, is not read again."""
+    newest = datetime(2026, 6, 1, tzinfo=UTC)
+    write_entries(gateway, newcomer, [newcomer.agent()], 3_000, newest=newest)
+    range_ = {"begins": newest - timedelta(days=1), "ends": newest + timedelta(days=1)}
+    after = Position(newest - timedelta(seconds=2_000), "00000000-0000-0000-0000-000000000000")
+    floor = Position(newest - timedelta(seconds=2_030), "00000000-0000-0000-0000-000000000000")
+    engine = create_engine(f"sqlite:///{gateway.database}")
+    log = Counted(engine, newcomer.user["organization_id"])
+    for more in ({}, {"action": "action.1"}, {"action": "action.1", "status": "nothing"}):
+        found, steps = log.page(Filters(**range_, **more), after, floor)  # type: ignore[arg-type]  # moments and texts
+        assert found == (0 if "status" in more else 10 if more else 30)
+        assert 0 < steps < 100 * PAGE
     engine.dispose()
