@@ -58,6 +58,12 @@ class Approval(Table, table=True):
         # Lists by status and by agent, in order.
         Index("ix_approvals_by_status", "organization_id", "environment", "status", "created_at", "id"),
         Index("ix_approvals_by_agent", "organization_id", "environment", "agent_id", "created_at", "id"),
+        # What people decided, and how long it had waited.
+        index_where(
+            "ix_approvals_decided",
+            "decided_by IS NOT NULL",
+            *("organization_id", "environment", "decided_at", "created_at"),
+        ),
         # What was approved by a grant, and ends with it.
         index_where("ix_approvals_by_grant", "grant_id IS NOT NULL", "grant_id"),
         # What the expiry job looks for, and the one that reminds: in all organizations, and so for nobody else.

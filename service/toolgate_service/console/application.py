@@ -16,6 +16,7 @@ from toolgate_service.console.agents import trying
 from toolgate_service.console.inbox import routes as inbox
 from toolgate_service.console.live import Live
 from toolgate_service.console.logs import routes as logs
+from toolgate_service.console.overview import routes as overview
 from toolgate_service.console.problems import title_of, words_of
 from toolgate_service.console.rendering import bare_page, part
 from toolgate_service.console.settings import plan
@@ -49,6 +50,7 @@ ENTRANCE: Sequence[Route] = (
 #: every page and every form
 ROUTES: Sequence[Route] = (
     *ENTRANCE,
+    *overview.ROUTES,
     *inbox.ROUTES,
     *grants.ROUTES,
     *agents.ROUTES,

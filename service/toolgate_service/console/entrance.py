@@ -13,8 +13,10 @@ from toolgate_service.accounts.schemas import Login, Registration, ResetConfirma
 from toolgate_service.console import cookies
 from toolgate_service.console.door import PREFIX
 from toolgate_service.console.forms import Form, read_form
+from toolgate_service.console.inbox.waiting import count_waiting
 from toolgate_service.console.problems import fields_of, words_of
 from toolgate_service.console.rendering import bare_page
+from toolgate_service.console.start.finding import has_begun
 from toolgate_service.console.visits import Visit, visiting
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
@@ -25,6 +27,7 @@ SIGN_IN = f"{PREFIX}/sign-in"
 INBOX = f"{PREFIX}/approvals"
 #: where somebody goes on whose organization is new
 START = f"{PREFIX}/start"
+OVERVIEW = f"{PREFIX}/overview"
 
 #: where one may go on after signing in: pages of the console, and nowhere else
 _INSIDE = re.compile(r"/console(?:/[a-z0-9-]+)*(?:\?environment=test)?")
@@ -40,9 +43,12 @@ def sign_in_at(request: Request) -> RedirectResponse:
 
 
 async def home(request: Request) -> Response:
-    """Lead on to the inbox."""
-    await visiting(request)
-    return RedirectResponse(INBOX, 303)
+    """Lead on to what waits, and where nothing does to the overview; until a call has arrived, to how one does."""
+    visit = await visiting(request)
+    async with visit.gateway.database.reading() as session:
+        waiting = await count_waiting(session, visit.caller.organization_id, visit.environment)
+        looks_back = not waiting and await has_begun(session, visit)
+    return RedirectResponse(visit.url(OVERVIEW if looks_back else INBOX), 303)
 
 
 async def sign_in_page(request: Request) -> Response:

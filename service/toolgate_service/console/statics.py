@@ -23,6 +23,7 @@ _TYPES = {
     "settings.js": "text/javascript; charset=utf-8",
     "start.css": "text/css; charset=utf-8",
     "start.js": "text/javascript; charset=utf-8",
+    "overview.css": "text/css; charset=utf-8",
     "mark.svg": "image/svg+xml",
 }
 

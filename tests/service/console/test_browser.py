@@ -91,6 +91,8 @@ def test_every_page_is_fit_to_be_read(
     granted = ask(newcomer, agent, 2)
     newcomer.http.post(f"/api/approvals/{granted}/approve", json={"grant": {"uses": 3, "seconds": 900}})
     newcomer.http.post(f"/api/agents/{agent}/keys")
+    for logged in ("success", "denied", "pending"):
+        newcomer.log(agent, f"a.{'x' * 250}", logged)
     invite(newcomer, "a-long-name-of-somebody-who-is-invited@a-long-domain.example.test")
     webhook = newcomer.http.post("/api/webhooks", json={"url": f"https://example.com/{'x' * 200}"}).json()[
         "id"
@@ -101,6 +103,8 @@ def test_every_page_is_fit_to_be_read(
     ready(page)
     ways = ("", f"/{approval}", "/decided", "?environment=test")
     for way in [f"/console/approvals{way}" for way in ways] + [
+        "/console/overview",
+        "/console/overview?environment=test",
         "/console/grants",
         "/console/agents",
         f"/console/agents/{agent}",

@@ -168,6 +168,8 @@ def _console(stage: Stage) -> None:
     with Reader.of(owner.url, owner.email) as reader:
         for path in ("/console/start", "/console/start?environment=test", f"/console/agents/{agent}"):
             reader.page(path)
+        for wanted in ("hour", "day", "month"):
+            reader.page(f"/console/overview?range={wanted}")
         for arguments in ("", '{"to": "Ann"}'):
             fields = {"action": "pay", "arguments": arguments}
             tried = reader.submit(f"/console/agents/{agent}/try", token=reader.token(), **fields)

@@ -1,0 +1,1 @@
+"""The overview: what happened lately, at a glance."""
