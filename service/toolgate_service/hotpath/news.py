@@ -11,7 +11,7 @@ from toolgate_service import exact_json
 from toolgate_service.billing.usage import warning_at
 from toolgate_service.hotpath.batch import Batch, Tenant, tenant_of
 from toolgate_service.ids import new_id
-from toolgate_service.logs.entries import NewEntry, Stored
+from toolgate_service.logs.entries import COLUMNS, NewEntry, Stored
 from toolgate_service.logs.schemas import LogEntryView
 from toolgate_service.webhooks.kinds import LOG_CREATED, USAGE_WARNING, chosen
 from toolgate_service.webhooks.outbox import payload
@@ -112,7 +112,7 @@ def _add(
 
 def _entry_view(entry: NewEntry, stored: Stored, agent_name: str) -> Mapping[str, object]:
     columns: dict[str, object] = {
-        **entry.columns(),
+        **dict(zip(COLUMNS, entry.values(), strict=True)),
         "id": stored.id,
         "created_at": stored.created_at,
         "agent_name": agent_name,

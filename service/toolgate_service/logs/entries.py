@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import TypeAlias
 
 from toolgate_service import exact_json
+from toolgate_service.clock import wire
 from toolgate_service.errors import plan_limit_detail
 from toolgate_service.ids import new_id
 
@@ -45,23 +47,18 @@ class NewEntry:
         """How many bytes it counts for."""
         return entry_bytes(self.action, self.context)
 
-    def columns(self) -> dict[str, str | None]:
-        """Return the entry's columns by name, but for its id and its moments."""
-        return {
-            "organization_id": self.organization_id,
-            "environment": self.environment,
-            "agent_id": self.agent_id,
-            "action": self.action,
-            "status": self.status,
-            "context": self.context,
-            "ip_address": self.ip_address,
-            "address_seen": self.address_seen,
-            "decision_id": self.decision_id,
-            "approval_id": self.approval_id,
-            "call_id": self.call_id,
-            "run_id": self.run_id,
-            "key_id": self.key_id,
-        }
+    def values(self) -> tuple[str | None, ...]:
+        """Return what stands in `COLUMNS`, in their order."""
+        values: tuple[str | None, ...] = _VALUES(self)
+        return values
+
+
+#: what an entry brings along of its row; the rest is its id and its moments
+COLUMNS = (
+    "organization_id", "environment", "agent_id", "action", "status", "context", "ip_address", "address_seen",
+    "decision_id", "approval_id", "call_id", "run_id", "key_id",
+)  # fmt: skip
+_VALUES = attrgetter(*COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +129,10 @@ def entry_bytes(action: str, context: str | None) -> int:
 
 def entry_answer(entry: NewEntry, stored: Stored) -> bytes:
     """Write the answer of spec §4: the seven fields of a log entry."""
-    fields = exact_json.dumps(
-        {
-            "id": stored.id,
-            "agent_id": entry.agent_id,
-            "organization_id": entry.organization_id,
-            "action": entry.action,
-            "status": entry.status,
-            "created_at": stored.created_at,
-        }
-    )
-    # The context is JSON already.
-    return f'{fields[:-1]},"context":{entry.context or "null"}}}'.encode()
+    # By hand: as an object it would take a fifth of what an entry costs. Identifiers and statuses need no escaping, and the
+    # context is JSON already.
+    return (
+        f'{{"id":"{stored.id}","agent_id":"{entry.agent_id}","organization_id":"{entry.organization_id}",'
+        f'"action":{exact_json.dumps(entry.action)},"status":"{entry.status}",'
+        f'"created_at":"{wire(stored.created_at)}","context":{entry.context or "null"}}}'
+    ).encode()

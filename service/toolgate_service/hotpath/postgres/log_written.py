@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate_service.counts.adding import added_by
 from toolgate_service.hotpath.batch import REMEMBERED, Batch, tenant_of
 from toolgate_service.ids import new_id
+from toolgate_service.logs.entries import COLUMNS
 
 if TYPE_CHECKING:
     from toolgate_service.hotpath.postgres.connections import Connection
@@ -36,17 +37,10 @@ async def write(connection: "Connection", batch: Batch) -> None:
 
 def _columns(batch: Batch) -> Iterable[Sequence[Any]]:
     now = batch.known.now
-    rows: list[dict[str, object]] = [
-        {
-            **entry.columns(),
-            "id": stored.id,
-            "created_at": stored.created_at,
-            "occurred_at": entry.occurred_at,
-        }
-        for entry, stored in batch.entries
+    rows = [
+        (stored.id, stored.created_at, entry.occurred_at, *entry.values()) for entry, stored in batch.entries
     ]
-    for name in _ENTRY:
-        yield [row[name] for row in rows]
+    yield from _turned(rows, len(_ENTRY))
     keys = [
         (*tenant_of(entry), "log", entry.idempotency_key, entry.fingerprint, answer, now, now + REMEMBERED)
         for entry, answer in batch.answers
@@ -64,10 +58,8 @@ def _turned(rows: Sequence[Sequence[object]], width: int) -> Iterable[Sequence[o
 
 #: columns and their types
 _ENTRY = {
-    "id": "uuid", "organization_id": "uuid", "environment": "text", "agent_id": "uuid", "action": "text",
-    "status": "text", "context": "text", "ip_address": "text", "address_seen": "text", "created_at": "timestamptz",
-    "occurred_at": "timestamptz", "decision_id": "text", "approval_id": "text", "call_id": "text", "run_id": "text",
-    "key_id": "uuid",
+    "id": "uuid", "created_at": "timestamptz", "occurred_at": "timestamptz",
+    **{name: "uuid" if name in {"organization_id", "agent_id", "key_id"} else "text" for name in COLUMNS},
 }  # fmt: skip
 _KEY = {
     "organization_id": "uuid", "environment": "text", "surface": "text", "key": "text", "fingerprint": "text",

@@ -12,7 +12,7 @@ from toolgate_service.hotpath.news import LISTENS
 from toolgate_service.hotpath.sqlite.news import tell
 from toolgate_service.hotpath.sqlite.reader import CACHE
 from toolgate_service.ids import new_id
-from toolgate_service.logs.entries import NewEntry, Outcome, Stored
+from toolgate_service.logs.entries import COLUMNS, NewEntry, Outcome, Stored
 from toolgate_service.storage.base import TEST
 from toolgate_service.storage.sqlite import PRAGMAS, SqliteDatabase
 from toolgate_service.webhooks.outbox import wake
@@ -152,14 +152,14 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> None:
         connection.execute(_WRITE_BYTES, (grown, *tenant))
 
 
-def _rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[dict[str, object]]:
+def _rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[tuple[str | None, ...]]:
     return [
-        {
-            **entry.columns(),
-            "id": stored.id,
-            "created_at": wire(stored.created_at),
-            "occurred_at": wire(entry.occurred_at) if entry.occurred_at else None,
-        }
+        (
+            stored.id,
+            wire(stored.created_at),
+            wire(entry.occurred_at) if entry.occurred_at else None,
+            *entry.values(),
+        )
         for entry, stored in entries
     ]
 
@@ -185,12 +185,10 @@ SELECT answer, fingerprint FROM idempotency_keys
 WHERE organization_id = ? AND environment = ? AND surface = 'log' AND key = ? AND expires_at > ?
 """
 
-_INSERT_ENTRY = """
-INSERT INTO log_entries (id, organization_id, environment, agent_id, action, status, context, ip_address, address_seen,
-                         created_at, occurred_at, decision_id, approval_id, call_id, run_id, key_id)
-VALUES (:id, :organization_id, :environment, :agent_id, :action, :status, :context, :ip_address, :address_seen,
-        :created_at, :occurred_at, :decision_id, :approval_id, :call_id, :run_id, :key_id)
-"""
+_INSERT_ENTRY = (
+    f"INSERT INTO log_entries (id, created_at, occurred_at, {', '.join(COLUMNS)}) "  # noqa: S608 - our own names
+    f"VALUES ({', '.join('?' * (3 + len(COLUMNS)))})"
+)
 
 _WRITE_KEY = """
 INSERT INTO idempotency_keys (organization_id, environment, surface, key, fingerprint, answer, created_at, expires_at)
