@@ -17,6 +17,8 @@ from toolgate_service.web.edge import STORAGE_FAULTS
 
 #: entries that a page is told of at once
 AT_ONCE = 50
+#: parts of a search that make one look
+_SLICES = 10
 #: How far back each look goes behind what was told. Of what several gateways write at the same time, the earlier may
 #: come to be seen the later.
 _BEHIND = timedelta(seconds=10)
@@ -64,7 +66,15 @@ class Tail:
         mine = (session, self._visit.caller.organization_id, self._visit.environment, filters)
         if self._asked.wanted is None:
             return await leaf(*mine, None, AT_ONCE)
-        return await search(*mine, self._asked.wanted, None, AT_ONCE)
+        lines: list[Line] = []
+        after = None
+        for _ in range(_SLICES):
+            found = await search(*mine, self._asked.wanted, after, AT_ONCE - len(lines))
+            lines += found.lines
+            after = found.last
+            if after is None or len(lines) == AT_ONCE:
+                break
+        return Slice(lines, after)
 
     def _remember(self, fresh: Sequence[Line]) -> None:
         self._told |= {line.id: line.created_at for line in fresh}
