@@ -81,7 +81,7 @@ def live_through(gateway: InsideGateway, clock: Clock) -> Shop:
         _manage(gateway, shop, "POST", way, {"action": action, **terms})
     for moment in _moments(now):
         clock._moment = moment
-        _happen(gateway, shop)
+        _happen(gateway, shop, clock)
     clock._moment = now - timedelta(minutes=50)
     _allowed_for_a_while(gateway, shop)
     clock._moment = now
@@ -105,7 +105,7 @@ def _moments(now: datetime) -> Iterator[datetime]:
     """Yield when something happens: in the day more than at night, on working days more than on others."""
     hour = (now - timedelta(days=DAYS)).replace(minute=0, second=0, microsecond=0)
     while hour < now:
-        busy = 0.3 + 4.2 * max(0.0, 1 - abs(hour.hour - 13) / 7)
+        busy = 0.5 + 9 * max(0.0, 1 - abs(hour.hour - 13) / 7)
         if hour.weekday() >= 5:
             busy *= 0.4
         count = CHANCE.randrange(int(busy * 2) + 1)
@@ -116,12 +116,14 @@ def _moments(now: datetime) -> Iterator[datetime]:
         hour += timedelta(hours=1)
 
 
-def _happen(gateway: InsideGateway, shop: Shop) -> None:
+def _happen(gateway: InsideGateway, shop: Shop, clock: Clock) -> None:
     """Have an agent do something, or be refused it, or ask."""
     name = CHANCE.choice(NAMES)
     kind = CHANCE.random()
     if kind < 0.16:
-        _refunded(gateway, shop, refund(round(CHANCE.uniform(9, 260), 2), name, CHANCE.choice(REASONS)))
+        _refunded(
+            gateway, shop, clock, refund(round(CHANCE.uniform(9, 260), 2), name, CHANCE.choice(REASONS))
+        )
     elif kind < 0.20:
         _log(
             gateway,
@@ -160,12 +162,15 @@ def _happen(gateway: InsideGateway, shop: Shop) -> None:
         _log(gateway, shop, agent, action, "success", context)
 
 
-def _refunded(gateway: InsideGateway, shop: Shop, context: Mapping[str, object]) -> None:
+def _refunded(gateway: InsideGateway, shop: Shop, clock: Clock, context: Mapping[str, object]) -> None:
     """Ask for a refund; mostly a person approves it."""
     body = {"agent_id": shop.agents["refund-bot"], "action": "stripe.refund", "context": context}
     asked = _call(gateway, shop, "/sdk/check", body)
     if asked["approval_id"] is None:
         return
+    _log(gateway, shop, "refund-bot", "stripe.refund", "pending", context)
+    waits = timedelta(seconds=20 + CHANCE.expovariate(1 / 240))
+    clock._moment = min(clock._moment + waits, datetime.now(UTC) - timedelta(seconds=10))
     approves = CHANCE.random() < 0.85
     note = None if approves else {"note": "Ask the customer for a picture first"}
     way = f"/api/approvals/{asked['approval_id']}/{'approve' if approves else 'deny'}"

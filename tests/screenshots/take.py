@@ -54,6 +54,8 @@ def pictures(browser: Browser, url: str, shop: Shop, scheme: str) -> Iterator[tu
     """Yield each page with its name, as soon as it is fit to be seen."""
     page = entered(browser, url, scheme, WIDE)
     yield "inbox", page
+    go(page, f"{url}/console/overview?range=week")
+    yield "overview", page
     go(page, f"{url}/console/agents/{shop.agents['refund-bot']}")
     yield "agent", page
     go(page, f"{url}/console/agents/{shop.agents['refund-bot']}/try")
