@@ -372,6 +372,8 @@ def test_the_newest_agents_are_offered_and_a_deleted_one_is_named(maya: Reader, 
     page = maya.page(f"{LOGS}?agent_id={agent}")
     assert entries(page) == [entry]
     assert f'<option value="{agent}" selected>gone-by-now</option>' in page
+    page = maya.page(f"{LOGS}/{entry}")
+    assert ("gone-by-now, which was deleted" in page, f"/console/agents/{agent}" in page) == (True, False)
 
 
 def test_a_moment_is_shown_to_the_millisecond(maya: Reader, acme: Owner) -> None:

@@ -10,6 +10,7 @@ from sqlmodel import select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service import exact_json
+from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.finding import find_approval
 from toolgate_service.approvals.schemas import ApprovalView
 from toolgate_service.approvals.views import view
@@ -22,7 +23,6 @@ from toolgate_service.errors import ApiError
 from toolgate_service.logs.finding import find_entry
 from toolgate_service.logs.lines import around
 from toolgate_service.logs.models import LogEntry
-from toolgate_service.logs.service import agent_names
 from toolgate_service.organizations.keys import masked_key
 from toolgate_service.organizations.models import ApiKey
 from toolgate_service.permissions.models import Permission
@@ -59,6 +59,7 @@ class Whole:
     Attributes:
         entry: itself.
         agent_name: who acted.
+        agent_is_gone: whether the agent was deleted, and has no page any more.
         action: its action in words.
         arguments: its context laid out.
         milliseconds: that the call took, as its sender measured it, in words; empty when it did not say.
@@ -70,6 +71,7 @@ class Whole:
 
     entry: LogEntry
     agent_name: str
+    agent_is_gone: bool
     action: ActionWords
     arguments: Arguments
     milliseconds: str
@@ -88,7 +90,8 @@ async def whole_entry(visit: Visit, entry_id: str) -> Whole:
     async with visit.gateway.database.reading() as session:
         entry = await find_entry(session, visit.caller.organization_id, visit.environment, entry_id)
         after, before = await around(session, entry, AROUND)
-        names = await agent_names(session, [entry.agent_id])
+        of_agent = select(Agent.name, Agent.deleted_at).where(Agent.id == entry.agent_id)
+        name, deleted_at = (await session.exec(of_agent)).one()
         key = (await session.exec(select(ApiKey).where(ApiKey.id == entry.key_id))).first()
         context: Any = exact_json.loads_own(entry.context or "{}")
         belonging = await _belonging(session, visit, entry, context)
@@ -96,7 +99,8 @@ async def whole_entry(visit: Visit, entry_id: str) -> Whole:
     arguments = await asyncio.to_thread(laid_out, context, len(entry.context or ""), at_most=None)
     return Whole(
         entry,
-        names[entry.agent_id],
+        name,
+        deleted_at is not None,
         action_in_words(entry.action),
         arguments,
         _milliseconds(context.get("duration_ms")),
