@@ -102,8 +102,8 @@ def own_gateway(tmp_path: Path) -> Iterator[LiveGateway]:
 @pytest.mark.parametrize(
     ("rounds", "agents"),
     [
-        (14, 1),
-        (6, 3),
+        (9, 1),
+        (4, 3),
         pytest.param(140, 1, marks=pytest.mark.slow),
         pytest.param(60, 3, marks=pytest.mark.slow),
     ],

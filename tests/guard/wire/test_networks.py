@@ -131,7 +131,7 @@ async def test_a_proxy_that_refuses(
     """Its password is told nobody; only one that finds no gateway is an outage."""
     with Tunnel(refuses=status) as tunnel, pytest.raises(GatewayUnavailable) as raised:
         await asked(
-            "https://gateway.example", proxy=f"http://user:opensesame77@{tunnel.address}", timeout=1.5
+            "https://gateway.example", proxy=f"http://user:opensesame77@{tunnel.address}", timeout=0.8
         )
     assert tunnel.heads
     assert raised.value.answered is answered
