@@ -138,6 +138,16 @@ def test_the_key_is_shown_when_it_is_asked_for(
     assert len(newcomer.http.get("/api/audit", params=kind).json()) == before + 1
 
 
+def test_no_key_is_shown_without_lines(newcomer: Owner, reader: Reader) -> None:
+    """Before there is an agent with a permission, asking for the key shows and audits nothing."""
+    kind = {"kind": "organization.key_shown"}
+    before = len(newcomer.http.get("/api/audit", params=kind).json())
+    newcomer.agent()
+    answer = reader.submit(f"{START}/key", token=reader.token())
+    assert (answer.status_code, newcomer.key in answer.text) == (200, False)
+    assert len(newcomer.http.get("/api/audit", params=kind).json()) == before
+
+
 def test_others_do_not_see_the_key(newcomer: Owner, reader: Reader) -> None:
     """A member is shown the lines without it, and may neither create nor ask for it."""
     reader.submit(START, token=reader.token(), name="bot", action="mail.send")

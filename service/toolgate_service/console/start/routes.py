@@ -57,7 +57,11 @@ async def begin(visit: Visit, form: Form) -> Response:
 
 
 async def show_key(visit: Visit, _form: Form) -> Response:
-    """Show the lines with the key in them, which is audited."""
+    """Show the lines with the key in them, which is audited; without lines there is nothing to show it in."""
+    async with visit.gateway.database.reading() as session:
+        found = await progress(session, visit)
+    if found.permission is None:
+        return await _page(visit)
     async with acting(visit.gateway, visit.caller) as session:
         shown = await organizations.key_view(session, visit.gateway.vault, visit.caller, visit.environment)
     answer = await _page(visit, api_key=shown.api_key)
