@@ -1,5 +1,6 @@
 """The overview: what happened lately, by the counts, as the log has it."""
 
+import html
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -76,6 +77,8 @@ def test_every_range_shows_what_the_log_has(newcomer: Owner, reader: Reader, wan
     assert f'href="/console/agents/{busy}"' in page
     assert "8 allowed, 1 held, 3 blocked" in page
     assert "<script>alert" not in page
+    way = html.unescape(re.findall(r'href="(/console/logs\?action=x[^"]*)"', page)[0])
+    assert HOSTILE in text_of(reader.page(way))
     assert page.count("<title>") == 1 + len(bars)
 
 

@@ -13,6 +13,7 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.waits import AT_MOST, Waits, waits
 from toolgate_service.billing import service as billing
 from toolgate_service.billing.schemas import UsageView
+from toolgate_service.clock import wire
 from toolgate_service.console.entrance import OVERVIEW
 from toolgate_service.console.overview.chart import Chart, chart_of
 from toolgate_service.console.overview.ranges import USUAL, Range, moment_of, ranges_of
@@ -75,7 +76,8 @@ async def overview(visit: Visit) -> Response:
         wanted=wanted,
         since=moment_of(since),
         listed_since=moment_of(listed_since),
-        until=moment,
+        ends=moment_of(since + wanted.bars * wanted.width),
+        from_then=wire(moment_of(listed_since)),
         chart=found.chart,
         agents=found.agents,
         actions=found.actions,
