@@ -8,13 +8,7 @@ from support.browser import chromium, faults, overflows
 from support.gateway import PASSWORD, Owner
 from support.team import Colleague, invite
 
-#: that its colours can be told apart in either scheme is held without a browser as well
-LOOKS = [
-    ("dark", 390),
-    pytest.param("light", 1280, marks=pytest.mark.slow),
-    pytest.param("dark", 1280, marks=pytest.mark.slow),
-    pytest.param("light", 390, marks=pytest.mark.slow),
-]
+LOOKS = [(scheme, width) for scheme in ("dark", "light") for width in (390, 1280)]
 #: what does not read well unless it is escaped
 REASON = "<b>late</b>\u202egpj"
 
