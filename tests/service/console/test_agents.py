@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.console import Reader, text_of
+from support.console import Reader, field, text_of
 from support.gateway import Owner
 from support.team import Colleague
 
@@ -88,7 +88,7 @@ def test_permissions_are_the_apis(maya: Reader, acme: Owner) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"action": "a b"},
+        {"action": "a b", "max_amount": "50", "required_approvals": "2"},
         {"action": ""},
         {"action": "a", "max_amount": "-1"},
         {"action": "a", "max_amount": "ten"},
@@ -103,9 +103,16 @@ def test_what_the_api_refuses_is_refused(maya: Reader, acme: Owner, fields: dict
     """400 with the reason on the agent's page, what was typed kept, and nothing granted."""
     agent = acme.agent()
     acme.permit(agent, "taken")
-    answer = maya.submit(f"/console/agents/{agent}/permissions", token=maya.token(), **fields)
+    given = {"token": maya.token(), "separation_of_duties": "on"} | fields
+    answer = maya.submit(f"/console/agents/{agent}/permissions", **given)
     assert (answer.status_code, 'class="problem"' in answer.text) == (400, True)
     assert len(permissions(acme, agent)) == 1
+    # Sent once more with one thing corrected, it permits no more than was meant.
+    form = answer.text.partition('id="grant"')[2]
+    for name in ("max_amount", "required_approvals"):
+        assert field(form, name) == fields.get(name, "")
+    assert 'name="requires_approval" checked' not in form
+    assert 'name="separation_of_duties" checked' in form
 
 
 def test_the_switch(maya: Reader, acme: Owner) -> None:
