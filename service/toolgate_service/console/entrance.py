@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import quote, urlencode
 
 from pydantic import ValidationError
 from starlette.requests import Request
@@ -29,17 +30,18 @@ INBOX = f"{PREFIX}/approvals"
 START = f"{PREFIX}/start"
 OVERVIEW = f"{PREFIX}/overview"
 
-#: where one may go on after signing in: pages of the console, and nowhere else
-_INSIDE = re.compile(r"/console(?:/[a-z0-9-]+)*(?:\?environment=test)?")
+#: where one may go on after signing in: pages of the console with what they are asked for, and nowhere else
+_INSIDE = re.compile(r"/console(?:/[a-z0-9-]+)*(?:\?[A-Za-z0-9=&%+._~*-]*)?")
+#: characters of it; every filter of the log fits
+_LONGEST = 4_000
 
 
 def sign_in_at(request: Request) -> RedirectResponse:
     """Lead somebody who is not signed in to where they can, and back afterwards."""
-    way = request.url.path + (
-        "?environment=test" if request.query_params.get("environment") == "test" else ""
-    )
-    then = f"?next={way}" if request.method == "GET" and way != PREFIX and _INSIDE.fullmatch(way) else ""
-    return RedirectResponse(f"{SIGN_IN}{then.replace('?environment=', '%3Fenvironment%3D')}", 303)
+    asked = urlencode(request.query_params.multi_items())
+    way = f"{request.url.path}?{asked}" if asked else request.url.path
+    inside = request.method == "GET" and way != PREFIX and _is_inside(way)
+    return RedirectResponse(f"{SIGN_IN}?next={quote(way)}" if inside else SIGN_IN, 303)
 
 
 async def home(request: Request) -> Response:
@@ -203,4 +205,8 @@ def _token(form: Form) -> str:
 
 
 def _next(given: str) -> str:
-    return given if _INSIDE.fullmatch(given) else INBOX
+    return given if _is_inside(given) else INBOX
+
+
+def _is_inside(way: str) -> bool:
+    return len(way) <= _LONGEST and _INSIDE.fullmatch(way) is not None

@@ -29,6 +29,19 @@ def test_whoever_signs_in_comes_where_they_wanted(acme: Owner, stranger: Reader)
     assert "Test environment" in stranger.page(answer.headers["Location"])
 
 
+def test_an_address_keeps_what_it_asks_for(acme: Owner, stranger: Reader) -> None:
+    """A page of the log that was passed on shows the same after signing in: its filters stand in its address."""
+    way = "/console/logs?environment=test&status=denied&when=7d&q=%C3%A9+%26+%3Cb%3E%25"
+    then = field(stranger.page(stranger.get(way).headers["Location"]), "next")
+    answer = stranger.submit("/console/sign-in", email=acme.email, password=PASSWORD, next=then)
+    assert answer.headers["Location"] == way
+    page = stranger.page(way)
+    assert ("Test environment" in page, field(page, "q")) == (True, "é & <b>%")
+    [again] = re.findall('href="([^"]*)">Sign in again', page)
+    stranger.http.cookies.clear()
+    assert field(stranger.page(again), "next") == way
+
+
 @pytest.mark.parametrize(
     "way",
     [
@@ -39,6 +52,9 @@ def test_whoever_signs_in_comes_where_they_wanted(acme: Owner, stranger: Reader)
         "/consolex",
         "/console\n/x",
         "javascript:1",
+        "/console?a=b#c",
+        "/console?a=b\r\nSet-Cookie: x=1",
+        "/console?" + "a" * 4_000,
     ],
 )
 def test_nobody_is_led_elsewhere(acme: Owner, stranger: Reader, way: str) -> None:

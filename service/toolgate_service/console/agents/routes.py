@@ -21,7 +21,7 @@ from toolgate_service.console.agents.terms import (
 from toolgate_service.console.agents.trying import SUGGESTED
 from toolgate_service.console.forms import Form
 from toolgate_service.console.paging import page_of
-from toolgate_service.console.problems import words_of
+from toolgate_service.console.problems import status_of, words_of
 from toolgate_service.console.rendering import show
 from toolgate_service.console.visits import Visit, by_admins, by_changers, deed, page
 from toolgate_service.errors import ApiError, not_found
@@ -51,7 +51,7 @@ async def create_agent(visit: Visit, form: Form) -> Response:
             )
             agent_id = agent.id
     except (ApiError, ValidationError) as error:
-        return await _list(visit, _status(error), said=words_of(error), typed=form)
+        return await _list(visit, status_of(error), said=words_of(error), typed=form)
     return RedirectResponse(visit.url(f"{AGENTS}/{agent_id}"), 303)
 
 
@@ -67,7 +67,7 @@ async def switch(visit: Visit, form: Form) -> Response:
         async with acting(visit.gateway, visit.caller) as session:
             await agents.change_agent(session, visit.caller, visit.environment, _agent_id(visit), change)
     except (ApiError, ValidationError) as error:
-        return await _page(visit, _status(error), said=words_of(error))
+        return await _page(visit, status_of(error), said=words_of(error))
     return _back(visit)
 
 
@@ -78,7 +78,7 @@ async def rename(visit: Visit, form: Form) -> Response:
         async with acting(visit.gateway, visit.caller) as session:
             await agents.change_agent(session, visit.caller, visit.environment, _agent_id(visit), change)
     except (ApiError, ValidationError) as error:
-        return await _page(visit, _status(error), said=words_of(error))
+        return await _page(visit, status_of(error), said=words_of(error))
     return _back(visit)
 
 
@@ -105,7 +105,7 @@ async def grant(visit: Visit, form: Form) -> Response:
             agent = await agents.get_agent(session, visit.caller, visit.environment, _agent_id(visit))
             await permissions.create_permission(session, visit.caller, agent, new)
     except (ApiError, ValidationError) as error:
-        return await _page(visit, _status(error), said=words_of(error), typed=form)
+        return await _page(visit, status_of(error), said=words_of(error), typed=form)
     return _back(visit)
 
 
@@ -118,7 +118,7 @@ async def change(visit: Visit, form: Form) -> Response:
             found = await permissions.find_permission(session, visit.request.path_params["permission_id"])
             await permissions.change_permission(session, visit.caller, _of(found, agent), terms)
     except (ApiError, ValidationError) as error:
-        return await _page(visit, _status(error), said=words_of(error))
+        return await _page(visit, status_of(error), said=words_of(error))
     return _back(visit)
 
 
@@ -194,10 +194,6 @@ def _agent_id(visit: Visit) -> str:
 
 def _back(visit: Visit) -> Response:
     return RedirectResponse(visit.url(f"{AGENTS}/{_agent_id(visit)}"), 303)
-
-
-def _status(error: ApiError | ValidationError) -> int:
-    return error.status_code if isinstance(error, ApiError) else 400
 
 
 _ONE = f"{AGENTS}/{{agent_id}}"

@@ -10,7 +10,7 @@ from toolgate_service.accounts.caller import acting
 from toolgate_service.agents import service as agents
 from toolgate_service.console.agents.terms import new_agent_in, new_permission_in
 from toolgate_service.console.forms import Form
-from toolgate_service.console.problems import words_of
+from toolgate_service.console.problems import status_of, words_of
 from toolgate_service.console.rendering import part, show
 from toolgate_service.console.start.finding import Progress, arrival, progress
 from toolgate_service.console.start.snippet import Snippet
@@ -51,8 +51,7 @@ async def begin(visit: Visit, form: Form) -> Response:
             await permissions.create_permission(session, visit.caller, agent, may)
             agent_id = agent.id
     except (ApiError, ValidationError) as error:
-        status = error.status_code if isinstance(error, ApiError) else 400
-        return await _page(visit, status, said=words_of(error), typed=form)
+        return await _page(visit, status_of(error), said=words_of(error), typed=form)
     return RedirectResponse(visit.url(START, agent=agent_id), 303)
 
 
