@@ -85,6 +85,7 @@ async def overview(visit: Visit) -> Response:
         steps=_steps(found.waits),
         at_most=AT_MOST,
         span=span,
+        number="{:,}".format,
         usage=found.usage,
         unlimited=UNLIMITED,
         meters=[] if found.usage is None else _meters(found.usage),
