@@ -33,7 +33,7 @@ from toolgate_service.permissions.schemas import PermissionView
 AGENTS = "/console/agents"
 ON_A_PAGE = 50
 #: permissions that an agent's page shows
-MOST_PERMISSIONS = 500
+MOST_PERMISSIONS = 200
 
 
 async def all_agents(visit: Visit) -> Response:
