@@ -10,6 +10,8 @@ from typing import Any
 from support.gateway import PASSWORD
 from support.inside import Clock, InsideGateway
 
+from toolgate_service.counts.folding import fold
+
 OWNER = "maya@northwind.example"
 COLLEAGUES = {
     "ben@northwind.example": "admin",
@@ -85,6 +87,8 @@ def live_through(gateway: InsideGateway, clock: Clock) -> Shop:
     clock._moment = now - timedelta(minutes=50)
     _allowed_for_a_while(gateway, shop)
     clock._moment = now
+    # What the upkeep did in each of these hours, had they passed.
+    gateway.within(lambda database: fold(database, 500))
     return shop
 
 
