@@ -21,11 +21,14 @@ def taken_at_once(gateway: Gateway) -> Mapping[bytes, Immediate]:
     """
     reader, windows, rules = gateway.reader, gateway.rates, Rules.of(gateway.settings)
     if isinstance(reader, SqliteReader) and isinstance(windows, MemoryWindows):
-        desk = Desk(reader, windows, gateway.plans, rules)
+        desk = Desk(reader, windows, gateway.plans)
         return {
             checks.PATH: checks.ChecksAtOnce(desk, rules),
             logs.PATH: logs.LogsAtOnce(gateway, desk, rules),
         }
     if isinstance(reader, ArrivesSoon):
-        return {checks.PATH: checks.ChecksSoon(reader, rules)}
+        return {
+            checks.PATH: checks.ChecksSoon(reader, rules),
+            logs.PATH: logs.LogsSoon(gateway, reader, rules),
+        }
     return {}

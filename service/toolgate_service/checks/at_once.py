@@ -4,6 +4,7 @@ Decided from an SQLite file they wait for nothing, and on PostgreSQL for one rou
 wrong — takes the road of all requests, and is counted once all the same.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from toolgate_service.checks.decide import Blocked, Permitted, decide
@@ -99,7 +100,7 @@ class ChecksSoon:
         def finish() -> Written | Found:
             try:
                 arrived = future.result()
-            except Exception:  # noqa: BLE001 - asked again, the database may answer; or the error is told there
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - asked again it may be told; or the error is, there
                 return {}
             return self._decided(given, question, arrived) or {ARRIVED: arrived}
 

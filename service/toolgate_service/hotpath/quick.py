@@ -38,26 +38,12 @@ class Desk:
         reader: the gateway's.
         windows: the gateway's.
         plans: all plans by name.
-        rules: the edge's.
     """
 
-    def __init__(
-        self, reader: SqliteReader, windows: MemoryWindows, plans: Mapping[str, Plan], rules: Rules
-    ) -> None:
+    def __init__(self, reader: SqliteReader, windows: MemoryWindows, plans: Mapping[str, Plan]) -> None:
         self._reader = reader
         self._windows = windows
         self._plans = plans
-        self._rules = rules
-
-    def reveal(self, given: Mapping[bytes, bytes], scope: Scope) -> None:
-        """Put the client's own address into the scope of a request that a trusted proxy passed on.
-
-        Args:
-            given: the request's headers.
-            scope: the request's, with its headers and who sent it.
-        """
-        if self._rules.proxies and FORWARDED_FOR in given:
-            self._rules.proxies.reveal_client(scope)
 
     def standing(self, digest: str, agent_id: str, action: str) -> Standing | None:
         """Return what is true at this moment; None for a key or an organization that counts for nothing."""
@@ -70,23 +56,39 @@ class Desk:
         rate = self._windows.count_now(standing.organization_id, f"{standing.environment}/actions", limit)
         return None if rate.exceeded else rate
 
-    def write(self, answer: Answer | ApiError, request_id: str, added: Mapping[bytes, bytes]) -> Written:
-        """Write an answer as the usual road does.
 
-        Args:
-            answer: what it says.
-            request_id: its request's.
-            added: headers that belong on whatever answer the request gets, names in lower case.
-        """
-        headers: list[RawHeader]
-        if isinstance(answer, ApiError):
-            reply = Reply({"detail": answer.reply_detail}, answer.status_code, answer.headers)
-            status, headers, body = answer.status_code, reply.raw_headers, bytes(reply.body)
-        else:
-            status, body = answer.status, answer.body
-            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-            headers += (answer.headers or {}).items()
-        return status, _lines(self._rules.headers.complete(headers, request_id, added)) + b"\r\n" + body
+def reveal(given: Mapping[bytes, bytes], scope: Scope, rules: Rules) -> None:
+    """Put the client's own address into the scope of a request that a trusted proxy passed on.
+
+    Args:
+        given: the request's headers.
+        scope: the request's, with its headers and who sent it.
+        rules: the edge's.
+    """
+    if rules.proxies and FORWARDED_FOR in given:
+        rules.proxies.reveal_client(scope)
+
+
+def written(
+    answer: Answer | ApiError, request_id: str, added: Mapping[bytes, bytes], rules: Rules
+) -> Written:
+    """Write an answer as the usual road does.
+
+    Args:
+        answer: what it says.
+        request_id: its request's.
+        added: headers that belong on whatever answer the request gets, names in lower case.
+        rules: the edge's.
+    """
+    headers: list[RawHeader]
+    if isinstance(answer, ApiError):
+        reply = Reply({"detail": answer.reply_detail}, answer.status_code, answer.headers)
+        status, headers, body = answer.status_code, reply.raw_headers, bytes(reply.body)
+    else:
+        status, body = answer.status, answer.body
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        headers += (answer.headers or {}).items()
+    return status, _lines(rules.headers.complete(headers, request_id, added)) + b"\r\n" + body
 
 
 def _lines(headers: Sequence[RawHeader]) -> bytes:

@@ -42,7 +42,7 @@ async def test_a_request_is_counted_once(has_room: bool) -> None:
     gateway = SimpleNamespace(log_writer=writer, plans=BUILT_IN, settings=settings)
     reader = SimpleNamespace(standing_now=lambda *_: STANDING)
     rules = Rules.of(settings)
-    desk = Desk(cast("SqliteReader", reader), windows, BUILT_IN, rules)
+    desk = Desk(cast("SqliteReader", reader), windows, BUILT_IN)
     body = json.dumps({"agent_id": "a", "action": "pay", "status": "success"}).encode()
     taken = LogsAtOnce(cast("Gateway", gateway), desk, rules)([(b"x-api-key", b"key")], body, None)
     assert (taken is not None, windows.asked) == ((True, 1) if has_room else (False, 0))
