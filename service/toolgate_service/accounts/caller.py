@@ -3,10 +3,10 @@
 The token only names a session; user, role, organization and version are read from the database at every request.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -143,6 +143,14 @@ async def acting(gateway: Gateway, caller: Caller, *, reads: bool = False) -> As
     async with gateway.database.writing(caller.organization_id) as session:
         await still(session, caller, reads=reads)
         yield session
+
+
+#: asked within a transaction before anything is changed, and may refuse
+First: TypeAlias = Callable[[AsyncSession], Awaitable[None]]
+
+
+async def nothing_first(_session: AsyncSession) -> None:
+    """Refuse nothing."""
 
 
 def _not_active() -> ApiError:

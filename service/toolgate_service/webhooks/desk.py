@@ -1,6 +1,6 @@
 """Webhooks from end to end, for the API and for the console: one transaction each, in which the caller may still act."""
 
-from toolgate_service.accounts.caller import Caller, acting
+from toolgate_service.accounts.caller import Caller, First, acting, nothing_first
 from toolgate_service.gateway import Gateway
 from toolgate_service.webhooks import deliveries, service
 from toolgate_service.webhooks.schemas import (
@@ -14,13 +14,16 @@ from toolgate_service.webhooks.schemas import (
 from toolgate_service.webhooks.secrets import rotate_secret
 
 
-async def create(gateway: Gateway, caller: Caller, environment: str, new: NewWebhook) -> NewWebhookView:
+async def create(
+    gateway: Gateway, caller: Caller, environment: str, new: NewWebhook, *, first: First = nothing_first
+) -> NewWebhookView:
     """Have events of an environment told to a URL; the secret is shown this once.
 
     Raises:
-        ApiError: as for `service.create_webhook`.
+        ApiError: as for `service.create_webhook`, and for `first`.
     """
     async with acting(gateway, caller) as session:
+        await first(session)
         webhook, secret = await service.create_webhook(session, gateway, caller, environment, new)
         return NewWebhookView(**service.view(webhook).model_dump(), secret=secret)
 
@@ -63,14 +66,18 @@ async def try_out(gateway: Gateway, caller: Caller, environment: str, webhook_id
         return delivery
 
 
-async def rotate(gateway: Gateway, caller: Caller, environment: str, webhook_id: str) -> RotatedSecretView:
+async def rotate(
+    gateway: Gateway, caller: Caller, environment: str, webhook_id: str, *, first: First = nothing_first
+) -> RotatedSecretView:
     """Make a new secret, shown this once; the former one signs beside it for 24 hours.
 
     Raises:
-        ApiError: 404, there is none of that id; 403, not in the plan; 409, the secret is Slack's, or was rotated often.
+        ApiError: 404, there is none of that id; 403, not in the plan; 409, the secret is Slack's, or was rotated often;
+            and as for `first`.
     """
     async with acting(gateway, caller) as session:
         webhook = await service.get_webhook(session, caller, environment, webhook_id, locked=True)
+        await first(session)
         await service.demand_feature(session, gateway, caller)
         service.demand_own_secret(webhook)
         secret, ends = await rotate_secret(session, gateway.vault, webhook)

@@ -1,10 +1,12 @@
 """The organization's name and its people, by the console."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.console import Reader, field, text_of
+from support.crowd import together
 from support.gateway import LiveGateway, Owner
 from support.mailbox import Mailbox
 from support.team import Colleague, accept, fresh_email, invite
@@ -68,6 +70,18 @@ def test_somebody_is_invited(newcomer: Owner) -> None:
         assert (again.status_code, invited(newcomer)) == (409, [email])
     assert accept(newcomer.url, token).status_code == 200
     assert people(newcomer)[email] == "viewer"
+
+
+def test_of_two_at_once_one_invites(newcomer: Owner) -> None:
+    """A button that is pressed twice, or by two admins: no link that was shown is replaced unseen."""
+    with Reader.of(newcomer.url, newcomer.email) as one, Reader.of(newcomer.url, newcomer.email) as other:
+        for _ in range(3):
+            posts = [
+                partial(reader.submit, f"{TEAM}/invitations", **ask(reader, "a@b.test"))
+                for reader in (one, other)
+            ]
+            assert sorted(answer.status_code for answer in together(*posts)) == [200, 409]
+    assert invited(newcomer) == ["a@b.test"]
 
 
 def test_an_invitation_is_taken_back(maya: Reader, acme: Owner) -> None:

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from support.console import Reader, field, text_of
+from support.crowd import together
 from support.gateway import LiveGateway, Owner
 from support.receiver import Answer, Receiver
 from support.slack import SIGNING_SECRET, URL, command, signed
@@ -132,6 +134,23 @@ def test_a_secret_is_rotated(newcomer: Owner) -> None:
         assert second != first
         again = reader.submit(f"{way}/rotate-secret", **form)
         assert (again.status_code, SECRET.findall(again.text)) == (409, [])
+
+
+def test_of_two_at_once_one_is_made(newcomer: Owner) -> None:
+    """A button that is pressed twice, or by two admins: one webhook, one secret, and a 409 for the other."""
+    with Reader.of(newcomer.url, newcomer.email) as one, Reader.of(newcomer.url, newcomer.email) as other:
+
+        def both(way: str, **fields: str) -> list[int]:
+            posts = [partial(reader.submit, way, token=reader.token(), **fields) for reader in (one, other)]
+            return sorted(answer.status_code for answer in together(*posts))
+
+        for number in range(3):
+            newest = field(one.page(HOOKS), "newest")
+            assert both(HOOKS, newest=newest, which="all", url="https://hooks.example.com/1") == [200, 409]
+            hooks = all_of(newcomer)
+            assert len(hooks) == number + 1
+            way = f"{HOOKS}/{hooks[0]['id']}"
+            assert both(f"{way}/rotate-secret", newest=field(one.page(way), "newest")) == [200, 409]
 
 
 def test_deliveries_are_told(newcomer: Owner) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pydantic import ValidationError
+from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
@@ -33,11 +34,14 @@ async def team(visit: Visit) -> Response:
 
 async def invite(visit: Visit, form: Form) -> Response:
     """Invite somebody; where no mail takes the link, it is shown this once."""
+
+    async def refuse_repetition(session: AsyncSession) -> None:
+        refuse_repeated(form, _newest(await _waiting(session, visit)))
+
     try:
         new = NewInvitation.model_validate({"email": form["email"], "role": form["role"]})
-        refuse_repeated(form, _newest(await _waiting(visit)))
         base_url = str(visit.request.base_url)
-        made = await inviting.invite(visit.gateway, visit.caller, new, base_url)
+        made = await inviting.invite(visit.gateway, visit.caller, new, base_url, first=refuse_repetition)
     except (ApiError, ValidationError) as error:
         return await _page(visit, status_of(error), said=words_of(error), typed=form)
     return await _page(visit, made=made)
@@ -73,9 +77,8 @@ async def remove(visit: Visit, _form: Form) -> Response:
     return RedirectResponse(visit.url(TEAM), 303)
 
 
-async def _waiting(visit: Visit) -> Sequence[InvitationView]:
-    async with visit.gateway.database.reading() as session:
-        found = await invitations.list_open(session, visit.caller.organization_id)
+async def _waiting(session: AsyncSession, visit: Visit) -> Sequence[InvitationView]:
+    found = await invitations.list_open(session, visit.caller.organization_id)
     return [InvitationView.model_validate(one, from_attributes=True) for one in found]
 
 
@@ -92,7 +95,7 @@ async def _page(
         found = await service.list_users(
             session, visit.caller.organization_id, offset=offset, at_most=ON_A_PAGE + 1
         )
-    waiting = await _waiting(visit) if visit.caller.is_admin else ()
+        waiting = await _waiting(session, visit) if visit.caller.is_admin else ()
     return await show(
         visit,
         "settings/team.html",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
+from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
@@ -53,12 +54,16 @@ async def delete(visit: Visit, _form: Form) -> Response:
 
 async def rotate(visit: Visit, form: Form) -> Response:
     """Make a new secret, and show it this once."""
-    try:
-        async with visit.gateway.database.reading() as session:
-            found = await service.get_webhook(session, visit.caller, visit.environment, _id(visit))
-            secret = await newest_secret(session, found)
+
+    async def refuse_repetition(session: AsyncSession) -> None:
+        found = await service.get_webhook(session, visit.caller, visit.environment, _id(visit))
+        secret = await newest_secret(session, found)
         refuse_repeated(form, secret.id if secret else None)
-        made = await desk.rotate(visit.gateway, visit.caller, visit.environment, found.id)
+
+    try:
+        made = await desk.rotate(
+            visit.gateway, visit.caller, visit.environment, _id(visit), first=refuse_repetition
+        )
     except ApiError as error:
         return await _page(visit, status_of(error), said=words_of(error))
     return await _page(visit, made=made)

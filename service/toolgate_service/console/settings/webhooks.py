@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pydantic import ValidationError
+from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -28,19 +29,21 @@ async def webhooks(visit: Visit) -> Response:
 
 async def create(visit: Visit, form: Form) -> Response:
     """Make one, and show its secret this once."""
+
+    async def refuse_repetition(session: AsyncSession) -> None:
+        refuse_repeated(form, newest_of(await list_webhooks(session, visit)))
+
     try:
         new = new_webhook_in(form)
-        refuse_repeated(form, newest_of(await list_webhooks(visit)))
-        made = await desk.create(visit.gateway, visit.caller, visit.environment, new)
+        made = await desk.create(visit.gateway, visit.caller, visit.environment, new, first=refuse_repetition)
     except (ApiError, ValidationError) as error:
         return await _page(visit, status_of(error), said=words_of(error), typed=form)
     return await _page(visit, made=made)
 
 
-async def list_webhooks(visit: Visit) -> Sequence[WebhookView]:
+async def list_webhooks(session: AsyncSession, visit: Visit) -> Sequence[WebhookView]:
     """Return the environment's webhooks, newest first."""
-    async with visit.gateway.database.reading() as session:
-        found = await service.list_webhooks(session, visit.caller, visit.environment)
+    found = await service.list_webhooks(session, visit.caller, visit.environment)
     return [service.view(one) for one in found]
 
 
@@ -57,7 +60,8 @@ async def _page(
     typed: Form | None = None,
     made: NewWebhookView | None = None,
 ) -> Response:
-    found = await list_webhooks(visit)
+    async with visit.gateway.database.reading() as session:
+        found = await list_webhooks(session, visit)
     return await show(
         visit,
         "settings/webhooks.html",
