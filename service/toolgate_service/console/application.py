@@ -26,9 +26,11 @@ from toolgate_service.console.statics import static
 from toolgate_service.console.visits import PART, by_anybody, deed, page
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
+from toolgate_service.storage.base import TEST
 from toolgate_service.web.edge import REQUEST_ID, STORAGE_FAULTS
 
 _UNAUTHENTICATED = 401
+_NOT_ALLOWED = 405
 
 ENTRANCE: Sequence[Route] = (
     Route("/console", entrance.home),
@@ -100,10 +102,17 @@ async def _refused(request: Request, error: Exception) -> Response:
         return entrance.sign_in_at(request)
     said = words_of(error) if isinstance(error, ApiError) else error.detail
     answer = _told(request, error.status_code, said)
-    for name in ("Retry-After", "Allow"):
-        if error.headers and name in error.headers:
-            answer.headers[name] = error.headers[name]
+    if error.headers and "Retry-After" in error.headers:
+        answer.headers["Retry-After"] = error.headers["Retry-After"]
+    if error.status_code == _NOT_ALLOWED:
+        answer.headers["Allow"] = ", ".join(sorted(_methods_of(request.url.path)))
     return answer
+
+
+def _methods_of(path: str) -> set[str]:
+    # A page and its form are two routes of one path; Starlette names the first one's methods.
+    found = [route for route in ROUTES if route.path_regex.match(path)]
+    return {method for route in found for method in route.methods or ()}
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -119,4 +128,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 def _told(request: Request, status: int, said: str) -> Response:
     if PART in request.headers:
         return part("part_problem.html", status, said=said)
-    return bare_page("problem.html", status, code=status, title=title_of(status), said=said)
+    is_test = request.query_params.get("environment") == TEST
+    return bare_page(
+        "problem.html", status, code=status, title=title_of(status), said=said, test=TEST if is_test else None
+    )

@@ -119,6 +119,13 @@ def test_the_other_environment_has_its_own(maya: Reader, things: dict[str, str],
     assert answer.status_code == 404
 
 
+def test_a_refusal_leads_back_within_its_environment(maya: Reader) -> None:
+    """Whoever looked at test is not led to production unasked."""
+    for query, way in (("?environment=test", "?environment=test"), ("", "")):
+        answer = maya.get(f"/console/agents/nobody{query}")
+        assert (answer.status_code, f'href="/console/approvals{way}"' in answer.text) == (404, True)
+
+
 @pytest.mark.parametrize("path", CHANGING)
 def test_an_inactive_organization_changes_nothing(
     gateway: LiveGateway, acme: Owner, maya: Reader, things: dict[str, str], path: str

@@ -94,6 +94,12 @@ def test_only_a_form_decides(maya: Reader, acme: Owner, refunder: str, what: str
     assert waits(acme, approval)
 
 
+def test_a_page_and_its_form_are_at_one_address(maya: Reader) -> None:
+    """Another method is refused with all that there are, not with the page's alone."""
+    answer = maya.http.put("/console/agents", headers={"Origin": maya.url})
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD, POST")
+
+
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "multipart/form-data; boundary=x", ""])
 def test_a_form_says_that_it_is_one(maya: Reader, acme: Owner, refunder: str, kind: str) -> None:
     """Anything else than a urlencoded form is refused."""

@@ -107,6 +107,8 @@ def test_the_form_makes_both_or_neither(reader: Reader, newcomer: Owner) -> None
     assert answer.status_code == 303
     [agent] = newcomer.http.get("/api/agents").json()
     assert answer.headers["Location"] == f"{START}?agent={agent['id']}"
+    # Without scripts one looks again at the same agent.
+    assert f'<a href="{answer.headers["Location"]}">Look again' in reader.page(answer.headers["Location"])
     [permission] = newcomer.http.get(f"/api/agents/{agent['id']}/permissions").json()
     assert (permission["action"], permission["requires_approval"]) == ("mail.send", False)
 
