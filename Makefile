@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py durability \
 	hotpath storage/test_clock.py storage/test_plans.py storage/test_turns.py web/test_at_once.py)
 
-WORKERS ?= 3
+WORKERS ?= 4
 
 .PHONY: help demo test test-full test-oldest fuzz check format lock build screenshots bench bench-scale bench-pieces soak clean
 

@@ -24,6 +24,8 @@ BUSY_TIMEOUT = 10
 PATIENCE = 0.002
 #: Instructions of SQLite's machine between two looks at the time.
 INSTRUCTIONS = 200
+#: How long a statement that is broken off may go on before it is told again, in seconds.
+TOLD_EVERY = 0.01
 
 #: New rows, given one by one, and the row of one id: as many rows are changed as the statement names.
 _SHORT = re.compile(r"INSERT INTO (?!.*\bSELECT\b)|UPDATE (\w+) SET .* WHERE \1\.id = \?$", re.DOTALL)
@@ -105,9 +107,17 @@ class Statements:
             return await asyncio.shield(doing)
         except asyncio.CancelledError:
             # Nobody may use the connection while the thread does. What it does ends soon, and is rolled back.
-            self._connection.interrupt()
-            await _ended(doing)
+            await self._broken_off(doing)
             raise
+
+    async def _broken_off(self, doing: asyncio.Future[T]) -> None:
+        while not doing.done():
+            # Again and again: a statement that has not begun yet is not interrupted.
+            self._connection.interrupt()
+            try:
+                await asyncio.wait({doing}, timeout=TOLD_EVERY)
+            except asyncio.CancelledError:
+                continue
 
     def _patiently(self, work: Callable[[], T]) -> T:
         self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000}")
@@ -132,11 +142,3 @@ def _kind(error: BaseException | None) -> int | None:
 
 def _rows(cursor: sqlite3.Cursor, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
     return cursor.execute(statement, parameters).fetchall()
-
-
-async def _ended(doing: asyncio.Future[Any]) -> None:
-    while not doing.done():
-        try:
-            await asyncio.wait({doing})
-        except asyncio.CancelledError:
-            continue

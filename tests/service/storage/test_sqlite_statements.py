@@ -3,8 +3,10 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -136,6 +138,31 @@ async def test_the_loop_goes_on_during_a_long_read(database: SqliteDatabase) -> 
             await reading
     for _ in range(READERS + 1):
         assert await subjects(database) == []
+
+
+async def test_a_read_that_is_cancelled_before_its_thread_began_ends(tmp_path: Path) -> None:
+    """Nothing runs yet that could be interrupted; what begins afterwards is."""
+    begin = threading.Event()
+
+    def late(work: Callable[[], object]) -> object:
+        begin.wait()
+        return work()
+
+    connection = sqlite3.connect(tmp_path / "late.db", check_same_thread=False)
+    with closing(connection), ThreadPoolExecutor(1) as threads:
+        statements = sqlite_statements.Statements(connection, threads)
+        reading = asyncio.create_task(statements._elsewhere(partial(late, partial(endless, connection))))
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.sleep(0)
+        begin.set()
+        async with asyncio.timeout(20):
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+
+
+def endless(connection: sqlite3.Connection) -> object:
+    return connection.execute(LONG.format(FOR_EVER)).fetchall()
 
 
 async def test_a_cancelled_write_is_rolled_back(database: SqliteDatabase) -> None:
