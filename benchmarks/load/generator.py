@@ -66,12 +66,7 @@ class Load:
 
     async def __aenter__(self) -> Self:
         """Connect."""
-        loop = asyncio.get_running_loop()
-        for _ in range(self._count):
-            _, one = await loop.create_connection(
-                lambda: Connection(self._target, self._answered), "127.0.0.1", self._target.port
-            )
-            self._connections.append(one)
+        self._connections = [await self._connect() for _ in range(self._count)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -80,6 +75,19 @@ class Load:
             if one.transport is not None:
                 one.transport.abort()
         await asyncio.gather(*(one.lost for one in self._connections))
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        _, one = await loop.create_connection(
+            lambda: Connection(self._target, self._answered), "127.0.0.1", self._target.port
+        )
+        return one
+
+    async def _renew(self) -> None:
+        # Where the other side's slice was a minute long, the server has closed what nobody used.
+        for place, one in enumerate(self._connections):
+            if one.lost.done():
+                self._connections[place] = await self._connect()
 
     async def closed(self, seconds: float) -> Slice:
         """Each connection asks again as soon as it is answered.
@@ -90,6 +98,7 @@ class Load:
         Raises:
             UnexpectedAnswer: Of a server that does not do what is measured.
         """
+        await self._renew()
         self._slice, self._idle, self._due = self._new(), deque(), deque()
         began = time.perf_counter_ns()
         self._until = began + int(seconds * 1e9)
@@ -110,6 +119,7 @@ class Load:
         Raises:
             UnexpectedAnswer: Of a server that does not do what is measured.
         """
+        await self._renew()
         self._slice, self._idle, self._due = self._new(), deque(self._connections), deque()
         self._until = 0
         began = time.perf_counter_ns()

@@ -40,6 +40,7 @@ def test_a_row_is_measured_for_real(name: str, tmp_path: Path, monkeypatch: pyte
     """Two short slices against a real gateway come out as a result and a line of the page."""
     monkeypatch.setattr(compare, "WARM", 0.1)
     monkeypatch.setattr(compare.soak, "WARM", 1.0)
+    monkeypatch.setattr(compare.soak, "EVERY", 0.2)
     results = tmp_path / "results"
     asked = ["--only", name, "--pairs", "2", "--slice", "0.2", "--minutes", "0.03"]
     assert compare.main([*asked, "--results", str(results)]) == 0

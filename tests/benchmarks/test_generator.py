@@ -123,3 +123,23 @@ def test_an_answer_in_chunks_is_whole_with_its_last_chunk() -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert not whole(head + b"4\r\ntrue\r\n")
     assert whole(head + b"4\r\ntrue\r\n0\r\n\r\n")
+
+
+async def test_what_the_server_closed_between_two_slices_is_made_anew() -> None:
+    """A server ends connections that nobody used for a while: the next slice begins with others."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        while await reader.read(1000):
+            writer.write(ANSWER)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with Load(asking(server.sockets[0].getsockname()[1]), 2) as load:
+        assert (await load.open(0.05, 200)).latencies[0].total == 10
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(one.lost for one in load._connections), return_exceptions=True)
+        assert (await load.open(0.05, 200)).latencies[0].total == 10
+    server.close()
+    assert len(writers) == 4
