@@ -6,10 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support import choosing, collected
 from support.frameworks import choosing as choosing_frameworks
 from support.gateway import LiveGateway, Owner
 from support.once import certificates_read_once, compiled_once
+
+# No test judges by the time it took: generating the first example loads tables, which a busy machine does slowly.
+settings.register_profile(
+    "toolgate", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("toolgate")
 
 __all__ = [
     "certificates_read_once",

@@ -142,4 +142,7 @@ async def test_what_the_server_closed_between_two_slices_is_made_anew() -> None:
         await asyncio.gather(*(one.lost for one in load._connections), return_exceptions=True)
         assert (await load.open(0.05, 200)).latencies[0].total == 10
     server.close()
+    for writer in writers:
+        writer.close()
+    await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
     assert len(writers) == 4

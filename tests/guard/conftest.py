@@ -9,13 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, settings
 
 from toolgate import Guard
-
-# Generating the first example loads tables, which a busy machine does slowly.
-settings.register_profile("guard", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("guard")
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
