@@ -284,6 +284,8 @@ async def test_a_cancelled_task_withdraws_its_request(guard, owner, agent_id):
 
     task = asyncio.create_task(refund("ch_1"))
     (asked,) = await asyncio.to_thread(until, lambda: pending(owner))
+    # Recorded by the call: by then it knows which request is its own.
+    await asyncio.to_thread(until, lambda: owner.entries(status="pending"))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
