@@ -1,4 +1,4 @@
-"""The requests that are taken the moment they have arrived, where the database allows it."""
+"""The requests that are taken the moment they have arrived: with SQLite at once, with PostgreSQL after its answer."""
 
 from collections.abc import Mapping
 
