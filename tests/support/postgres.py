@@ -96,7 +96,7 @@ class Cluster:
             self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync", *LOCALE)
             for _ in range(STARTS):
                 # Somebody else may take the port before the server does.
-                self.port = _free_port()
+                self.port = free_port()
                 if self._listens():
                     return self
             raise self._refusal("postgres")
@@ -188,7 +188,7 @@ class Cluster:
                 process_group=0,
                 # Held until the server has ended: when the tests are killed, it still has its files to close.
                 pass_fds=[self._lock.fileno()],
-                preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - it takes no lock that a thread might hold
+                preexec_fn=dying_with(os.getpid()),  # noqa: PLW1509 - it takes no lock that a thread might hold
                 **somebody,
             )
 
@@ -203,7 +203,8 @@ class Cluster:
         self.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody has at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -226,14 +227,14 @@ def _sweep() -> None:
             shutil.rmtree(left.parent)
 
 
-def _dying_with(parent: int) -> Callable[[], None] | None:
+def dying_with(parent: int, how: signal.Signals = signal.SIGINT) -> Callable[[], None] | None:
     """Return what a child does first so that the kernel ends it with its parent, `kill -9` included."""
     if not sys.platform.startswith("linux"):
         return None
-    return partial(_die_with, parent, ctypes.CDLL(None).prctl)
+    return partial(_die_with, parent, how, ctypes.CDLL(None).prctl)
 
 
-def _die_with(parent: int, prctl: Callable[[int, int], int]) -> None:
-    prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+def _die_with(parent: int, how: signal.Signals, prctl: Callable[[int, int], int]) -> None:
+    prctl(PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
         os._exit(1)
