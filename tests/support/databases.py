@@ -99,13 +99,17 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 
 
 class _Choice:
-    """What `--database` chose.
+    """What `--database` and `--replicas` chose.
 
     Attributes:
         server: the server, or None where gateways keep files.
+        replicas: how many processes are a gateway.
+        redis_url: where they count rates together, if not in the database.
     """
 
     server: Server | None = None
+    replicas: int = 1
+    redis_url: str | None = None
 
 
 CHOICE = _Choice()

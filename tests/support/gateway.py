@@ -12,7 +12,8 @@ from typing import Any, Protocol, Self
 
 import httpx
 
-from support.databases import database_file, database_url
+from support.balancer import Balancer
+from support.databases import CHOICE, database_file, database_url
 from support.forking import FORK_SERVER, Forked
 
 SECRET = "a secret for tests, long enough"
@@ -22,7 +23,7 @@ PASSWORD = "correct horse battery"
 class LiveGateway:
     """`toolgate serve`; the port is the operating system's choice, or fixed to restart on it.
 
-    Its data is what the folder stands for: an SQLite file in it or, by `--database`, a PostgreSQL database. Whoever
+    With `--replicas` it is several of them on one database, each request sent to a random one. Its data is what the folder stands for: an SQLite file in it or, by `--database`, a PostgreSQL database. Whoever
     names the folder again finds the same data.
 
     Args:
@@ -51,11 +52,14 @@ class LiveGateway:
             **{name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")},
             "TOOLGATE_DATABASE_URL": self.database_url,
             "TOOLGATE_SECRET": SECRET,
+            **({} if CHOICE.redis_url is None else {"TOOLGATE_REDIS_URL": CHOICE.redis_url}),
             **(env or {}),
         }
         self._prefix = prefix
         self._cheap_passwords = cheap_passwords
         self._port = 0
+        self._balancer: Balancer | None = None
+        self._others: list[subprocess.Popen[str] | Forked] = []
         self.process: subprocess.Popen[str] | Forked | None = None
         self.url = ""
 
@@ -66,12 +70,16 @@ class LiveGateway:
 
     def start(self) -> Self:
         """Start, or start again on the same port and data; return once it listens."""
-        self.process = self._begin("serve", "--port", str(self._port), "--plan", self.plan)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        match = re.search(r"http://\S+:(\d+)", line)
-        assert match, f"the gateway did not start: {line!r}"
-        self.url, self._port = match.group(0), int(match.group(1))
+        port = self._port if CHOICE.replicas == 1 else 0
+        self.process, *self._others = [
+            self._begin("serve", "--port", str(port), "--plan", self.plan) for _ in range(CHOICE.replicas)
+        ]
+        ports = [_listens_on(process) for process in (self.process, *self._others)]
+        if self._others:
+            self._balancer = Balancer(ports, port=self._port)
+            ports = [self._balancer.port]
+        self._port = ports[0]
+        self.url = f"http://127.0.0.1:{self._port}"
         return self
 
     def _begin(self, *arguments: str) -> subprocess.Popen[str] | Forked:
@@ -91,17 +99,30 @@ class LiveGateway:
     def _end(self, how: signal.Signals) -> None:
         if self.process is None:
             return
-        self.process.send_signal(how)
-        self.process.wait(timeout=30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.process = None
+        everyone = [self.process, *self._others]
+        for process in everyone:
+            process.send_signal(how)
+        for process in everyone:
+            process.wait(timeout=30)
+            assert process.stdout is not None
+            process.stdout.close()
+        if self._balancer is not None:
+            self._balancer.stop()
+        self.process, self._others, self._balancer = None, [], None
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _listens_on(process: subprocess.Popen[str] | Forked) -> int:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    match = re.search(r"http://\S+:(\d+)", line)
+    assert match, f"the gateway did not start: {line!r}"
+    return int(match.group(1))
 
 
 class Flushed(Protocol):
