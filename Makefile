@@ -21,6 +21,13 @@ unexport PYTHONDONTWRITEBYTECODE
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py durability \
 	hotpath storage/test_clock.py storage/test_plans.py storage/test_turns.py web/test_at_once.py)
 
+# Whatever must stay exact when each request goes to another process: races, revocation, idempotency, limits.
+REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pending_limit.py approvals/test_quorum.py \
+	durability/test_revocation.py durability/test_two_gateways.py durability/test_approvals_by_two.py \
+	logs/test_idempotency.py logs/test_month.py logs/test_many.py checks/test_attempts.py agents/test_agent_limit.py \
+	team/test_member_limit.py organizations/test_api_keys.py accounts/test_management_rate.py accounts/test_in_flight.py \
+	accounts/test_register.py hotpath/test_rate_limit.py hotpath/test_rate_headers.py hotpath/test_rate_by_two.py)
+
 WORKERS ?= 4
 
 .PHONY: help demo test test-full test-oldest fuzz check format lock build screenshots bench bench-scale bench-pieces soak clean
@@ -41,10 +48,13 @@ demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a mi
 test: check      ## everything that protects users, on both databases, with reduced counts
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql $(POSTGRESQL)
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql --replicas=3 $(REPLICAS)
 
 test-full: check ## the same with full counts
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal tests
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql tests/service tests/e2e
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 $(REPLICAS)
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 --no-redis $(REPLICAS)
 
 OLDEST := $(patsubst tests/integrations/oldest/%.txt,%,$(sort $(wildcard tests/integrations/oldest/*.txt)))
 

@@ -110,7 +110,9 @@ async def _is_ready(port: int) -> bool:
         async with asyncio.timeout(1):
             line = Line(*await asyncio.open_connection("127.0.0.1", port))
             try:
-                line.writer.write(b"GET /health/ready HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+                line.writer.write(
+                    b"GET /health/ready HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+                )
                 return (await line.reader.readline()).split()[1:2] == [b"200"]
             finally:
                 line.writer.close()
@@ -222,15 +224,20 @@ async def main(port: int, by_readiness: bool, ports: list[int]) -> None:
 
     server = await asyncio.start_server(accept, "127.0.0.1", port, limit=LARGEST_HEAD, backlog=1024)
     watching = asyncio.create_task(look_after(pool)) if by_readiness else None
-    print(server.sockets[0].getsockname()[1], flush=True)
+    _say(server.sockets[0].getsockname()[1])
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     while order := await orders.readline():
         pool.ports[:] = json.loads(order)
-        print("told", flush=True)
+        _say("told")
     if watching is not None:
         watching.cancel()
     server.close()
+
+
+def _say(what: object) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
