@@ -73,6 +73,11 @@ class Gateway:
         self.watch.start()
         self.webhooks.start()
 
+    def leave(self) -> None:
+        """Be ready no more, and send home whoever waits for news; everything else goes on until `stop`."""
+        self.readiness.leaving = True
+        self.hub.close()
+
     async def stop(self) -> None:
         """Write what waits, then close everything."""
         # Before the deliveries, whose connections it uses.

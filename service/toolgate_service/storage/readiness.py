@@ -19,15 +19,22 @@ PATIENCE = 2
 REMEMBERED = 1
 
 _READ = text("SELECT count(*) FROM (SELECT 1 FROM organizations LIMIT 1) AS found")
+#: what a gateway says that is about to end
+LEAVING = "shutting down"
 #: changes nothing, and is refused wherever a change would be: a full turn of a writer without a sync
 _WRITE = text("UPDATE organizations SET name = name WHERE slug = ''")
 
 
 class Readiness:
-    """Looks at the database, once for everybody who asks at the same moment."""
+    """Looks at the database, once for everybody who asks at the same moment.
+
+    Attributes:
+        leaving: the gateway is about to end: balancers are to go elsewhere, whatever the database says.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.leaving = False
         self._look: asyncio.Task[str | None] | None = None
         self._forgotten = 0.0
 

@@ -14,7 +14,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
-from toolgate_service.web.connections import Connection, Limits
+from toolgate_service.web.connections import CLOSE, Connection, Limits
 from toolgate_service.web.headers import RawHeader
 from toolgate_service.web.sizes import MAX_BODY
 
@@ -189,6 +189,6 @@ class QuickConnection(Connection):
     def _send(self, answer: Written, *, keep_alive: bool) -> None:
         status, rest = answer
         common = [b"%b: %b\r\n" % pair for pair in self.server_state.default_headers]
-        if not keep_alive:
+        if not (keep_alive or CLOSE in self.server_state.default_headers):
             common.append(b"connection: close\r\n")
         self.transport.write(b"".join((_STATUS_LINES[status], *common, rest)))

@@ -18,16 +18,21 @@ from uvicorn.server import ServerState
 
 from toolgate_service.errors import ApiError
 from toolgate_service.ids import new_id
-from toolgate_service.web.headers import AnswerHeaders
+from toolgate_service.web.headers import AnswerHeaders, RawHeader
 from toolgate_service.web.sizes import CUT_SHORT, too_large
+from toolgate_service.web.unread import has_bytes
 
 MAX_HEAD = 64 * 1024
 #: beyond every honest body of the greatest size, chunked byte by byte
 MAX_MESSAGE = 2 * 1024 * 1024
 #: seconds in which a client may still read the answer to a request that was not taken in whole
 LINGER = 5.0
+#: seconds in which whoever has connected may still begin a first request when the gateway ends
+FIRST_REQUEST = 1.0
 #: connections beyond the limit that are told why they are refused
 TOLD = 64
+#: with it a server says that it takes no further request on a connection
+CLOSE: RawHeader = (b"connection", b"close")
 
 #: files that the gateway needs beside its connections
 OWN_FILES = 100
@@ -180,6 +185,31 @@ class Connection(HttpToolsProtocol):
             self._deaf = self._lingering = True
             self._deadline = self.loop.time() + LINGER
             self.transport.write_eof()
+
+    def answer_last(self) -> None:
+        """Take no request after the one that is under way; where none is, the next one's answer says so by itself."""
+        cycle = self._under_way()
+        if cycle is not None:
+            cycle.keep_alive = False
+
+    def shutdown(self) -> None:
+        """Close, unless a request is under way or has begun to arrive: then its answer is the last. May be asked again."""
+        if self._lingering:
+            self.transport.close()
+        elif self._under_way() is not None:
+            self.answer_last()
+        elif self.transport.is_closing():
+            return
+        elif self._in_head and not self._taken and not self._may_still_ask():
+            self.transport.close()
+
+    def _may_still_ask(self) -> bool:
+        if _none_yet(self.cycle) and not self._resting and self._deadline is not None:
+            began = self._deadline - self._limits.seconds
+            if self.loop.time() < began + FIRST_REQUEST:
+                return True
+        # What has reached this machine but not the loop is a request that somebody waits for.
+        return has_bytes(self.transport.get_extra_info("socket").fileno())
 
     def _too_late(self) -> None:
         cycle = self._under_way()

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.openapi.problems import NOT_READY, problems
+from toolgate_service.storage.readiness import LEAVING
 from toolgate_service.web.replies import Reply
 
 router = APIRouter(tags=["health"])
@@ -36,8 +37,10 @@ async def health() -> Reply:
 
 @router.get("/health/ready", response_model=Readiness, responses=problems(NOT_READY))
 async def ready(gateway: GatewayDep) -> Reply:
-    """Say whether the database can be read and written, and whether its clock is this machine's."""
-    problem = await gateway.readiness.problem()
+    """Say whether the database can be read and written, its clock is this machine's, and the gateway is to go on."""
+    readiness = gateway.readiness
+    # The background work goes on until the end, and asks for the database's part alone.
+    problem = LEAVING if readiness.leaving else await readiness.problem()
     if problem is None:
         return Reply(Readiness(status="ok"))
     return Reply({"status": "unavailable", "detail": problem}, 503, {"Retry-After": "1"})

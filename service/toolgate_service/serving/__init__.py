@@ -1,0 +1,1 @@
+"""How the gateway is served: the listening socket, one process or several, and an end that loses no request."""
