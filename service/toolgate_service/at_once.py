@@ -6,7 +6,7 @@ from toolgate_service.checks import at_once as checks
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.arrivals import ArrivesSoon
 from toolgate_service.hotpath.quick import Desk
-from toolgate_service.hotpath.rates import MemoryWindows
+from toolgate_service.hotpath.rates import CountsNow
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.logs import at_once as logs
 from toolgate_service.web.at_once import Immediate
@@ -20,7 +20,7 @@ def taken_at_once(gateway: Gateway) -> Mapping[bytes, Immediate]:
         gateway: the gateway.
     """
     reader, windows, rules = gateway.reader, gateway.rates, Rules.of(gateway.settings)
-    if isinstance(reader, SqliteReader) and isinstance(windows, MemoryWindows):
+    if isinstance(reader, SqliteReader) and isinstance(windows, CountsNow):
         desk = Desk(reader, windows, gateway.plans)
         return {
             checks.PATH: checks.ChecksAtOnce(desk, rules),

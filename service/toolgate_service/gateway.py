@@ -42,7 +42,7 @@ class Gateway:
         self.hub = DecisionHub()
         self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
         self.post = _post(settings)
-        self.reader, self.rates, log_store = stores_of(self.database, self.plans)
+        self.reader, self.rates, log_store = stores_of(self.database, self.plans, shared=settings.workers > 1)
         self.log_writer = LogWriter(log_store)
         self.readiness = Readiness(self.database)
         steps = upkeep_steps(self.database, settings, self.plans)

@@ -72,6 +72,7 @@ class Settings(BaseSettings):
         request_timeout_seconds: how long a request may take to arrive, and a connection may be idle.
         max_connections: connections at once; further ones get a 503.
         drain_seconds: how long a gateway that is told to end still takes requests, so that balancers turn away first.
+        workers: processes that serve together on this machine.
         smtp_url: the mail server, ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``; without it no mail is sent.
         mail_from: the sender of the gateway's mails.
         registration: who may register: anybody, the invited, or nobody.
@@ -114,6 +115,7 @@ class Settings(BaseSettings):
     request_timeout_seconds: Annotated[int, Field(gt=0, le=3600)] = 30
     max_connections: Annotated[int, Field(gt=0, le=1_000_000)] = 4_000
     drain_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0
+    workers: Annotated[int, Field(gt=0, le=1024)] = 1
     registration: Literal["open", "invite", "closed"] = "open"
     management_requests_per_minute: Annotated[int, Field(gt=0)] = 600
     smtp_url: MailServer | None = None

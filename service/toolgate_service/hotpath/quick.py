@@ -7,7 +7,7 @@ from starlette.types import Scope
 from toolgate_service.errors import ApiError
 from toolgate_service.hotpath.arrivals import requests_a_minute
 from toolgate_service.hotpath.http import Answer
-from toolgate_service.hotpath.rates import MemoryWindows, Rate
+from toolgate_service.hotpath.rates import CountsNow, Rate
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.plans import Plan
@@ -40,7 +40,7 @@ class Desk:
         plans: all plans by name.
     """
 
-    def __init__(self, reader: SqliteReader, windows: MemoryWindows, plans: Mapping[str, Plan]) -> None:
+    def __init__(self, reader: SqliteReader, windows: CountsNow, plans: Mapping[str, Plan]) -> None:
         self._reader = reader
         self._windows = windows
         self._plans = plans

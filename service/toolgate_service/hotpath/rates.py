@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from toolgate_service.errors import ApiError
 
@@ -73,6 +73,20 @@ class RateWindows(Protocol):
 
     async def look(self, organization_id: str, scope: str, limit: int) -> Rate:
         """Return where the next request would stand, and count nothing.
+
+        Args:
+            organization_id: whose requests are counted.
+            scope: which of them.
+            limit: requests a window.
+        """
+
+
+@runtime_checkable
+class CountsNow(Protocol):
+    """Counts requests without waiting for anybody."""
+
+    def count_now(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Count one request, unless the window is full.
 
         Args:
             organization_id: whose requests are counted.

@@ -57,18 +57,22 @@ class LogStore(Protocol):
         """Disconnect."""
 
 
-def stores_of(database: Database, plans: Mapping[str, Plan]) -> tuple[Reader, RateWindows, LogStore]:
+def stores_of(
+    database: Database, plans: Mapping[str, Plan], *, shared: bool = False
+) -> tuple[Reader, RateWindows, LogStore]:
     """Return the ways past the sessions that fit a database, not yet open.
 
     Args:
         database: the gateway's.
         plans: all plans by name.
+        shared: whether other processes of this machine serve the same file.
     """
     if isinstance(database, SqliteDatabase):
         from toolgate_service.hotpath.sqlite.log_store import SqliteLogStore
         from toolgate_service.hotpath.sqlite.reader import SqliteReader
+        from toolgate_service.hotpath.sqlite.windows import FileWindows
 
-        windows = MemoryWindows()
+        windows = FileWindows(database) if shared else MemoryWindows()
         return SqliteReader(database, windows, plans), windows, SqliteLogStore(database)
     from toolgate_service.hotpath.postgres.log_store import PostgresLogStore
     from toolgate_service.hotpath.postgres.reader import PostgresReader

@@ -1,4 +1,4 @@
-"""One window for every process on one PostgreSQL server (decisions §7)."""
+"""One window for every process on one PostgreSQL server, or on one SQLite file (decisions §7)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,13 +9,17 @@ import httpx
 import pytest
 from support.gateway import LiveGateway, Owner
 
-pytestmark = pytest.mark.postgresql_only("the windows of an SQLite gateway are in its own memory")
+#: on a file a gateway counts in its own memory unless it is told that it has others beside it
+TOGETHER = {"TOOLGATE_WORKERS": "2"}
 
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[tuple[LiveGateway, LiveGateway]]:
     """Two gateways on one database, whose new organizations get the free plan."""
-    with LiveGateway(tmp_path, plan="free") as first, LiveGateway(tmp_path, plan="free") as second:
+    with (
+        LiveGateway(tmp_path, plan="free", env=TOGETHER) as first,
+        LiveGateway(tmp_path, plan="free", env=TOGETHER) as second,
+    ):
         yield first, second
 
 

@@ -11,7 +11,7 @@ from toolgate_service.accounts.sign_in import SIGN_IN, SignIn
 from toolgate_service.accounts.tokens import Claims
 from toolgate_service.clock import utcnow, wire
 from toolgate_service.hotpath.arrivals import Arrived, Ask, requests_a_minute
-from toolgate_service.hotpath.rates import MemoryWindows
+from toolgate_service.hotpath.rates import CountsNow
 from toolgate_service.hotpath.standing import STANDING, Standing, numbered
 from toolgate_service.plans import Plan
 from toolgate_service.storage.sqlite import SqliteDatabase
@@ -30,7 +30,7 @@ class SqliteReader:
         plans: all plans by name.
     """
 
-    def __init__(self, database: SqliteDatabase, windows: MemoryWindows, plans: Mapping[str, Plan]) -> None:
+    def __init__(self, database: SqliteDatabase, windows: CountsNow, plans: Mapping[str, Plan]) -> None:
         self._path = database.path
         self._windows = windows
         self._plans = plans
