@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.endpoint import ALLOWED, blocked_answer
 from toolgate_service.checks.question import Question, read_question
+from toolgate_service.errors import StorageFault
 from toolgate_service.hotpath.admission import ARRIVED
 from toolgate_service.hotpath.arrivals import Arrived, ArrivesSoon, Ask
 from toolgate_service.hotpath.quick import Desk, is_plain
@@ -100,6 +101,8 @@ class ChecksSoon:
         def finish() -> Written | Found:
             try:
                 arrived = future.result()
+            except StorageFault as fault:
+                return {ARRIVED: fault}
             except (Exception, asyncio.CancelledError):  # noqa: BLE001 - asked again it may be told; or the error is, there
                 return {}
             return self._decided(given, question, arrived) or {ARRIVED: arrived}

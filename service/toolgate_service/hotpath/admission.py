@@ -2,14 +2,14 @@
 
 from starlette.types import Scope
 
-from toolgate_service.errors import ApiError
+from toolgate_service.errors import ApiError, StorageFault
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.arrivals import Arrived, Ask
 from toolgate_service.hotpath.http import add_headers
 from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing
 
-#: the scope's key under which a request that was asked about already brings what was answered
+#: the scope's key under which a request that was asked about already brings what was answered, or why nothing was
 ARRIVED = "toolgate.arrived"
 
 
@@ -23,9 +23,13 @@ async def admit(scope: Scope, gateway: Gateway, ask: Ask) -> Standing:
 
     Raises:
         ApiError: 401 for an unknown or revoked key and for an inactive organization, 429 beyond the rate.
+        StorageFault: the database did not answer.
     """
-    arrived: Arrived | None
+    arrived: Arrived | StorageFault | None
     arrived = scope.pop(ARRIVED) if ARRIVED in scope else await gateway.reader.arrive(ask)
+    if isinstance(arrived, StorageFault):
+        # Asked once more, a silent database would keep the caller waiting twice.
+        raise StorageFault(str(arrived))
     standing, rate = known(arrived)
     add_headers(scope, whose(standing) | rate.headers())
     if rate.exceeded:

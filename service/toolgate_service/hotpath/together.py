@@ -1,13 +1,14 @@
 """Questions that are asked at the same moment, put as one: a round trip costs the same for one and for thirty."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
+
+from toolgate_service.errors import StorageFault
+from toolgate_service.hotpath.patience import Queue, Waiting
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
-_Waiting: TypeAlias = tuple[Question, asyncio.Future[Answer]]
 
 
 class Together(Generic[Question, Answer]):
@@ -27,16 +28,20 @@ class Together(Generic[Question, Answer]):
         self._put = put
         self._at_once = at_once
         self._most = most
-        self._waiting: deque[_Waiting[Question, Answer]] = deque()
+        self._waiting: Queue[Question, Answer] = Queue(
+            lambda: StorageFault("the database did not answer in time")
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._called = False
 
     def ask(self, question: Question) -> "asyncio.Future[Answer]":
-        """Return what becomes the answer, or raises whatever `put` raised for the bundle."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = loop.create_future()
-        self._waiting.append((question, future))
-        self._call(loop)
+        """Return what becomes the answer, or raises whatever `put` raised for the bundle.
+
+        Raises:
+            StorageFault: from the future, if it waited for too long to be put.
+        """
+        future = self._waiting.join(question)
+        self._call(asyncio.get_running_loop())
         return future
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -47,7 +52,7 @@ class Together(Generic[Question, Answer]):
 
     def _begin(self) -> None:
         self._called = False
-        bundle = [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+        bundle = self._waiting.take(self._most)
         task = asyncio.get_running_loop().create_task(self._answer(bundle))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -59,19 +64,19 @@ class Together(Generic[Question, Answer]):
         if self._waiting:
             self._call(task.get_loop())
 
-    async def _answer(self, bundle: Sequence[_Waiting[Question, Answer]]) -> None:
+    async def _answer(self, bundle: Sequence[Waiting[Question, Answer]]) -> None:
         # Those who hung up meanwhile need no answer.
         try:
-            answers = await self._put([question for question, _ in bundle])
+            answers = await self._put([one.item for one in bundle])
         except asyncio.CancelledError:
-            for _, future in bundle:
-                future.cancel()
+            for one in bundle:
+                one.future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it is raised again, by everybody who asked
-            for _, future in bundle:
-                if not future.done():
-                    future.set_exception(error)
+            for one in bundle:
+                if not one.future.done():
+                    one.future.set_exception(error)
         else:
-            for (_, future), answer in zip(bundle, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
+            for one, answer in zip(bundle, answers, strict=True):
+                if not one.future.done():
+                    one.future.set_result(answer)

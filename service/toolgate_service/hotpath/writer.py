@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-from collections import deque
 
 from toolgate_service.errors import ApiError, StorageFault
+from toolgate_service.hotpath.patience import Queue
 from toolgate_service.hotpath.stores import LogStore
 from toolgate_service.logs.entries import NewEntry, Outcome
 
 logger = logging.getLogger("toolgate.gateway")
 
 MAX_BATCH = 256
-#: entries that may wait; beyond it the gateway says so rather than grow
+#: entries that may wait, and bytes of their contexts; beyond it the gateway says so rather than grow
 MAX_WAITING = 10_000
+MAX_WEIGHT = 64 * 1024 * 1024
 RETRY_AFTER = 1
 
 
@@ -25,7 +26,9 @@ class LogWriter:
     def __init__(self, store: LogStore, *, max_batch: int = MAX_BATCH) -> None:
         self._store = store
         self._max_batch = max_batch
-        self._waiting: deque[tuple[NewEntry, asyncio.Future[Outcome]]] = deque()
+        self._waiting: Queue[NewEntry, Outcome] = Queue(
+            lambda: _unavailable("The log entry could not be written in time")
+        )
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -35,13 +38,13 @@ class LogWriter:
     @property
     def has_room(self) -> bool:
         """Whether another entry may wait."""
-        return len(self._waiting) < MAX_WAITING
+        return len(self._waiting) < MAX_WAITING and self._waiting.weight < MAX_WEIGHT
 
     async def append(self, entry: NewEntry) -> Outcome:
         """Return what became of an entry, after it is on disk.
 
         Raises:
-            ApiError: 503, too many wait or the disk refused; the entry is not acknowledged.
+            ApiError: 503, too many wait, it waited for too long or the disk refused; the entry is not acknowledged.
         """
         return await self.append_soon(entry)
 
@@ -53,8 +56,7 @@ class LogWriter:
         """
         if not self.has_room:
             raise _unavailable("Too many log entries wait to be written")
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._waiting.append((entry, future))
+        future = self._waiting.join(entry, len(entry.context or ""))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain())
         return future
@@ -69,23 +71,25 @@ class LogWriter:
         while self._waiting:
             async with self._store.turn():
                 # Taken only now: whoever came while others were writing is in this batch.
-                size = min(len(self._waiting), self._max_batch)
-                batch = [self._waiting.popleft() for _ in range(size)]
-                entries = [entry for entry, _ in batch]
+                batch = self._waiting.take(self._max_batch)
+                if not batch:
+                    # They had waited for too long.
+                    return
                 try:
-                    outcomes = await self._store.commit(entries)
+                    outcomes = await self._store.commit([one.item for one in batch])
                 except Exception as failed:
                     # A server that is away needs no traceback a request.
                     unknown = None if isinstance(failed, StorageFault) else failed
-                    logger.error("%d log entries could not be written: %s", size, failed, exc_info=unknown)  # noqa: TRY400 - see above
+                    many = len(batch)
+                    logger.error("%d log entries could not be written: %s", many, failed, exc_info=unknown)  # noqa: TRY400 - see above
                     error = _unavailable("The log entry could not be written")
-                    for _, future in batch:
-                        if not future.done():
-                            future.set_exception(error)
+                    for one in batch:
+                        if not one.future.done():
+                            one.future.set_exception(error)
                     continue
-            for (_, future), outcome in zip(batch, outcomes, strict=True):
-                if not future.done():
-                    future.set_result(outcome)
+            for one, outcome in zip(batch, outcomes, strict=True):
+                if not one.future.done():
+                    one.future.set_result(outcome)
 
 
 def _unavailable(why: str) -> ApiError:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from starlette.types import Scope
 
-from toolgate_service.errors import ApiError
+from toolgate_service.errors import ApiError, StorageFault
 from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import ARRIVED, given_key, whose
@@ -123,6 +123,9 @@ class LogsSoon:
     ) -> None:
         try:
             arrived = asked.result()
+        except StorageFault as fault:
+            future.set_result({ARRIVED: fault})
+            return
         except (Exception, asyncio.CancelledError):  # noqa: BLE001 - asked again it may be told; or the error is, there
             future.set_result({})
             return

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
@@ -29,8 +30,9 @@ OLDEST = 140000
 #: seconds until a connection, and until an answer of a server that fell silent, is given up
 CONNECT_TIMEOUT = 10
 SILENCE = 40
-#: connections for each of the two
+#: connections for each of the two, and seconds until whoever waits for one is told to come again
 POOL = 8
+POOL_TIMEOUT = 5
 
 #: what every connection asks of the server: nothing waits for ever (milliseconds), moments come back in UTC, and no
 #: statement is long enough for the compiler to pay
@@ -82,8 +84,10 @@ class PostgresDatabase:
         Raises:
             StorageError: the server cannot be reached, is too old, or its database cannot be used.
         """
+        # Bringing a large table up to date may take longer than any other answer.
+        patient = self._engine("READ COMMITTED", 1, silence=None)
         try:
-            async with self._writers.begin() as connection:
+            async with patient.begin() as connection:
                 await _judge(connection)
                 await _migrate(connection)
         except (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
@@ -92,6 +96,8 @@ class PostgresDatabase:
                 f"cannot use the PostgreSQL database of TOOLGATE_DATABASE_URL: {_why(error)}; write "
                 "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
             ) from None
+        finally:
+            await patient.dispose()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
@@ -129,24 +135,31 @@ class PostgresDatabase:
         await self._exporters.dispose()
         await self._writers.dispose()
 
-    async def connect(self) -> "Connection":
-        """Return a new connection of the gateway's kind."""
+    async def connect(self, silence: float | None = SILENCE) -> "Connection":
+        """Return a new connection of the gateway's kind.
+
+        Args:
+            silence: seconds until an answer is given up; None waits for ever.
+        """
         connection = await asyncpg.connect(
             self.dsn,
             timeout=CONNECT_TIMEOUT,
-            command_timeout=SILENCE,
+            command_timeout=silence,
             server_settings=ASKED,
         )
         await connection.execute(DURABLE)
         return connection
 
-    def _engine(self, isolation: str, pool_size: int = POOL) -> AsyncEngine:
+    def _engine(
+        self, isolation: str, pool_size: int = POOL, *, silence: float | None = SILENCE
+    ) -> AsyncEngine:
         return create_async_engine(
             "postgresql+asyncpg://",
-            async_creator=self.connect,
+            async_creator=partial(self.connect, silence),
             isolation_level=isolation,
             pool_size=pool_size,
             max_overflow=0,
+            pool_timeout=POOL_TIMEOUT,
             # A server that was restarted has closed the pool's connections: nobody's request should find out.
             pool_pre_ping=True,
             # A failed statement is logged; what it was to write may be a password's hash or a call's context.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import asyncpg
 
 from toolgate_service.errors import StorageFault
-from toolgate_service.storage.postgres import ASKED, CONNECT_TIMEOUT, DURABLE, SILENCE, PostgresDatabase
+from toolgate_service.hotpath.patience import DEADLINE
+from toolgate_service.storage.postgres import ASKED, DURABLE, PostgresDatabase
 
 if TYPE_CHECKING:
     #: asyncpg's class is generic to type checkers alone
@@ -101,7 +102,7 @@ class Connections:
         future: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
+            async with asyncio.timeout(DEADLINE):
                 return await future
         except BaseException:
             if future.done() and not future.cancelled():
@@ -128,7 +129,7 @@ class Connections:
         """Make a connection, with the right to."""
         try:
             connection: Connection = await asyncpg.connect(
-                self._dsn, timeout=CONNECT_TIMEOUT, command_timeout=SILENCE, server_settings=ASKED | INDEXED
+                self._dsn, timeout=DEADLINE, command_timeout=DEADLINE, server_settings=ASKED | INDEXED
             )
             try:
                 # Identifiers are texts here; the driver would make objects of them.

@@ -1,0 +1,78 @@
+"""A queue in which nobody waits for ever: a database that has fallen silent fills no memory and hangs nobody."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+#: seconds that a request of an agent waits for the database: the SDK tries for five, and should hear why it is refused
+DEADLINE = 4.0
+#: how often it is looked who has waited for too long; less than a microsecond an item it may cost, and a timer costs two
+LOOK = 0.5
+
+
+class Waiting(NamedTuple, Generic[Item, Answer]):
+    """Somebody in the queue.
+
+    Attributes:
+        item: what it is about.
+        future: the answer.
+        weight: how much memory it holds, in bytes.
+        until: the loop's moment at which it is given up.
+    """
+
+    item: Item
+    future: "asyncio.Future[Answer]"
+    weight: int
+    until: float
+
+
+class Queue(Generic[Item, Answer]):
+    """Who waits, in order of arrival; of one event loop.
+
+    Args:
+        refusal: makes what is raised for whoever waited for too long.
+        deadline: seconds.
+    """
+
+    def __init__(self, refusal: Callable[[], Exception], deadline: float = DEADLINE) -> None:
+        self._refusal = refusal
+        self._deadline = deadline
+        self._waiting: deque[Waiting[Item, Answer]] = deque()
+        self._looking = False
+        #: bytes held by everybody in the queue
+        self.weight = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, item: Item, weight: int = 0) -> "asyncio.Future[Answer]":
+        """Return what becomes the answer of a newcomer."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append(Waiting(item, future, weight, loop.time() + self._deadline))
+        self.weight += weight
+        if not self._looking:
+            self._looking = True
+            loop.call_later(LOOK, self._look, loop)
+        return future
+
+    def take(self, most: int) -> list[Waiting[Item, Answer]]:
+        """Take the first few out; whoever hung up meanwhile is among them."""
+        taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        for one in taken:
+            self.weight -= one.weight
+        return taken
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        while self._waiting and self._waiting[0].until <= now:
+            [late] = self.take(1)
+            if not late.future.done():
+                late.future.set_exception(self._refusal())
+        self._looking = bool(self._waiting)
+        if self._looking:
+            loop.call_later(LOOK, self._look, loop)
