@@ -65,7 +65,7 @@ class Gateway:
         Raises:
             StorageError: the database cannot be used.
         """
-        await self.database.start()
+        await self.database.start(migrate=self.settings.migrate == "auto")
         await self.reader.open()
         await self.rates.open()
         await self.log_writer.start()

@@ -44,7 +44,7 @@ async def _prepare(settings: Settings) -> None:
     # Before anything is announced: uvicorn would report a failed start with a traceback.
     database = open_database(settings.database_url)
     try:
-        await database.start()
+        await database.start(migrate=settings.migrate == "auto")
     finally:
         await database.close()
 

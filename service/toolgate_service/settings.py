@@ -48,6 +48,7 @@ class Settings(BaseSettings):
 
     Attributes:
         database_url: ``sqlite:///PATH`` or ``postgresql://…``.
+        migrate: whether a start brings an older schema up to date, or refuses it.
         secret: signs tokens and seals stored keys; one is created for the embedded database.
         secret_previous: opens what was sealed before the secret was changed, until all is sealed anew.
         default_plan: the plan of new organizations.
@@ -91,6 +92,7 @@ class Settings(BaseSettings):
     )
 
     database_url: str = Field(default_factory=default_database_url)
+    migrate: Literal["auto", "check"] = "auto"
     secret: SecretStr | None = None
     secret_previous: SecretStr | None = None
     default_plan: PlanName = "free"

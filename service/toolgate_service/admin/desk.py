@@ -125,7 +125,7 @@ async def _at_desk(settings: Settings, work: Callable[[Desk], Awaitable[Lines]])
             )
     database = open_database(settings.database_url)
     try:
-        await database.start()
+        await database.start(migrate=settings.migrate == "auto")
         return await work(Desk(settings, database))
     finally:
         await database.close()

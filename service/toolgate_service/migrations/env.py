@@ -1,8 +1,21 @@
 """Alembic's environment: runs the migrations on the connection it is handed, in that connection's transaction."""
 
-from alembic import context
+from collections.abc import Collection, Mapping
+from typing import Any
 
+from alembic import context
+from alembic.runtime.migration import MigrationContext, MigrationInfo
+
+from toolgate_service.storage.floor import CONTRACTS, raise_floor
 from toolgate_service.storage.tables import METADATA
+
+
+def note(ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]) -> None:  # noqa: ARG001 - Alembic's signature
+    """Say how old gateways may be from here on, where a migration takes something away."""
+    contracts = getattr(getattr(step.up_revision, "module", None), CONTRACTS, None)
+    if step.is_upgrade and contracts is not None and ctx.connection is not None:
+        raise_floor(ctx.connection, contracts)
+
 
 context.configure(
     connection=context.config.attributes["connection"],
@@ -10,5 +23,6 @@ context.configure(
     compare_type=True,
     render_as_batch=True,
     transactional_ddl=True,
+    on_version_apply=note,
 )
 context.run_migrations()

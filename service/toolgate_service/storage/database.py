@@ -6,6 +6,7 @@ from typing import Protocol
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.clock import utcnow
@@ -33,8 +34,18 @@ class Database(Protocol):
 
     info: dict[str, object]
 
-    async def start(self) -> None:
+    async def start(self, *, migrate: bool = True) -> None:
         """Connect, and bring the schema up to date.
+
+        Args:
+            migrate: otherwise a schema that is older than this version's is refused.
+
+        Raises:
+            StorageError: the database cannot be used; the message says why and names the cure.
+        """
+
+    def opened(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Open a transaction on the database as it is: whatever its schema, and nothing is made but the file.
 
         Raises:
             StorageError: the database cannot be used; the message says why and names the cure.

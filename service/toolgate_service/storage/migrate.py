@@ -1,15 +1,57 @@
-"""Bringing a database up to date, at every start."""
+"""Bringing a database's schema up to date, or seeing to it that it is."""
 
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import Connection
 
 from toolgate_service.errors import StorageError
+from toolgate_service.storage.floor import floor_of
+
+logger = logging.getLogger("toolgate.gateway")
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A migration.
+
+    Attributes:
+        revision: its number.
+        summary: what it does, in one line.
+    """
+
+    revision: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """How a database's schema stands to this version.
+
+    Attributes:
+        current: its revision; None where there is none yet.
+        newest: the revision that this version makes.
+        pending: what this version would do to it, in order.
+        known: whether this version knows the revision.
+        floor: the oldest revision that a gateway must know to use the schema, if that was written down.
+        usable: whether this version may use it, although it does not know it.
+    """
+
+    current: str | None
+    newest: str
+    pending: Sequence[Step]
+    known: bool
+    floor: str | None
+    usable: bool
 
 
 def configuration(connection: Connection) -> Config:
@@ -20,16 +62,76 @@ def configuration(connection: Connection) -> Config:
     return config
 
 
+def schema_of(connection: Connection) -> Schema:
+    """Return how a database's schema stands to this version; nothing is changed.
+
+    Raises:
+        StorageError: nobody's migrations made what it says of itself.
+    """
+    scripts = ScriptDirectory.from_config(configuration(connection))
+    steps = [
+        Step(one.revision, (one.doc or "").rstrip(".")) for one in scripts.walk_revisions("base", "heads")
+    ]
+    # From the oldest on.
+    steps.reverse()
+    revisions = [step.revision for step in steps]
+    try:
+        current = MigrationContext.configure(connection).get_current_revision()
+    except CommandError as error:
+        raise _unknown(str(error)) from error
+    known = current is None or current in revisions
+    floor = None if known else floor_of(connection)
+    pending = steps[revisions.index(current) + 1 if current else 0 :] if known else []
+    return Schema(current, revisions[-1], pending, known, floor, usable=floor in revisions)
+
+
 def upgrade(connection: Connection) -> None:
     """Create the schema or bring it to this version's, inside the connection's transaction.
 
+    A newer version's schema is left as it is, and used if that version has written down that it may be.
+
     Raises:
-        StorageError: the database was written by a newer version.
+        StorageError: the database was written by a newer version, whose schema this one may not use.
     """
-    try:
+    schema = schema_of(connection)
+    if schema.known and schema.pending:
         command.upgrade(configuration(connection), "head")
-    except CommandError as error:
+    elif not schema.known:
+        _use_unknown(schema)
+
+
+def demand(connection: Connection) -> None:
+    """See to it that the schema is this version's, or a newer one's that this version may use; change nothing.
+
+    Raises:
+        StorageError: it is older, or a newer version's that this one may not use.
+    """
+    schema = schema_of(connection)
+    if schema.pending:
+        stands = f"is at {schema.current}" if schema.current else "has not been made"
         raise StorageError(
-            f"the database's schema is not one this version knows ({error}); it was probably written by a newer "
-            "toolgate: upgrade this installation"
-        ) from error
+            f"the database's schema {stands}, and this version needs {schema.newest}; TOOLGATE_MIGRATE=check leaves "
+            "that to you: run 'toolgate db upgrade'"
+        )
+    if not schema.known:
+        _use_unknown(schema)
+
+
+def _use_unknown(schema: Schema) -> None:
+    if not schema.usable:
+        raise _unknown(
+            f"it is at {schema.current!r}, and this version knows none newer than {schema.newest!r}"
+        )
+    logger.warning(
+        "the database's schema is a newer version's (%s), which gateways that know %s may use; this one knows %s",
+        schema.current,
+        schema.floor,
+        schema.newest,
+    )
+
+
+def _unknown(why: str) -> StorageError:
+    return StorageError(
+        f"the database's schema is not one this version knows ({why}); it was probably written by a newer "
+        "toolgate: upgrade this installation"
+    )

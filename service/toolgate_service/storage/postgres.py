@@ -16,7 +16,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.errors import StorageError
 from toolgate_service.storage.database import EXPORTS, NOW
 from toolgate_service.storage.faults import faults_told
-from toolgate_service.storage.migrate import upgrade
+from toolgate_service.storage.migrate import demand, upgrade
 from toolgate_service.storage.turns import Turns
 
 if TYPE_CHECKING:
@@ -78,8 +78,24 @@ class PostgresDatabase:
         self._exporters = self._engine("REPEATABLE READ", EXPORTS)
         self._writers = self._engine("READ COMMITTED")
 
-    async def start(self) -> None:
+    async def start(self, *, migrate: bool = True) -> None:
         """Connect, and bring the schema up to date.
+
+        Args:
+            migrate: otherwise a schema that is older than this version's is refused.
+
+        Raises:
+            StorageError: the server cannot be reached, is too old, or its database cannot be used.
+        """
+        async with self.opened() as connection:
+            if migrate:
+                await _migrate(connection)
+            else:
+                await connection.run_sync(demand)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction on the database as it is; no statement in it is too long.
 
         Raises:
             StorageError: the server cannot be reached, is too old, or its database cannot be used.
@@ -89,7 +105,10 @@ class PostgresDatabase:
         try:
             async with patient.begin() as connection:
                 await _judge(connection)
-                await _migrate(connection)
+                # A large table may take its time.
+                await connection.execute(text("SET LOCAL statement_timeout = 0"))
+                await connection.execute(text("SET LOCAL lock_timeout = 0"))
+                yield connection
         except (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
             # Without the chain: a driver's own words may hold the URL, and the URL the password.
             raise StorageError(
@@ -189,9 +208,6 @@ async def _judge(connection: AsyncConnection) -> None:
 
 
 async def _migrate(connection: AsyncConnection) -> None:
-    # A large table may take its time.
-    await connection.execute(text("SET LOCAL statement_timeout = 0"))
-    await connection.execute(text("SET LOCAL lock_timeout = 0"))
     # Several gateways may start at once: one migrates, the others wait and find nothing to do.
     await connection.execute(TURN, {"turn": "toolgate schema"})
     await connection.run_sync(upgrade)

@@ -5,18 +5,18 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from sqlalchemy import AsyncAdaptedQueuePool
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.errors import StorageError
 from toolgate_service.storage.database import EXPORTS
-from toolgate_service.storage.migrate import upgrade
+from toolgate_service.storage.migrate import demand, upgrade
 from toolgate_service.storage.sqlite_dialect import DRIVER, Connection
 from toolgate_service.storage.sqlite_statements import BUSY_TIMEOUT, PATIENCE, Statements, is_busy
 
@@ -48,29 +48,37 @@ class SqliteDatabase:
         self._exporters = _engine(self.path, self._threads, "BEGIN", EXPORTS, patience=0)
         self._writer = _engine(self.path, self._threads, "BEGIN IMMEDIATE", 1)
 
-    async def start(self) -> None:
+    async def start(self, *, migrate: bool = True) -> None:
         """Create the file and its folder if they are missing, and bring the schema up to date.
+
+        Args:
+            migrate: otherwise a schema that is older than this version's is refused.
 
         Raises:
             StorageError: the file cannot be created or written, is no database, or is a newer version's.
         """
-        create_private(self.path)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + BUSY_TIMEOUT
-        while True:
-            try:
-                async with self._writer.begin() as connection:
-                    await connection.run_sync(upgrade)
-            except DBAPIError as error:
-                # While one process turns a new file to WAL mode, SQLite refuses another without waiting for it.
-                if is_busy(error.orig) and loop.time() < deadline:
-                    await asyncio.sleep(LOOK_AGAIN)
-                    continue
-                raise StorageError(
-                    f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a folder you may write "
-                    "with TOOLGATE_DATABASE_URL=sqlite:///PATH"
-                ) from error
-            return
+        if migrate:
+            create_private(self.path)
+        elif not self.path.exists():
+            raise StorageError(f"there is no database {str(self.path)!r}; make it with 'toolgate db upgrade'")
+        async with self.opened() as connection:
+            await connection.run_sync(upgrade if migrate else demand)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction on the file as it is; others read meanwhile and do not write.
+
+        Raises:
+            StorageError: the file cannot be used or is no database.
+        """
+        try:
+            async with self._begun() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise StorageError(
+                f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a folder you may write "
+                "with TOOLGATE_DATABASE_URL=sqlite:///PATH"
+            ) from error
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
@@ -95,6 +103,22 @@ class SqliteDatabase:
             # Now, not at the first statement: what is read from a file before it belongs to this turn as well.
             await session.connection()
             yield session
+
+    @asynccontextmanager
+    async def _begun(self) -> AsyncIterator[AsyncConnection]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + BUSY_TIMEOUT
+        async with AsyncExitStack() as stack:
+            connection: AsyncConnection | None = None
+            while connection is None:
+                try:
+                    connection = await stack.enter_async_context(self._writer.begin())
+                except DBAPIError as error:
+                    # While one process turns a new file to WAL mode, SQLite refuses another without waiting for it.
+                    if not is_busy(error.orig) or loop.time() >= deadline:
+                        raise
+                    await asyncio.sleep(LOOK_AGAIN)
+            yield connection
 
     async def close(self) -> None:
         """Close every connection."""

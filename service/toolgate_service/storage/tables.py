@@ -13,6 +13,7 @@ import toolgate_service.logs.models
 import toolgate_service.organizations.models
 import toolgate_service.permissions.models
 import toolgate_service.slack.models
+import toolgate_service.storage.floor
 import toolgate_service.upkeep.models
 import toolgate_service.webhooks.models  # noqa: F401 - imported so that each declares its tables
 from toolgate_service.storage.base import Table

@@ -45,6 +45,7 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     await start(path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE schema_floor SET revision = '9998'")
     before = path.read_bytes()
     with pytest.raises(StorageError, match=r"9999.*newer.*upgrade this installation"):
         await start(path)
