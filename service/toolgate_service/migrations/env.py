@@ -10,7 +10,12 @@ from toolgate_service.storage.floor import CONTRACTS, raise_floor
 from toolgate_service.storage.tables import METADATA
 
 
-def note(ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]) -> None:  # noqa: ARG001 - Alembic's signature
+def note(
+    ctx: MigrationContext,
+    step: MigrationInfo,
+    heads: Collection[Any],  # noqa: ARG001 - Alembic's signature
+    run_args: Mapping[str, Any],  # noqa: ARG001 - likewise
+) -> None:
     """Say how old gateways may be from here on, where a migration takes something away."""
     contracts = getattr(getattr(step.up_revision, "module", None), CONTRACTS, None)
     if step.is_upgrade and contracts is not None and ctx.connection is not None:
