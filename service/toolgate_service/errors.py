@@ -64,6 +64,20 @@ def plan_limit_detail(limit_type: str, used: int, limit: int, plan: str) -> dict
     }
 
 
+def feature_not_available(feature: str, plan: str) -> ApiError:
+    """Return the 403 for what an organization's plan does not include (decisions §2)."""
+    return ApiError(
+        403,
+        {
+            "error": "feature_not_available",
+            "feature": feature,
+            "message": f"The {plan} plan does not include {feature}",
+            "current_plan": plan,
+            "upgrade_url": "/console/plan",
+        },
+    )
+
+
 def bad_credentials() -> ApiError:
     """Return the 401 that a missing, malformed, expired and revoked token have in common (decisions §2)."""
     return ApiError(401, "Not authenticated", {"WWW-Authenticate": "Bearer"})

@@ -136,6 +136,12 @@ def _ids(value: object) -> tuple[str, ...]:
     raise ValueError("write a list of the provider's price ids, for instance ['price_1Q...']")
 
 
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("write true or false")
+
+
 def _is_price_id(value: object) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= MAX_ID and value.isascii() and value.isprintable()
 
@@ -162,4 +168,5 @@ _READERS: Mapping[str, Callable[[object], object]] = {
     "features": _features,
     "description": _text,
     "provider_price_ids": _ids,
+    "ip_allow_list": _switch,
 }

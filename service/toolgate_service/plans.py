@@ -43,6 +43,7 @@ class Plan:
         features: what it includes; `webhooks` is gated by it.
         description: one line for whoever chooses.
         provider_price_ids: the payment provider's prices that buy it.
+        ip_allow_list: whether API keys may be bound to networks (spec §5).
     """
 
     name: PlanName
@@ -55,6 +56,7 @@ class Plan:
     features: tuple[str, ...]
     description: str
     provider_price_ids: tuple[str, ...] = ()
+    ip_allow_list: bool = False
 
 
 #: every plan by its name, always all four, in order
@@ -80,6 +82,7 @@ BUILT_IN: Plans = MappingProxyType(
                 UNLIMITED,
                 FEATURES,
                 "Without limits; arranged with the operator",
+                ip_allow_list=True,
             ),
         )
     }

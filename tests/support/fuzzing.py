@@ -217,6 +217,9 @@ def filter_failure(
     ]:
         # Which hosts are public names is more than a pattern says; the tests of webhooks know.
         return False
+    if operation_id(case) == "setAllowedNetworks" and list(response.json()["detail"]) == ["networks"]:
+        # Nor does it say that an address has four parts, and a network nothing behind its length.
+        return False
     return (operation_id(case), response.json()["detail"]) not in BEYOND_SCHEMA
 
 
@@ -250,4 +253,6 @@ def _register_formats() -> None:
     schemathesis.openapi.format("description", st.text(_PRINTABLE, max_size=1000))
     hosts = st.from_regex(r"https://[a-z]{1,20}\.example\.com/[a-z0-9]{0,50}", fullmatch=True)
     schemathesis.openapi.format("webhook-url", hosts)
+    networks = st.ip_addresses().map(str) | st.sampled_from(["10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0"])
+    schemathesis.openapi.format("network", networks)
     schemathesis.openapi.format("reference", st.text(_PRINTABLE, min_size=1, max_size=255))

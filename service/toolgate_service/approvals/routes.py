@@ -13,6 +13,7 @@ from toolgate_service.approvals.schemas import ApprovalDecision, ApprovalView, D
 from toolgate_service.approvals.views import sdk_view, view, views
 from toolgate_service.approvals.waiting import Asking
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.hotpath.http import peer_of
 from toolgate_service.openapi.problems import CONFLICT, NOT_FOUND, problems
 from toolgate_service.organizations.key_caller import AnyKey
 from toolgate_service.web.bodies import StrictRoute
@@ -94,7 +95,7 @@ async def wait_for_approval(
     approval_id: str, request: Request, caller: AnyKey, gateway: GatewayDep, wait: Wait = 0
 ) -> Reply:
     """Return an approval; with `wait`, once it is no longer pending or after that many seconds."""
-    asking = Asking(gateway, caller.key_digest, caller.standing)
+    asking = Asking(gateway, caller.key_digest, caller.standing, peer_of(request.scope))
     await asking.look(approval_id)
     if wait:
         await asking.wait_for_change(approval_id, wait, request.is_disconnected)

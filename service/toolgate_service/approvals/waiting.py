@@ -14,6 +14,7 @@ from toolgate_service.approvals.views import sdk_view
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.standing import Standing
+from toolgate_service.organizations import networks
 
 #: seconds between two looks: a decision made by another process is seen that late
 LOOK_AGAIN = 1.0
@@ -21,20 +22,24 @@ LOOK_AGAIN = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Somebody with a valid API key."""
+    """Somebody with a valid API key, and the address from which it is used."""
 
     gateway: Gateway
     key_digest: str
     standing: Standing
+    peer: str | None
 
     async def look(self, approval_id: str) -> SdkApprovalView:
         """Return an approval as it is now.
 
         Raises:
-            ApiError: 404, it is not the key's to see; 401, the key stopped working meanwhile.
+            ApiError: 404, it is not the key's to see; 401, the key stopped working meanwhile; 403, it does so from here.
         """
-        if not await self._still_admitted():
+        standing = await self.gateway.reader.standing(self.key_digest)
+        if standing is None or not standing.organization_is_active:
             raise ApiError(401, "Invalid API key")
+        if not self._is_within(standing):
+            raise networks.elsewhere(self.peer)
         async with self.gateway.database.reading() as session:
             approval = await find_approval(
                 session, self.standing.organization_id, self.standing.environment, approval_id
@@ -70,4 +75,8 @@ class Asking:
 
     async def _still_admitted(self) -> bool:
         standing = await self.gateway.reader.standing(self.key_digest)
-        return standing is not None and bool(standing.organization_is_active)
+        return standing is not None and bool(standing.organization_is_active) and self._is_within(standing)
+
+    def _is_within(self, standing: Standing) -> bool:
+        kept = standing.ip_allow_list
+        return kept is None or networks.admits(kept, self.peer)

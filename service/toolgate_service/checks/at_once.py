@@ -13,7 +13,7 @@ from toolgate_service.checks.question import Question, read_question
 from toolgate_service.errors import StorageFault
 from toolgate_service.hotpath.admission import ARRIVED
 from toolgate_service.hotpath.arrivals import Arrived, ArrivesSoon, Ask
-from toolgate_service.hotpath.quick import Desk, is_plain
+from toolgate_service.hotpath.quick import Desk, comes_from_within, is_plain
 from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import new_id
@@ -43,24 +43,28 @@ class ChecksAtOnce:
         self._rules = rules
         self._common = _common(rules)
 
-    def __call__(self, headers: Sequence[RawHeader], body: bytes, _peer: Peer) -> Written | None:
+    def __call__(self, headers: Sequence[RawHeader], body: bytes, peer: Peer) -> Written | None:
         """Return the answer, or None for what takes the road of all requests.
 
         Args:
             headers: the request's, names in lower case.
             body: the whole body.
+            peer: who sent it.
         """
         given = dict(headers)
         if not is_plain(given, self._rules) or len(given) != len(headers):
             return None
         try:
-            return self._decided(given, body)
+            return self._decided(given, headers, body, peer)
         except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
             return None
 
-    def _decided(self, given: _Given, raw: bytes) -> Written | None:
+    def _decided(self, given: _Given, headers: Sequence[RawHeader], raw: bytes, peer: Peer) -> Written | None:
         digest, question = _read(given, raw)
         standing = self._desk.standing(digest, question.agent_id, question.action)
+        kept = None if standing is None else standing.ip_allow_list
+        if kept is not None and not comes_from_within(kept, given, headers, peer, self._rules):
+            return None
         answer = None if standing is None else _answer(standing, question)
         # Counted last: what is not answered here is counted on the road of all requests.
         rate = None if standing is None or answer is None else self._desk.count(standing)
@@ -82,12 +86,13 @@ class ChecksSoon:
         self._rules = rules
         self._common = _common(rules)
 
-    def __call__(self, headers: Sequence[RawHeader], body: bytes, _peer: Peer) -> Later | None:
+    def __call__(self, headers: Sequence[RawHeader], body: bytes, peer: Peer) -> Later | None:
         """Return the answer that will be given, or None for what takes the road of all requests.
 
         Args:
             headers: the request's, names in lower case.
             body: the whole body.
+            peer: who sent it.
         """
         given = dict(headers)
         if not is_plain(given, self._rules) or len(given) != len(headers):
@@ -105,6 +110,9 @@ class ChecksSoon:
                 return {ARRIVED: fault}
             except (Exception, asyncio.CancelledError):  # noqa: BLE001 - asked again it may be told; or the error is, there
                 return {}
+            kept = None if arrived is None else arrived[0].ip_allow_list
+            if kept is not None and not comes_from_within(kept, given, headers, peer, self._rules):
+                return {ARRIVED: arrived}
             return self._decided(given, question, arrived) or {ARRIVED: arrived}
 
         return future, finish

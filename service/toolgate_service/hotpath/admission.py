@@ -1,13 +1,14 @@
-"""Who may use the SDK surface: key, then organization, then rate (decisions §4)."""
+"""Who may use the SDK surface: key, then organization, then where from, then rate (spec §5, decisions §4)."""
 
 from starlette.types import Scope
 
 from toolgate_service.errors import ApiError, StorageFault
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.arrivals import Arrived, Ask
-from toolgate_service.hotpath.http import add_headers
+from toolgate_service.hotpath.http import add_headers, peer_of
 from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing
+from toolgate_service.organizations import networks
 
 #: the scope's key under which a request that was asked about already brings what was answered, or why nothing was
 ARRIVED = "toolgate.arrived"
@@ -22,7 +23,8 @@ async def admit(scope: Scope, gateway: Gateway, ask: Ask) -> Standing:
         ask: what is asked about it.
 
     Raises:
-        ApiError: 401 for an unknown or revoked key and for an inactive organization, 429 beyond the rate.
+        ApiError: 401 for an unknown or revoked key and for an inactive organization, 403 from outside of its allowed
+            networks, 429 beyond the rate.
         StorageFault: the database did not answer.
     """
     arrived: Arrived | StorageFault | None
@@ -32,6 +34,10 @@ async def admit(scope: Scope, gateway: Gateway, ask: Ask) -> Standing:
         raise StorageFault(str(arrived))
     standing, rate = known(arrived)
     add_headers(scope, whose(standing) | rate.headers())
+    if standing.ip_allow_list is not None:
+        peer = peer_of(scope)
+        if not networks.admits(standing.ip_allow_list, peer):
+            raise networks.elsewhere(peer)
     if rate.exceeded:
         raise rate.refusal()
     return standing

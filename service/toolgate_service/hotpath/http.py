@@ -49,8 +49,7 @@ class Call(NamedTuple):
     @property
     def peer(self) -> str | None:
         """The address that the request came from."""
-        client = self.scope.get("client")
-        return client[0] if client else None
+        return peer_of(self.scope)
 
 
 class Answer(NamedTuple):
@@ -93,6 +92,12 @@ def add_headers(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     """
     bag = scope.get(HEADER_BAG)
     scope[HEADER_BAG] = headers if bag is None else bag | headers
+
+
+def peer_of(scope: Scope) -> str | None:
+    """Return the address that a request came from; behind trusted proxies, once the edge has revealed it."""
+    client = scope.get("client")
+    return client[0] if client else None
 
 
 async def _read(scope: Scope, receive: Receive) -> Call:

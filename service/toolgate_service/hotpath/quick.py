@@ -6,12 +6,13 @@ from starlette.types import Scope
 
 from toolgate_service.errors import ApiError
 from toolgate_service.hotpath.arrivals import requests_a_minute
-from toolgate_service.hotpath.http import Answer
+from toolgate_service.hotpath.http import Answer, peer_of
 from toolgate_service.hotpath.rates import CountsNow, Rate
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.hotpath.standing import Standing
+from toolgate_service.organizations import networks
 from toolgate_service.plans import Plan
-from toolgate_service.web.at_once import Written
+from toolgate_service.web.at_once import Peer, Written
 from toolgate_service.web.edge import Rules
 from toolgate_service.web.headers import RawHeader
 from toolgate_service.web.proxies import FORWARDED_FOR
@@ -67,6 +68,23 @@ def reveal(given: Mapping[bytes, bytes], scope: Scope, rules: Rules) -> None:
     """
     if rules.proxies and FORWARDED_FOR in given:
         rules.proxies.reveal_client(scope)
+
+
+def comes_from_within(
+    kept: str, given: Mapping[bytes, bytes], headers: Sequence[RawHeader], peer: Peer, rules: Rules
+) -> bool:
+    """Say whether a request comes from one of its organization's allowed networks.
+
+    Args:
+        kept: the networks, as its standing has them.
+        given: the request's headers by their names.
+        headers: all of them.
+        peer: who sent it.
+        rules: the edge's.
+    """
+    scope: Scope = {"headers": headers, "client": peer}
+    reveal(given, scope, rules)
+    return networks.admits(kept, peer_of(scope))
 
 
 def written(

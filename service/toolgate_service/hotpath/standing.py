@@ -15,7 +15,7 @@ class Standing(NamedTuple):
     """The row behind a valid API key.
 
     The agent's part is null when the key's organization has no such agent, and the permission's when the agent has
-    none for the action.
+    none for the action. `ip_allow_list` is the organization's networks as its row has them; null for everywhere.
     """
 
     key_id: str
@@ -31,13 +31,15 @@ class Standing(NamedTuple):
     requires_approval: int | None
     max_amount: str | None
     amount_required: int | None
+    ip_allow_list: str | None = None
 
 
 STANDING = """
 SELECT k.id, k.agent_id, k.organization_id, k.environment,
        o.is_active, o.plan, o.requests_per_minute,
        a.id, a.status,
-       p.id, p.requires_approval, p.max_amount, p.amount_required
+       p.id, p.requires_approval, p.max_amount, p.amount_required,
+       o.ip_allow_list
 FROM api_keys k
 JOIN organizations o ON o.id = k.organization_id
 LEFT JOIN agents a

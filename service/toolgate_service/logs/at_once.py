@@ -20,6 +20,7 @@ from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.endpoint import answer_of
 from toolgate_service.logs.entries import NewEntry, Outcome
 from toolgate_service.logs.reading import read_entry
+from toolgate_service.organizations import networks
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.at_once import Found, Later, Peer, Written
 from toolgate_service.web.edge import Rules, request_id_of
@@ -163,7 +164,9 @@ def _read(call: Call) -> tuple[Ask, dict[str, Json]]:
 
 
 def _entry(gateway: Gateway, call: Call, fields: dict[str, Json], standing: Standing) -> NewEntry | None:
-    """Return the entry that a request is; None if it is another agent's, or nobody's."""
+    """Return the entry that a request is; None if it is another agent's, nobody's, or from outside the allowed networks."""
+    if standing.ip_allow_list is not None and not networks.admits(standing.ip_allow_list, call.peer):
+        return None
     key = idempotency_key(call.header(b"idempotency-key"))
     plan, limit = gateway.plans[standing.plan], gateway.settings.test_log_bytes
     entry = read_entry(SdkFields(fields), standing, plan, call.peer, key, test_log_bytes=limit)

@@ -6,6 +6,7 @@ from typing import Any
 from toolgate_service.openapi.derived import ALWAYS, API_KEY
 from toolgate_service.openapi.headers import references
 from toolgate_service.openapi.problems import (
+    ELSEWHERE,
     INVALID,
     NO_KEY,
     RATE_LIMIT,
@@ -48,7 +49,7 @@ def operation(
         refusals: beyond those of every such operation.
         parameters: headers that the request may carry.
     """
-    every = (INVALID, NO_KEY, TOO_LARGE, RATE_LIMIT, UNAVAILABLE, *ALWAYS)
+    every = (INVALID, NO_KEY, ELSEWHERE, TOO_LARGE, RATE_LIMIT, UNAVAILABLE, *ALWAYS)
     ok = {
         "description": "Successful Response",
         "content": {"application/json": {"schema": dict(answer)}},

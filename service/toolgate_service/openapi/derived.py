@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from toolgate_service.accounts.caller import authenticated, changing
 from toolgate_service.gateway import gateway_of
 from toolgate_service.openapi.problems import (
+    ELSEWHERE,
     FAILED,
     FORBIDDEN,
     HEAD_TOO_LARGE,
@@ -75,7 +76,7 @@ def refusals(route: APIRoute) -> list[Problem]:
     if changing in calls:
         found.append(FORBIDDEN)
     if key_caller in calls:
-        found += [NO_KEY, RATE_LIMIT]
+        found += [NO_KEY, ELSEWHERE, RATE_LIMIT]
     if gateway_of in calls:
         found.append(UNAVAILABLE)
     return [*found, *ALWAYS]

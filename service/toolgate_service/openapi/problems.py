@@ -50,6 +50,7 @@ NO_TOKEN = Problem(
     401, "Problem", "The bearer token is missing, malformed, expired or revoked.", ("WWW-Authenticate",)
 )
 NO_KEY = Problem(401, "Problem", "The API key is missing or invalid, or the organization is not active.")
+ELSEWHERE = Problem(403, "Problem", "The API key does not work from the address that the request comes from.")
 BAD_LOGIN = Problem(401, "Problem", "E-mail or password is wrong.")
 FORBIDDEN = Problem(403, "Problem", "The caller's role or scope, or the organization's state, forbids it.")
 PLAN_LIMIT = Problem(403, "PlanLimitProblem", "A limit of the organization's plan is reached.")

@@ -7,8 +7,15 @@ from fastapi import APIRouter
 
 from toolgate_service.accounts.caller import AdminCaller, AnyCaller, acting
 from toolgate_service.gateway import GatewayDep
+from toolgate_service.openapi.problems import NO_FEATURE, problems
 from toolgate_service.organizations import service
-from toolgate_service.organizations.schemas import KeyView, OrganizationChange, OrganizationView
+from toolgate_service.organizations.schemas import (
+    AllowedNetworks,
+    AllowedNetworksChange,
+    KeyView,
+    OrganizationChange,
+    OrganizationView,
+)
 from toolgate_service.storage.base import PRODUCTION, TEST
 from toolgate_service.web.bodies import StrictRoute
 from toolgate_service.web.replies import NO_STORE, Reply
@@ -31,6 +38,24 @@ async def rename_organization(change: OrganizationChange, caller: AdminCaller, g
         await service.rename(session, caller, change.name)
         view = await service.view(session, gateway.vault, caller)
     return Reply(view, headers=NO_STORE)
+
+
+@router.get("/allowed-networks", response_model=AllowedNetworks)
+async def get_allowed_networks(caller: AnyCaller, gateway: GatewayDep) -> Reply:
+    """Return the networks from which the organization's API keys work; none means everywhere."""
+    async with gateway.database.reading() as session:
+        shown = await service.allowed_networks(session, caller)
+    return Reply(shown)
+
+
+@router.put("/allowed-networks", response_model=AllowedNetworks, responses=problems(NO_FEATURE))
+async def set_allowed_networks(
+    change: AllowedNetworksChange, caller: AdminCaller, gateway: GatewayDep
+) -> Reply:
+    """Have API keys work from these networks alone, from the very next request on; an empty list: from everywhere."""
+    async with acting(gateway, caller) as session:
+        shown = await service.allow_networks(session, gateway.plans, caller, change)
+    return Reply(shown)
 
 
 @router.post("/regenerate-key", response_model=KeyView)

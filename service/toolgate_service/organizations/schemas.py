@@ -1,10 +1,13 @@
 """What an organization looks like on the wire (spec §2)."""
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, WithJsonSchema
 
+from toolgate_service.organizations.networks import canonical
 from toolgate_service.web.bodies import Body, example
+from toolgate_service.web.field_schemas import NETWORKS
 from toolgate_service.web.fields import Name
 
 
@@ -37,6 +40,20 @@ class OrganizationChange(Body):
     model_config = example(name="Acme")
 
     name: Name
+
+
+class AllowedNetworks(BaseModel):
+    """Where an organization's API keys work; without networks, everywhere."""
+
+    networks: list[str]
+
+
+class AllowedNetworksChange(Body):
+    """PUT /api/organization/allowed-networks."""
+
+    model_config = example(networks=["127.0.0.0/8", "2001:db8::/32"])
+
+    networks: Annotated[list[str], AfterValidator(canonical), WithJsonSchema(NETWORKS)]
 
 
 class KeyView(BaseModel):

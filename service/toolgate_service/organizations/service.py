@@ -5,12 +5,23 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.audit import service as audit
-from toolgate_service.organizations import keys
+from toolgate_service.errors import feature_not_available
+from toolgate_service.organizations import keys, networks
 from toolgate_service.organizations.models import Organization
-from toolgate_service.organizations.schemas import KeylessOrganizationView, KeyView, OrganizationView
+from toolgate_service.organizations.schemas import (
+    AllowedNetworks,
+    AllowedNetworksChange,
+    KeylessOrganizationView,
+    KeyView,
+    OrganizationView,
+)
+from toolgate_service.plans import Plans
 from toolgate_service.storage.base import PRODUCTION
 from toolgate_service.vault import Vault
 from toolgate_service.webhooks.outbox import emit
+
+#: what a plan that does not have it is told
+NETWORKS_FEATURE = "ip_allow_list"
 
 
 async def get_organization(session: AsyncSession, caller: Caller) -> Organization:
@@ -24,6 +35,30 @@ async def rename(session: AsyncSession, caller: Caller, name: str) -> None:
     organization = await get_organization(session, caller)
     organization.name = name
     audit.record(session, caller, "organization.updated", organization.id, changes={"name": name})
+
+
+async def allowed_networks(session: AsyncSession, caller: Caller) -> AllowedNetworks:
+    """Return where the organization's API keys work."""
+    organization = await get_organization(session, caller)
+    return AllowedNetworks(networks=networks.listed(organization.ip_allow_list))
+
+
+async def allow_networks(
+    session: AsyncSession, plans: Plans, caller: Caller, change: AllowedNetworksChange
+) -> AllowedNetworks:
+    """Bind the organization's API keys to networks, from the very next request on; none for everywhere.
+
+    Raises:
+        ApiError: 403, the plan does not include it. What was set under another plan stays until it is removed, which
+            every plan allows.
+    """
+    organization = await get_organization(session, caller)
+    if change.networks and not plans[organization.plan].ip_allow_list:
+        raise feature_not_available(NETWORKS_FEATURE, organization.plan)
+    organization.ip_allow_list = networks.stored(change.networks)
+    changes = {"networks": change.networks}
+    audit.record(session, caller, "organization.networks_changed", organization.id, changes=changes)
+    return AllowedNetworks(networks=change.networks)
 
 
 async def view(session: AsyncSession, vault: Vault, caller: Caller) -> OrganizationView:

@@ -46,6 +46,16 @@ EMAIL: Schema = {
     "pattern": rf"^[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(\.{_LABEL})*$",
     "examples": ["ada@example.com"],
 }
+NETWORK: Schema = {
+    "type": "string",
+    "format": "network",
+    "minLength": 2,
+    "maxLength": 64,
+    "description": "An IPv4 or IPv6 address, or a network with its length.",
+    "pattern": r"^\s*[0-9A-Fa-f:.]+(/[0-9.]+)?\s*$",
+    "examples": ["203.0.113.7", "10.0.0.0/8", "2001:db8::/32"],
+}
+NETWORKS: Schema = {"type": "array", "items": NETWORK, "maxItems": 100}
 AMOUNT: Schema = {"type": "number", "minimum": 0}
 
 

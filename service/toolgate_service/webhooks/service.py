@@ -9,7 +9,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 from toolgate_service import exact_json
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.audit import service as audit
-from toolgate_service.errors import REQUIRED, ApiError, FieldErrors, not_found
+from toolgate_service.errors import REQUIRED, ApiError, FieldErrors, feature_not_available, not_found
 from toolgate_service.gateway import Gateway
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.models import Organization
@@ -37,16 +37,7 @@ async def demand_feature(session: AsyncSession, gateway: Gateway, caller: Caller
         await session.exec(select(Organization.plan).where(Organization.id == caller.organization_id))
     ).one()
     if not has_feature(gateway.plans, plan):
-        raise ApiError(
-            403,
-            {
-                "error": "feature_not_available",
-                "feature": FEATURE,
-                "message": f"The {plan} plan does not include {FEATURE}",
-                "current_plan": plan,
-                "upgrade_url": "/console/plan",
-            },
-        )
+        raise feature_not_available(FEATURE, plan)
 
 
 async def list_webhooks(session: AsyncSession, caller: Caller, environment: str) -> Sequence[Webhook]:

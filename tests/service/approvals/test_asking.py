@@ -39,7 +39,7 @@ class FakeGateway:
 def parts() -> tuple[Asking, FakeGateway]:
     """Somebody who asks, and the gateway's parts."""
     gateway = FakeGateway()
-    return Asking(cast("Gateway", cast("Any", gateway)), "digest", ACTIVE), gateway
+    return Asking(cast("Gateway", cast("Any", gateway)), "digest", ACTIVE, "203.0.113.9"), gateway
 
 
 async def test_whoever_hung_up_is_not_waited_for(parts: tuple[Asking, FakeGateway]) -> None:
@@ -53,6 +53,25 @@ async def test_whoever_hung_up_is_not_waited_for(parts: tuple[Asking, FakeGatewa
 
     await asking.wait_for_change("a", 60, hung_up)
     assert gateway.reader.looks == 2
+
+
+@pytest.mark.parametrize(
+    ("networks", "looks"), [('["198.51.100.0/24"]', 2), ('["203.0.113.0/24"]', 3), (None, 3)]
+)
+async def test_a_key_that_stops_working_from_here_ends_the_wait(
+    parts: tuple[Asking, FakeGateway], networks: str | None, looks: int
+) -> None:
+    """Once the allowed networks leave the caller outside, it waits no longer; within, and without any, it goes on."""
+    asking, gateway = parts
+    answers = iter([False, False, True])
+
+    async def hung_up() -> bool:
+        gateway.reader.standings = ACTIVE._replace(ip_allow_list=networks)
+        gateway.hub.tell("a")
+        return next(answers)
+
+    await asking.wait_for_change("a", 60, hung_up)
+    assert gateway.reader.looks == looks
 
 
 async def test_a_key_that_stops_working_ends_the_wait(parts: tuple[Asking, FakeGateway]) -> None:

@@ -133,6 +133,10 @@ AUDITED: dict[Route, tuple[str, Sends]] = {
         "organization.updated",
         lambda owner: owner.http.put("/api/organization", json={"name": "Renamed"}),
     ),
+    ("PUT", "/api/organization/allowed-networks"): (
+        "organization.networks_changed",
+        lambda owner: owner.http.put("/api/organization/allowed-networks", json={"networks": ["::/0"]}),
+    ),
     ("POST", "/api/organization/regenerate-key"): (
         "organization.key_regenerated",
         lambda owner: owner.http.post("/api/organization/regenerate-key"),

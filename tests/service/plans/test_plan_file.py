@@ -20,6 +20,7 @@ max_team_members = 7
 features = ["webhooks"]
 description = "Ours"
 provider_price_ids = ["price_1", "price_2"]
+ip_allow_list = true
 
 [free]
 max_agents = 0
@@ -28,7 +29,7 @@ max_agents = 0
 JSON = """
 {"pro": {"price": 49.90, "requests_per_minute": 2000, "max_logs_per_month": -1, "log_retention_days": 60,
          "max_agents": 20, "max_team_members": 7, "features": ["webhooks"], "description": "Ours",
-         "provider_price_ids": ["price_1", "price_2"]},
+         "provider_price_ids": ["price_1", "price_2"], "ip_allow_list": true},
  "free": {"max_agents": 0}}
 """
 
@@ -55,6 +56,7 @@ def test_a_file_overrides_what_it_names_and_nothing_else(tmp_path: Path, name: s
         features=("webhooks",),
         description="Ours",
         provider_price_ids=("price_1", "price_2"),
+        ip_allow_list=True,
     )
     assert plans["free"] == replace(BUILT_IN["free"], max_agents=0)
     assert [plans[name] for name in PLAN_NAMES[2:]] == [BUILT_IN[name] for name in PLAN_NAMES[2:]]

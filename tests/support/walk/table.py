@@ -84,6 +84,8 @@ WALK: Mapping[str, Stop] = {
     "DELETE /api/team/{user_id}": Stop("admin", 204, foreign=404, environment=False),
     "GET /api/organization": Stop("reader", environment=False),
     "PUT /api/organization": Stop("admin", 200, {"name": "Renamed"}, environment=False),
+    "GET /api/organization/allowed-networks": Stop("reader", environment=False),
+    "PUT /api/organization/allowed-networks": Stop("admin", 200, {"networks": []}, environment=False),
     "POST /api/organization/regenerate-key": Stop("admin", environment=False),
     "GET /api/organization/test-key": Stop("reader", environment=False),
     "POST /api/organization/test-key/regenerate": Stop("admin", environment=False),

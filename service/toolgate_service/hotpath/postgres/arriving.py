@@ -68,7 +68,8 @@ WITH asked AS ({asked}), found AS MATERIALIZED (
     SELECT asked.place, k.environment || '/' || asked.surface AS scope,
            k.id AS key_id, k.agent_id AS key_agent_id, k.organization_id, k.environment,
            o.is_active, o.plan, o.requests_per_minute, a.id AS agent_id, a.status,
-           p.id AS permission_id, p.requires_approval, p.max_amount, p.amount_required
+           p.id AS permission_id, p.requires_approval, p.max_amount, p.amount_required,
+           o.ip_allow_list
     FROM asked
     CROSS JOIN LATERAL (
         SELECT * FROM api_keys WHERE digest = asked.key_digest AND revoked_at IS NULL LIMIT 1
@@ -97,7 +98,7 @@ WITH asked AS ({asked}), found AS MATERIALIZED (
 )
 SELECT place::int, extract(epoch FROM clock_timestamp())::float8, counted.minute, counted.requests,
        key_id, key_agent_id, found.organization_id, environment, is_active, plan, requests_per_minute, agent_id, status,
-       permission_id, requires_approval, max_amount, amount_required
+       permission_id, requires_approval, max_amount, amount_required, ip_allow_list
 FROM found
 LEFT JOIN counted ON counted.organization_id = found.organization_id AND counted.scope = found.scope
 """
