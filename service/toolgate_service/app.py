@@ -34,6 +34,7 @@ from toolgate_service.settings import Settings
 from toolgate_service.slack.intake_routes import router as slack_intake
 from toolgate_service.slack.routes import router as slack
 from toolgate_service.team.routes import router as team
+from toolgate_service.web.anew import Anew
 from toolgate_service.web.edge import Edge, Rules
 from toolgate_service.web.faults import tell_faults
 from toolgate_service.web.health import router as health
@@ -123,6 +124,7 @@ def _management(gateway: Gateway) -> FastAPI:
     )
     app.state.gateway = gateway
     tell_faults(app)
+    app.add_middleware(Anew)
     app.state.document = cache(partial(describe, ROUTERS))
     for router in ROUTERS:
         app.include_router(router)

@@ -6,6 +6,7 @@ ApiError                 any refusal with a status and a detail
 StorageError             the database cannot be opened or used; for the operator, at start
 StartError               a command of the operator cannot be carried out
 StorageFault             the database cannot be used just now; the request may be repeated
+└── LostRace             it rolled the transaction back for another one's sake; the gateway itself does it anew
 """
 
 from collections.abc import Mapping
@@ -43,6 +44,10 @@ class PlanLimitExceeded(ApiError):
 
 class StorageFault(Exception):
     """The database refused or did not answer: nothing is wrong with the request. The message holds no values."""
+
+
+class LostRace(StorageFault):
+    """The database rolled a transaction back, all of it and for certain, because of another one (`storage.races`)."""
 
 
 class StorageError(Exception):

@@ -5,6 +5,7 @@ from toolgate_service.accounts.users import find_user
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
 from toolgate_service.mail.letters import Letter, password_reset
+from toolgate_service.storage.races import anew
 
 SENT = "If the e-mail is registered here, a link to choose a new password is on its way to it"
 NO_MAIL = "This gateway sends no mail; ask its operator, who gets a link from 'toolgate admin reset-password'"
@@ -21,7 +22,7 @@ def ask_for_link(gateway: Gateway, email: str) -> str:
     """
     if gateway.post is None:
         return NO_MAIL
-    if not gateway.post.write_and_send(lambda: _letter(gateway, email)):
+    if not gateway.post.write_and_send(lambda: anew(lambda: _letter(gateway, email))):
         raise ApiError(
             429,
             f"Too many mails are on their way; retry after {RETRY_AFTER} seconds",

@@ -16,6 +16,7 @@ from toolgate_service.ids import is_id
 from toolgate_service.organizations.models import Organization
 from toolgate_service.settings import Settings, load_settings
 from toolgate_service.storage.database import Database, is_embedded, open_database
+from toolgate_service.storage.races import anew
 from toolgate_service.storage.sqlite import sqlite_path
 
 Lines: TypeAlias = Sequence[str]
@@ -126,6 +127,6 @@ async def _at_desk(settings: Settings, work: Callable[[Desk], Awaitable[Lines]])
     database = open_database(settings.database_url)
     try:
         await database.start(migrate=settings.migrate == "auto")
-        return await work(Desk(settings, database))
+        return await anew(lambda: work(Desk(settings, database)))
     finally:
         await database.close()

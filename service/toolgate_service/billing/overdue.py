@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import exists
 from sqlmodel import col, select
@@ -13,6 +14,7 @@ from toolgate_service.billing.subscriptions import TRIALING, current_subscriptio
 from toolgate_service.organizations.activity import deactivate, reactivate
 from toolgate_service.organizations.models import PAYMENT, Deactivation, Organization
 from toolgate_service.storage.database import Database, now
+from toolgate_service.storage.races import anew
 
 #: how long after a trial's end the provider may take to say what became of it
 TRIAL_SLACK = timedelta(hours=1)
@@ -29,13 +31,13 @@ async def deactivate_overdue(database: Database, grace: timedelta) -> int:
     """
     async with database.reading() as session:
         suspects = await overdue_organizations(session, grace)
-    deactivated = 0
-    for organization_id in suspects:
-        async with database.writing(organization_id) as session:
-            query = select(Organization).where(Organization.id == organization_id)
-            organization = (await session.exec(query)).one()
-            deactivated += await settle(session, organization, grace)
-    return deactivated
+    return sum([await anew(partial(_settle_one, database, suspect, grace)) for suspect in suspects])
+
+
+async def _settle_one(database: Database, organization_id: str, grace: timedelta) -> bool:
+    async with database.writing(organization_id) as session:
+        query = select(Organization).where(Organization.id == organization_id)
+        return await settle(session, (await session.exec(query)).one(), grace)
 
 
 async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequence[str]:

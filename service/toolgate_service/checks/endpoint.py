@@ -16,6 +16,7 @@ from toolgate_service.hotpath.arrivals import Ask
 from toolgate_service.hotpath.http import Answer, Call, Handler, add_headers
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import key_digest
+from toolgate_service.storage.races import anew
 from toolgate_service.web.sdk_fields import idempotency_key
 
 DECISION = b"x-decision-id"
@@ -40,9 +41,13 @@ def check_endpoint(gateway: Gateway) -> Handler:
         if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
             return _answer(call, verdict)
         database = gateway.database
-        turn = database.reading() if question.dry_run else database.writing(standing.organization_id)
-        async with turn as session:
-            settled = await settle(session, gateway.settings, digest, question, key, call.raw)
+
+        async def settling() -> Permitted | Blocked | Held | LetThrough:
+            turn = database.reading() if question.dry_run else database.writing(standing.organization_id)
+            async with turn as session:
+                return await settle(session, gateway.settings, digest, question, key, call.raw)
+
+        settled = await anew(settling)
         # Not before the commit: should that fail, its answer names no decision that nothing stands behind.
         return _answer(call, settled)
 

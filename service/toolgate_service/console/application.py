@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,6 +28,7 @@ from toolgate_service.console.visits import PART, by_anybody, deed, page
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
 from toolgate_service.storage.base import TEST
+from toolgate_service.web.anew import Anew
 from toolgate_service.web.edge import REQUEST_ID, STORAGE_FAULTS
 
 _UNAUTHENTICATED = 401
@@ -68,6 +70,7 @@ def console(gateway: Gateway) -> ASGIApp:
     """Build the console of a gateway."""
     app = Starlette(
         routes=ROUTES,
+        middleware=[Middleware(Anew)],
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )
     app.router.redirect_slashes = False

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 from sqlalchemy.exc import DBAPIError
 
-from toolgate_service.errors import StorageFault
+from toolgate_service.storage.races import fault
 
 #: Classes of SQLSTATE that are no fault of the statement: the connection, the login, the database gone, a lost race,
 #: no room, a lock that was not given, a shutdown or a time-out, the system; and a server that has become a standby.
@@ -19,15 +19,16 @@ async def faults_told() -> AsyncIterator[None]:
 
     Raises:
         StorageFault: the server cannot be used; the request may be repeated.
+        LostRace: the transaction lost against another one, and may be done anew at once.
     """
     try:
         yield
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         # Only connecting raises these: once connected, SQLAlchemy has its own names for them.
-        raise StorageFault(f"PostgreSQL: {type(error).__name__}") from None
+        raise fault(f"PostgreSQL: {type(error).__name__}", getattr(error, "sqlstate", None)) from None
     except DBAPIError as error:
         code = str(getattr(error.orig, "sqlstate", None) or "")
         if not error.connection_invalidated and not code.startswith(UNUSABLE):
             raise
         # Not the driver's own words: they quote rows, and rows hold contexts.
-        raise StorageFault(f"PostgreSQL: {code or type(error.orig).__name__}") from None
+        raise fault(f"PostgreSQL: {code or type(error.orig).__name__}", code) from None

@@ -17,6 +17,7 @@ from toolgate_service.errors import StorageError
 from toolgate_service.storage.database import EXPORTS, NOW
 from toolgate_service.storage.faults import faults_told
 from toolgate_service.storage.migrate import demand, upgrade
+from toolgate_service.storage.races import committed
 from toolgate_service.storage.turns import Turns
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class PostgresDatabase:
             if not turns:
                 session.info[NOW] = await _moment(session, MOMENT)
             yield session
+        committed()
 
     async def close(self) -> None:
         """Close every connection."""

@@ -10,6 +10,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.storage.base import Table
 from toolgate_service.storage.database import Database
+from toolgate_service.storage.races import anew
 
 #: does one batch in a write transaction of its own, and returns how many rows it changed
 Work = Callable[[AsyncSession], Awaitable[int]]
@@ -17,11 +18,16 @@ Work = Callable[[AsyncSession], Awaitable[int]]
 
 async def in_batches(database: Database, batch: int, work: Work, *turns: str) -> int:
     """Repeat a piece of work until it changes fewer rows than a batch has, and return how many it changed."""
-    total, loop = 0, asyncio.get_running_loop()
-    while True:
+    total, loop, began = 0, asyncio.get_running_loop(), 0.0
+
+    async def once() -> int:
+        nonlocal began
         async with database.writing(*turns) as session:
             began = loop.time()
-            changed = await work(session)
+            return await work(session)
+
+    while True:
+        changed = await anew(once)
         total += changed
         if changed < batch:
             return total

@@ -7,10 +7,12 @@ share one. What a gateway was at when it was killed is taken again by the next: 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 
 from toolgate_service.errors import StorageFault
 from toolgate_service.slack.message import slack_message
 from toolgate_service.storage.database import Database
+from toolgate_service.storage.races import anew
 from toolgate_service.storage.readiness import MAX_SKEW, skew
 from toolgate_service.vault import Vault
 from toolgate_service.webhooks.claims import Attempt, anything_due, claim, release
@@ -89,19 +91,20 @@ class Worker:
         results = list(self._results)
         if not results and not woken and not await anything_due(self._database):
             return
+        taken = await anew(lambda: self._write_and_take(results))
+        del self._results[: len(results)]
+        for attempt in taken:
+            self._begin(attempt)
+
+    async def _write_and_take(self, results: Sequence[Result]) -> Sequence[Attempt]:
         # What has ended but is not written down yet is still this gateway's.
         held = [*self._flying.values(), *(attempt for attempt, _ in results)]
-        taken: list[Attempt] = []
         async with self._database.writing() as session:
             await record(session, results)
             ended = {attempt.delivery_id for attempt, _ in results}
             flying = [attempt for attempt in held if attempt.delivery_id not in ended]
             # No work in the background by a clock that is wrong (decisions §12): signatures carry its moment.
-            if skew(session) <= MAX_SKEW:
-                taken += await claim(session, self._vault, flying)
-        del self._results[: len(results)]
-        for attempt in taken:
-            self._begin(attempt)
+            return await claim(session, self._vault, flying) if skew(session) <= MAX_SKEW else ()
 
     def _begin(self, attempt: Attempt) -> None:
         task = asyncio.create_task(self._deliver(attempt))
@@ -133,8 +136,11 @@ class Worker:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         try:
-            async with self._database.writing() as session:
-                await record(session, self._results)
-                await release(session, list(left.values()))
+            await anew(lambda: self._leave(list(left.values())))
         except Exception:
             logger.exception("what was delivered last could not be written down; it is delivered again")
+
+    async def _leave(self, attempts: Sequence[Attempt]) -> None:
+        async with self._database.writing() as session:
+            await record(session, self._results)
+            await release(session, attempts)

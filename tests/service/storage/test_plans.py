@@ -57,7 +57,7 @@ UNHEARD = {
     "admin/rotation.py _reseal",
     "agents/service.py _count_in",
     "agents/service.py _may_switch_on",
-    "billing/overdue.py deactivate_overdue",
+    "billing/overdue.py _settle_one",
     "checks/attempts.py remember",
     "checks/attempts.py remembered",
     "console/inbox/cards.py _permissions",

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
 
-from toolgate_service.errors import StorageFault
+from toolgate_service.errors import LostRace
 from toolgate_service.hotpath.patience import DEADLINE
 from toolgate_service.storage.postgres import ASKED, DURABLE, PostgresDatabase
+from toolgate_service.storage.races import LOST, anew, fault
 
 if TYPE_CHECKING:
     #: asyncpg's class is generic to type checkers alone
@@ -57,13 +58,17 @@ class Connections:
 
         Raises:
             StorageFault: the server cannot be used just now.
+            LostRace: the transaction lost against another one, and may be done anew at once.
         """
         try:
             connection = await self._take()
             try:
                 yield connection
-            except asyncpg.PostgresError:
+            except asyncpg.PostgresError as error:
                 # The server has answered, and waits for the next statement.
+                if error.sqlstate in LOST and connection.is_in_transaction():
+                    # It will be wanted again at once.
+                    await connection.execute("ROLLBACK")
                 raise
             except BaseException:
                 # Left in the middle, nobody knows what is still to come.
@@ -74,7 +79,18 @@ class Connections:
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             # Not the driver's own words: they quote rows, and rows hold contexts.
             code = getattr(error, "sqlstate", None)
-            raise StorageFault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else "")) from None
+            raise fault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else ""), code) from None
+
+    async def rows(self, statement: str, *values: Any) -> Sequence[asyncpg.Record]:
+        """Return the rows of a statement that is a transaction of its own; done anew where it lost a race.
+
+        Raises:
+            StorageFault: the server cannot be used just now.
+        """
+        try:
+            return await self._rows(statement, values)
+        except LostRace:
+            return await anew(lambda: self._rows(statement, values))
 
     async def close(self) -> None:
         """Disconnect; what is in use is disconnected when it is given back."""
@@ -82,6 +98,10 @@ class Connections:
         while self._idle:
             connection, _ = self._idle.pop()
             await connection.close()
+
+    async def _rows(self, statement: str, values: Sequence[Any]) -> Sequence[asyncpg.Record]:
+        async with self.one() as connection:
+            return await connection.fetch(statement, *values)
 
     async def _take(self) -> "Connection":
         if not self._is_open:

@@ -10,6 +10,7 @@ from toolgate_service.hotpath.postgres.log_written import write
 from toolgate_service.hotpath.postgres.news import tell
 from toolgate_service.logs.entries import NewEntry, Outcome
 from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.storage.races import anew
 from toolgate_service.webhooks.outbox import wake
 
 
@@ -34,6 +35,12 @@ class PostgresLogStore:
         Raises:
             StorageFault: nothing of the batch is acknowledged.
         """
+        outcomes, told = await anew(lambda: self._commit(entries))
+        if told:
+            wake(self._database)
+        return outcomes
+
+    async def _commit(self, entries: Sequence[NewEntry]) -> tuple[list[Outcome], bool]:
         # Four round trips. Whatever fails, the connection ends, and with it the transaction.
         async with self._connections.one() as connection:
             await begin(connection, entries)
@@ -42,9 +49,7 @@ class PostgresLogStore:
             await write(connection, batch)
             told = await tell(connection, batch)
             await connection.execute("COMMIT")
-        if told:
-            wake(self._database)
-        return outcomes
+        return outcomes, told
 
     async def close(self) -> None:
         """Disconnect."""

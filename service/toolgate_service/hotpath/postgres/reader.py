@@ -48,21 +48,18 @@ class PostgresReader:
 
     async def standing(self, key_digest: str) -> Standing | None:
         """Return whose a key is, and count nothing; None for a key that is unknown or revoked."""
-        async with self._connections.one() as connection:
-            row = await connection.fetchrow(_STANDING, key_digest, None, "")
-        return None if row is None else Standing._make(row)
+        rows = await self._connections.rows(_STANDING, key_digest, None, "")
+        return Standing._make(rows[0]) if rows else None
 
     async def sign_in(self, claims: Claims) -> SignIn | None:
         """Return what a token stands for at this moment; None for one that has stopped working."""
         values = (uuid(claims.user_id), uuid(claims.session_id), claims.version)
-        async with self._connections.one() as connection:
-            row = await connection.fetchrow(_SIGN_IN, *values)
-        return None if row is None else SignIn._make(row)
+        rows = await self._connections.rows(_SIGN_IN, *values)
+        return SignIn._make(rows[0]) if rows else None
 
     async def still_pending(self, approval_id: str) -> bool:
         """Say whether an approval exists and waits for a decision."""
-        async with self._connections.one() as connection:
-            return await connection.fetchrow(_STILL_PENDING, uuid(approval_id)) is not None
+        return bool(await self._connections.rows(_STILL_PENDING, uuid(approval_id)))
 
     async def close(self) -> None:
         """Disconnect."""
@@ -70,9 +67,7 @@ class PostgresReader:
 
     async def _arrived(self, asks: Sequence[Ask]) -> list[Arrived | None]:
         statement, values = question(asks)
-        async with self._connections.one() as connection:
-            rows = await connection.fetch(statement, *values)
-        return answers(asks, rows, self._plans)
+        return answers(asks, await self._connections.rows(statement, *values), self._plans)
 
 
 _STANDING = numbered(STANDING, "$")

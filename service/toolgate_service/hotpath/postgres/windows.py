@@ -19,17 +19,15 @@ class PostgresWindows:
 
     async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
         """Count one request, unless the window is full; by the server's clock."""
-        async with self._connections.one() as connection:
-            row = await connection.fetchrow(_COUNT, organization_id, scope, limit) if limit > 0 else None
-            if row is not None:
-                return Rate.at(row["moment"], row["minute"], limit, row["requests"], exceeded=False)
-            moment = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        rows = await self._connections.rows(_COUNT, organization_id, scope, limit) if limit > 0 else ()
+        for row in rows:
+            return Rate.at(row["moment"], row["minute"], limit, row["requests"], exceeded=False)
+        [(moment,)] = await self._connections.rows("SELECT extract(epoch FROM clock_timestamp())::float8")
         return Rate.at(moment, int(moment // WINDOW), limit, limit, exceeded=True)
 
     async def look(self, organization_id: str, scope: str, limit: int) -> Rate:
         """Return where the next request would stand, and count nothing; by the server's clock."""
-        async with self._connections.one() as connection:
-            [(moment, minute, requests)] = await connection.fetch(_LOOK, organization_id, scope)
+        [(moment, minute, requests)] = await self._connections.rows(_LOOK, organization_id, scope)
         window = int(moment // WINDOW)
         used = requests if minute is not None and minute >= window else 0
         return Rate.at(moment, max(window, minute or 0), limit, min(used + 1, limit), exceeded=used >= limit)
