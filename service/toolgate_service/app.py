@@ -25,6 +25,7 @@ from toolgate_service.hotpath.http import endpoint
 from toolgate_service.logs.endpoint import log_endpoint
 from toolgate_service.logs.many import logs_endpoint
 from toolgate_service.logs.routes import router as logs
+from toolgate_service.metrics.requests import Counted
 from toolgate_service.openapi.document import describe
 from toolgate_service.openapi.routes import router as openapi
 from toolgate_service.organizations.routes import router as organizations
@@ -81,7 +82,8 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
 
 def build(gateway: Gateway) -> ASGIApp:
     """Put the roads around a gateway."""
-    return Edge(_Roads(gateway, _management(gateway)), Rules.of(gateway.settings))
+    app = Edge(_Roads(gateway, _management(gateway)), Rules.of(gateway.settings))
+    return Counted(app, gateway.figures) if gateway.figures else app
 
 
 class _Roads:

@@ -9,6 +9,7 @@ from toolgate_service.hotpath.quick import Desk
 from toolgate_service.hotpath.rates import CountsNow
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.logs import at_once as logs
+from toolgate_service.metrics.requests import counted_at_once
 from toolgate_service.web.at_once import Immediate
 from toolgate_service.web.edge import Rules
 
@@ -19,6 +20,11 @@ def taken_at_once(gateway: Gateway) -> Mapping[bytes, Immediate]:
     Args:
         gateway: the gateway.
     """
+    quick = _quick(gateway)
+    return counted_at_once(quick, gateway.figures) if gateway.figures else quick
+
+
+def _quick(gateway: Gateway) -> Mapping[bytes, Immediate]:
     reader, windows, rules = gateway.reader, gateway.rates, Rules.of(gateway.settings)
     if isinstance(reader, SqliteReader) and isinstance(windows, CountsNow):
         desk = Desk(reader, windows, gateway.plans)

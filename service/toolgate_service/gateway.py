@@ -11,6 +11,8 @@ from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.mail.post import Post
 from toolgate_service.mail.smtp import SmtpMailer
+from toolgate_service.metrics.entries import CountedStore
+from toolgate_service.metrics.figures import Figures
 from toolgate_service.settings import Settings
 from toolgate_service.slack.replies import Replies
 from toolgate_service.storage.database import EXPORTS, open_database
@@ -42,8 +44,12 @@ class Gateway:
         self.hub = DecisionHub()
         self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
         self.post = _post(settings)
-        self.reader, self.rates, log_store = stores_of(self.database, self.plans, shared=settings.workers > 1)
-        self.log_writer = LogWriter(log_store)
+        self.reader, self.rates, self.log_store = stores_of(
+            self.database, self.plans, shared=settings.workers > 1
+        )
+        self.figures = Figures() if settings.metrics_address else None
+        counted = CountedStore(self.log_store, self.figures) if self.figures else self.log_store
+        self.log_writer = LogWriter(counted)
         self.readiness = Readiness(self.database)
         steps = upkeep_steps(self.database, settings, self.plans)
         self.upkeep = Upkeep(self.database, settings.upkeep_seconds, steps, self.readiness.problem)

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.gateway import Gateway
 from toolgate_service.serving.listening import listen
-from toolgate_service.serving.process import run
+from toolgate_service.serving.process import exposed, run
 from toolgate_service.settings import Settings, load_settings
 from toolgate_service.storage.database import open_database
 
@@ -29,6 +29,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     """
     settings = load_settings(overrides)
     listening = listen(host, port)
+    metrics = exposed(settings)
     try:
         # The database first: one that cannot be used leaves no secret behind.
         asyncio.run(_prepare(settings))
@@ -37,7 +38,9 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         listening.close()
         raise StartError(str(error)) from error
     line = _start_up_line(listening, settings)
-    run(gateway, listening, lambda: announce(line))
+    if metrics is not None:
+        line += f" · metrics on {metrics.url}"
+    run(gateway, listening, lambda: announce(line), metrics)
 
 
 async def _prepare(settings: Settings) -> None:

@@ -21,6 +21,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.mail.settings import MailServer, Sender, demand_all
+from toolgate_service.metrics.address import Address, read_address
 from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
 from toolgate_service.secret_file import MIN_SECRET, former_secret, secret_path, stored_secret
@@ -83,6 +84,7 @@ class Settings(BaseSettings):
         prune_batch: how many rows the upkeep removes at once.
         webhooks_allow_private: whether webhooks may reach private networks and this machine, and by http.
         webhook_poll_seconds: how soon an event that another gateway wrote down is delivered at the latest.
+        metrics_address: where figures for Prometheus are served, ``HOST:PORT``; without it they are not even counted.
         console: whether people find the console at ``/console``.
         console_hosts: further names by which browsers reach the console; a comma-separated list.
     """
@@ -127,6 +129,7 @@ class Settings(BaseSettings):
     prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     webhooks_allow_private: bool = False
     webhook_poll_seconds: Annotated[float, Field(ge=0.05, le=3600)] = 1
+    metrics_address: Annotated[Address | None, NoDecode, BeforeValidator(_from_text(read_address))] = None
     console: bool = True
     console_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_hosts))] = ()
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)

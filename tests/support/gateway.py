@@ -62,6 +62,15 @@ class LiveGateway:
         self._others: list[subprocess.Popen[str] | Forked] = []
         self.process: subprocess.Popen[str] | Forked | None = None
         self.url = ""
+        #: the start-up line, of the first replica
+        self.announced = ""
+
+    @property
+    def metrics_url(self) -> str:
+        """Where its metrics are, as the start-up line says."""
+        found = re.search(r"metrics on (http://\S+/metrics)", self.announced)
+        assert found, self.announced
+        return found.group(1)
 
     @property
     def database(self) -> Path:
@@ -74,7 +83,8 @@ class LiveGateway:
         self.process, *self._others = [
             self._begin("serve", "--port", str(port), "--plan", self.plan) for _ in range(CHOICE.replicas)
         ]
-        ports = [_listens_on(process) for process in (self.process, *self._others)]
+        lines = [_announced(process) for process in (self.process, *self._others)]
+        self.announced, ports = lines[0], [_port_in(line) for line in lines]
         if self._others:
             self._balancer = Balancer(ports, port=self._port)
             ports = [self._balancer.port]
@@ -117,9 +127,12 @@ class LiveGateway:
         self.stop()
 
 
-def _listens_on(process: subprocess.Popen[str] | Forked) -> int:
+def _announced(process: subprocess.Popen[str] | Forked) -> str:
     assert process.stdout is not None
-    line = process.stdout.readline()
+    return process.stdout.readline()
+
+
+def _port_in(line: str) -> int:
     match = re.search(r"http://\S+:(\d+)", line)
     assert match, f"the gateway did not start: {line!r}"
     return int(match.group(1))

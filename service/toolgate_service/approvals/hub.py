@@ -26,6 +26,11 @@ class DecisionHub:
             if not events:
                 self._waiting.pop(approval_id, None)
 
+    @property
+    def watched(self) -> int:
+        """How many watch."""
+        return sum(map(len, self._waiting.values()))
+
     def tell(self, approval_id: str) -> None:
         """Wake whoever watches an approval."""
         for changed in self._waiting.get(approval_id, ()):

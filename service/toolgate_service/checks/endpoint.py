@@ -21,6 +21,8 @@ from toolgate_service.web.sdk_fields import idempotency_key
 
 DECISION = b"x-decision-id"
 LET_THROUGH = b"x-call-let-through"
+#: the scope's key under which a check that was decided says how, for whoever counts
+OUTCOME = "toolgate.outcome"
 ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
 
 
@@ -77,11 +79,18 @@ def answer_of(verdict: Permitted | Blocked | Held | LetThrough) -> bytes:
 
 
 def _answer(call: Call, verdict: Permitted | Blocked | Held | LetThrough) -> Answer:
+    call.scope[OUTCOME] = _outcome(verdict)
     if isinstance(verdict, LetThrough):
         add_headers(call.scope, {DECISION: verdict.decision_id.encode()})
     elif isinstance(verdict, Blocked) and verdict.let_through:
         add_headers(call.scope, {LET_THROUGH: b"true"})
     return Answer(answer_of(verdict))
+
+
+def _outcome(verdict: Permitted | Blocked | Held | LetThrough) -> str:
+    if isinstance(verdict, Held):
+        return "held"
+    return "blocked" if isinstance(verdict, Blocked) else "allowed"
 
 
 def _result(reason: str, *, held: bool, approval_id: str | None) -> bytes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from toolgate_service.accounts.sign_in import SignIn
 from toolgate_service.accounts.tokens import Claims
@@ -11,7 +11,7 @@ from toolgate_service.hotpath.rates import MemoryWindows, RateWindows
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Outcome
 from toolgate_service.plans import Plan
-from toolgate_service.storage.database import Database
+from toolgate_service.storage.database import Database, Usage
 from toolgate_service.storage.sqlite import SqliteDatabase
 
 
@@ -55,6 +55,20 @@ class LogStore(Protocol):
 
     async def close(self) -> None:
         """Disconnect."""
+
+
+@runtime_checkable
+class Pooled(Protocol):
+    """Whatever has connections of its own."""
+
+    def usage(self) -> Usage:
+        """Return how its connections are used."""
+
+
+def usage_of(reader: Reader, windows: RateWindows, log_store: LogStore) -> Mapping[str, Usage]:
+    """Return how the connections of those are used that have several, by what they are for."""
+    named = {"requests": reader, "windows": windows, "entries": log_store}
+    return {name: one.usage() for name, one in named.items() if isinstance(one, Pooled)}
 
 
 def stores_of(

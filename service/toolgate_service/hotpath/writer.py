@@ -40,6 +40,11 @@ class LogWriter:
         """Whether another entry may wait."""
         return len(self._waiting) < MAX_WAITING and self._waiting.weight < MAX_WEIGHT
 
+    @property
+    def waiting(self) -> int:
+        """How many entries wait for their batch."""
+        return len(self._waiting)
+
     async def append(self, entry: NewEntry) -> Outcome:
         """Return what became of an entry, after it is on disk.
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
@@ -24,13 +25,23 @@ logger = logging.getLogger("toolgate.mail")
 
 
 class Post:
-    """Sends letters off the requests' path, in this process's memory."""
+    """Sends letters off the requests' path, in this process's memory.
+
+    Attributes:
+        ended: how many letters have, by how.
+    """
 
     def __init__(self, mailer: Mailer, pauses: Sequence[float] = PAUSES) -> None:
+        self.ended = Counter[str](sent=0, given_up=0)
         self._mailer = mailer
         self._pauses = pauses
         self._on_their_way: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def on_their_way(self) -> int:
+        """How many letters are."""
+        return len(self._on_their_way)
 
     def send(self, letter: Letter) -> bool:
         """Take a letter; False when too many are on their way, which is logged."""
@@ -75,8 +86,10 @@ class Post:
         for pause in (*self._pauses, None):
             failure = await self._attempt(letter)
             if failure is None:
+                self.ended["sent"] += 1
                 return
             if failure.final or pause is None:
+                self.ended["given_up"] += 1
                 logger.error("%r is given up: %s", letter, failure)
                 return
             logger.warning("%r did not go, another attempt follows: %s", letter, failure)

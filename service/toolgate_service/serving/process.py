@@ -4,7 +4,7 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
@@ -12,17 +12,37 @@ from toolgate_service.app import build
 from toolgate_service.at_once import taken_at_once
 from toolgate_service.gateway import Gateway
 from toolgate_service.serving.server import GRACE, GatewayServer
+from toolgate_service.settings import Settings
 from toolgate_service.web.at_once import QuickConnection
 from toolgate_service.web.connections import Connection, Limits, room_for
 from toolgate_service.web.headers import AnswerHeaders
 
+if TYPE_CHECKING:
+    from toolgate_service.metrics.listener import MetricsListener
 
-def server_of(gateway: Gateway, serving: Callable[[], None]) -> GatewayServer:
+
+def exposed(settings: Settings) -> "MetricsListener | None":
+    """Return where metrics are served, if they are.
+
+    Raises:
+        StartError: nobody can listen there.
+    """
+    if settings.metrics_address is None:
+        return None
+    from toolgate_service.metrics.listener import MetricsListener
+
+    return MetricsListener(settings.metrics_address)
+
+
+def server_of(
+    gateway: Gateway, serving: Callable[[], None], metrics: "MetricsListener | None" = None
+) -> GatewayServer:
     """Return what serves a gateway.
 
     Args:
         gateway: not yet started.
         serving: called once requests are answered.
+        metrics: where its metrics are served.
     """
     settings = gateway.settings
     limits = Limits(
@@ -42,7 +62,7 @@ def server_of(gateway: Gateway, serving: Callable[[], None]) -> GatewayServer:
         timeout_keep_alive=settings.request_timeout_seconds,
         timeout_graceful_shutdown=GRACE,
     )
-    return GatewayServer(config, gateway, quick, settings.drain_seconds, serving)
+    return GatewayServer(config, gateway, quick, settings.drain_seconds, serving, metrics)
 
 
 def log_to_stderr() -> None:
@@ -55,13 +75,19 @@ def log_to_stderr() -> None:
     logger.propagate = False
 
 
-def run(gateway: Gateway, listening: socket.socket, announce: Callable[[], None]) -> None:
+def run(
+    gateway: Gateway,
+    listening: socket.socket,
+    announce: Callable[[], None],
+    metrics: "MetricsListener | None" = None,
+) -> None:
     """Serve until a signal.
 
     Args:
         gateway: not yet started.
         listening: closed at the end.
         announce: called once requests are answered.
+        metrics: where its metrics are served.
     """
     log_to_stderr()
-    server_of(gateway, announce).run(sockets=[listening])
+    server_of(gateway, announce, metrics).run(sockets=[listening])

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, MutableMapping
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -19,6 +20,9 @@ from toolgate_service.gateway import Gateway
 from toolgate_service.serving.listening import all_taken, turn_away
 from toolgate_service.web.at_once import Immediate
 from toolgate_service.web.connections import CLOSE, Connection, look_after
+
+if TYPE_CHECKING:
+    from toolgate_service.metrics.listener import MetricsListener
 
 #: seconds that requests under way are given when the gateway stops
 GRACE = 5
@@ -37,6 +41,7 @@ class GatewayServer(uvicorn.Server):
         quick: who answers at once, by path; emptied when the end begins.
         pause: seconds between SIGTERM and the last connection that is taken.
         serving: called once requests are answered.
+        metrics: where its metrics are served, to the last.
     """
 
     def __init__(
@@ -46,12 +51,14 @@ class GatewayServer(uvicorn.Server):
         quick: MutableMapping[bytes, Immediate],
         pause: float,
         serving: Callable[[], None],
+        metrics: "MetricsListener | None" = None,
     ) -> None:
         super().__init__(config)
         self._gateway = gateway
         self._quick = quick
         self._pause = pause
         self._serving = serving
+        self._metrics = metrics
         #: when the pause is over; None before it begins
         self._pause_ends: float | None = None
         self._leaving = False
@@ -59,6 +66,9 @@ class GatewayServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin; from here on signals are heard."""
         await super().startup(sockets)
+        if self.started and self._metrics is not None and self._gateway.figures is not None:
+            self._gateway.figures.connections = self.server_state.connections
+            await self._metrics.start(self._gateway, self._gateway.figures)
         if self.started:
             self._serving()
 
@@ -93,6 +103,8 @@ class GatewayServer(uvicorn.Server):
                 await asyncio.sleep(ROUND_TRIP)
             await all_taken(listening)
         closing = asyncio.create_task(self._close_idle())
+        if self._metrics is not None:
+            await self._metrics.stop()
         try:
             await super().shutdown(sockets)
         finally:

@@ -1,8 +1,9 @@
 """The gateway's database, whichever it is: read from on one snapshot, written to in turns."""
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -23,6 +24,20 @@ WRITE = "write sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 #: long reads that may run at the same time
 EXPORTS = 4
+
+
+class Usage(NamedTuple):
+    """How a pool of connections is used.
+
+    Attributes:
+        busy: connections that somebody has.
+        idle: those that are open, and unused.
+        waiting: who waits for one; None where the pool does not say.
+    """
+
+    busy: int
+    idle: int
+    waiting: int | None = None
 
 
 class Database(Protocol):
@@ -68,6 +83,9 @@ class Database(Protocol):
                 looked for in it stays true until it is committed. The organization's id for its own affairs,
                 `ACCOUNTS` for what is unique across organizations.
         """
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return how each pool of connections is used, by its name."""
 
     async def close(self) -> None:
         """Close every connection."""

@@ -1,7 +1,7 @@
 """The gateway's database on a PostgreSQL server."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -14,9 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.errors import StorageError
-from toolgate_service.storage.database import EXPORTS, NOW
+from toolgate_service.storage.database import EXPORTS, NOW, Usage
 from toolgate_service.storage.faults import faults_told
 from toolgate_service.storage.migrate import demand, upgrade
+from toolgate_service.storage.pools import usage_of
 from toolgate_service.storage.races import committed
 from toolgate_service.storage.turns import Turns
 
@@ -149,6 +150,10 @@ class PostgresDatabase:
                 session.info[NOW] = await _moment(session, MOMENT)
             yield session
         committed()
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return how each pool of connections is used, by its name."""
+        return usage_of(readers=self._readers, exporters=self._exporters, writers=self._writers)
 
     async def close(self) -> None:
         """Close every connection."""

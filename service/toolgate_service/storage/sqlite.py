@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,8 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.errors import StorageError
-from toolgate_service.storage.database import EXPORTS
+from toolgate_service.storage.database import EXPORTS, Usage
 from toolgate_service.storage.migrate import demand, upgrade
+from toolgate_service.storage.pools import usage_of
 from toolgate_service.storage.sqlite_dialect import DRIVER, Connection
 from toolgate_service.storage.sqlite_statements import BUSY_TIMEOUT, PATIENCE, Statements, is_busy
 
@@ -119,6 +120,10 @@ class SqliteDatabase:
                         raise
                     await asyncio.sleep(LOOK_AGAIN)
             yield connection
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return how each pool of connections is used, by its name."""
+        return usage_of(readers=self._readers, exporters=self._exporters, writers=self._writer)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -7,6 +7,7 @@ share one. What a gateway was at when it was killed is taken again by the next: 
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from toolgate_service.errors import StorageFault
@@ -36,6 +37,9 @@ class Worker:
         vault: opens the signing secrets.
         sender: reaches receivers.
         seconds: between two looks into the database; this process's own events are seen at once.
+
+    Attributes:
+        attempts: how many have ended, by what came of them.
     """
 
     def __init__(self, database: Database, vault: Vault, sender: Sender, seconds: float) -> None:
@@ -43,6 +47,7 @@ class Worker:
         self._vault = vault
         self._sender = sender
         self._seconds = seconds
+        self.attempts = Counter[str](delivered=0, refused=0, unreachable=0)
         self._woken = asyncio.Event()
         self._flying: dict[asyncio.Task[None], Attempt] = {}
         self._results: list[Result] = []
@@ -125,6 +130,7 @@ class Worker:
             outcome = await self._sender.send(attempt.url, headers, attempt.body)
         else:
             outcome = Outcome(None, "the signing secret cannot be opened; rotate it")
+        self.attempts[_word(outcome)] += 1
         self._results.append((attempt, outcome))
 
     async def _land(self) -> None:
@@ -144,3 +150,9 @@ class Worker:
         async with self._database.writing() as session:
             await record(session, self._results)
             await release(session, attempts)
+
+
+def _word(outcome: Outcome) -> str:
+    if outcome.delivered:
+        return "delivered"
+    return "unreachable" if outcome.code is None else "refused"

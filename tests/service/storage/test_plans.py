@@ -34,6 +34,7 @@ WHOLE = {
 AT_LARGE = {
     "accounts/slowing.py": "failed logins that are forgotten",
     "billing/overdue.py": "who owes",
+    "metrics/looks.py": "what waits",
     "upkeep/batches.py": "what is kept no longer",
     "upkeep/expiry.py": "what runs out",
     "webhooks/claims.py": "what is due",

@@ -4,6 +4,8 @@ import re
 from html import unescape
 from itertools import combinations
 
+import httpx
+
 from support.admin import done, run_admin
 from support.bulk import write_entries
 from support.console import Reader
@@ -27,6 +29,7 @@ ENV = {
     "TOOLGATE_PROVIDER_WEBHOOK_SECRET": PROVIDER_SECRET,
     "TOOLGATE_UPKEEP_SECONDS": "1",
     "TOOLGATE_APPROVAL_WATCH_SECONDS": "1",
+    "TOOLGATE_METRICS_ADDRESS": "127.0.0.1:0",
 }
 #: every list that is paged, and its filters
 LISTS = {
@@ -68,6 +71,7 @@ def do_everything(gateway: LiveGateway) -> None:
         _entries(stage)
         _operator(stage)
         _payments(stage)
+    assert httpx.get(gateway.metrics_url, timeout=30).status_code == 200
     _age(gateway)
 
 

@@ -10,6 +10,7 @@ import asyncpg
 
 from toolgate_service.errors import LostRace
 from toolgate_service.hotpath.patience import DEADLINE
+from toolgate_service.storage.database import Usage
 from toolgate_service.storage.postgres import ASKED, DURABLE, PostgresDatabase
 from toolgate_service.storage.races import LOST, anew, fault
 
@@ -91,6 +92,11 @@ class Connections:
             return await self._rows(statement, values)
         except LostRace:
             return await anew(lambda: self._rows(statement, values))
+
+    def usage(self) -> Usage:
+        """Return how they are used."""
+        idle, waiting = len(self._idle), sum(not future.done() for future in self._waiting)
+        return Usage(self._made - idle, idle, waiting)
 
     async def close(self) -> None:
         """Disconnect; what is in use is disconnected when it is given back."""

@@ -9,6 +9,7 @@ from toolgate_service.hotpath.postgres.log_known import begin, known
 from toolgate_service.hotpath.postgres.log_written import write
 from toolgate_service.hotpath.postgres.news import tell
 from toolgate_service.logs.entries import NewEntry, Outcome
+from toolgate_service.storage.database import Usage
 from toolgate_service.storage.postgres import PostgresDatabase
 from toolgate_service.storage.races import anew
 from toolgate_service.webhooks.outbox import wake
@@ -50,6 +51,10 @@ class PostgresLogStore:
             told = await tell(connection, batch)
             await connection.execute("COMMIT")
         return outcomes, told
+
+    def usage(self) -> Usage:
+        """Return how its connections are used."""
+        return self._connections.usage()
 
     async def close(self) -> None:
         """Disconnect."""

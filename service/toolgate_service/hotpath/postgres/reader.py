@@ -12,6 +12,7 @@ from toolgate_service.hotpath.postgres.connections import Connections
 from toolgate_service.hotpath.standing import STANDING, Standing, numbered
 from toolgate_service.hotpath.together import Together
 from toolgate_service.plans import Plan
+from toolgate_service.storage.database import Usage
 from toolgate_service.storage.postgres import PostgresDatabase
 
 READ_CONNECTIONS = 8
@@ -60,6 +61,10 @@ class PostgresReader:
     async def still_pending(self, approval_id: str) -> bool:
         """Say whether an approval exists and waits for a decision."""
         return bool(await self._connections.rows(_STILL_PENDING, uuid(approval_id)))
+
+    def usage(self) -> Usage:
+        """Return how its connections are used."""
+        return self._connections.usage()
 
     async def close(self) -> None:
         """Disconnect."""

@@ -2,6 +2,7 @@
 
 from toolgate_service.hotpath.postgres.connections import Connections
 from toolgate_service.hotpath.rates import WINDOW, Rate
+from toolgate_service.storage.database import Usage
 from toolgate_service.storage.postgres import PostgresDatabase
 
 RATE_CONNECTIONS = 4
@@ -31,6 +32,10 @@ class PostgresWindows:
         window = int(moment // WINDOW)
         used = requests if minute is not None and minute >= window else 0
         return Rate.at(moment, max(window, minute or 0), limit, min(used + 1, limit), exceeded=used >= limit)
+
+    def usage(self) -> Usage:
+        """Return how its connections are used."""
+        return self._connections.usage()
 
     async def close(self) -> None:
         """Disconnect."""

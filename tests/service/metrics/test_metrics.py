@@ -1,0 +1,314 @@
+"""GET /metrics: what a gateway has done, off the public surface and without a tenant in it (decisions §3)."""
+
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from support.gateway import LiveGateway, Owner
+from support.insight import execute
+from support.readme import ROOT
+from support.waiting import until
+
+from toolgate_service.errors import StartError
+from toolgate_service.ids import new_id
+from toolgate_service.metrics.address import Address
+from toolgate_service.metrics.figures import ROUTES, Histogram, route_of
+from toolgate_service.metrics.listener import MetricsListener
+from toolgate_service.settings import Settings, load_settings
+
+PAGE = (ROOT / "docs/monitoring.md").read_text()
+#: a figure's name and its labels
+Figure = tuple[str, frozenset[tuple[str, str]]]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
+    """A gateway that serves its figures, sends mail nowhere, and may tell receivers on this machine."""
+    env = {
+        "TOOLGATE_METRICS_ADDRESS": "127.0.0.1:0",
+        "TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true",
+        "TOOLGATE_SMTP_URL": "smtp://127.0.0.1:9",
+        "TOOLGATE_MAIL_FROM": "toolgate@example.test",
+        "TOOLGATE_PUBLIC_URL": "https://toolgate.example.test",
+    }
+    with LiveGateway(tmp_path_factory.mktemp("counted"), env=env) as running:
+        yield running
+
+
+@pytest.fixture
+def owner(gateway: LiveGateway) -> Iterator[Owner]:
+    """An admin of an organization of the test's own."""
+    with Owner(gateway.url) as one:
+        yield one
+
+
+def page(gateway: LiveGateway) -> str:
+    """Return the figures as they are served."""
+    answer = httpx.get(gateway.metrics_url, timeout=30)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return answer.text
+
+
+def figures(gateway: LiveGateway) -> dict[Figure, float]:
+    """Return the figures as they are now."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(page(gateway))
+        for sample in family.samples
+    }
+
+
+def grown(before: Mapping[Figure, float], after: Mapping[Figure, float], name: str) -> dict[str, float]:
+    """Return by how much the figures of a name grew, by their labels' values."""
+    return {
+        "/".join(value for _, value in sorted(labels)): value - before.get((found, labels), 0)
+        for (found, labels), value in after.items()
+        if found == name and value != before.get((found, labels), 0)
+    }
+
+
+def one(figures: Mapping[Figure, float], name: str) -> float:
+    """Return the figure of a name that has no labels."""
+    return figures[name, frozenset()]
+
+
+def test_the_public_surface_has_no_metrics(gateway: LiveGateway) -> None:
+    """Where agents and people are, there is no such page, and where the figures are there is nothing else."""
+    assert httpx.get(f"{gateway.url}/metrics").status_code == 404
+    other = gateway.metrics_url.removesuffix("/metrics")
+    assert httpx.get(f"{other}/elsewhere").status_code == 404
+    assert httpx.post(f"{other}/metrics").status_code == 405
+
+
+def test_checks_are_counted_by_their_outcome(gateway: LiveGateway, owner: Owner) -> None:
+    """Allowed, blocked, held and refused ones, each exactly once, whichever road they take."""
+    agent = owner.agent()
+    owner.permit(agent, "mail.send")
+    owner.permit(agent, "money.send", requires_approval=True)
+    before = figures(gateway)
+    for _ in range(3):
+        assert owner.check(agent, "mail.send").json()["allowed"]
+    # With two headers of a name it takes the road of all requests.
+    twice = [("X-API-Key", owner.key), ("X-Any", "1"), ("X-Any", "2")]
+    body = {"agent_id": agent, "action": "mail.send"}
+    assert owner.http.post("/sdk/check", json=body, headers=twice).json()["allowed"]
+    for _ in range(2):
+        assert not owner.check(agent, "mail.delete").json()["allowed"]
+    assert owner.check(agent, "money.send").json()["requires_approval"]
+    assert owner.http.post("/sdk/check", json=body).status_code == 401
+    assert owner.check(agent, "not an action").status_code == 400
+    after = figures(gateway)
+    counted = grown(before, after, "toolgate_checks_total")
+    assert counted == {"allowed/200": 4, "blocked/200": 2, "held/200": 1, "refused/401": 1, "refused/400": 1}
+    answers = grown(before, after, "toolgate_requests_total")
+    assert {name: n for name, n in answers.items() if name.startswith("check/")} == {
+        "check/200": 7,
+        "check/400": 1,
+        "check/401": 1,
+    }
+    assert grown(before, after, "toolgate_request_duration_seconds_count")["check"] == 9
+    took = grown(before, after, "toolgate_request_duration_seconds_sum")["check"]
+    assert 0 < took < 9 * 30
+
+
+def test_log_entries_are_counted_by_what_became_of_them(gateway: LiveGateway, owner: Owner) -> None:
+    """Stored, replayed and refused ones, alone and many at once, and how many were committed together."""
+    agent, key = owner.agent(), {"X-API-Key": owner.key}
+    before = figures(gateway)
+    entry = {"agent_id": agent, "action": "mail.send", "status": "success"}
+    for _ in range(2):
+        answer = owner.http.post("/sdk/log", json=entry, headers={**key, "Idempotency-Key": "one"})
+        assert answer.status_code == 200
+    many = [entry, entry, {**entry, "agent_id": new_id()}]
+    answer = owner.http.post("/sdk/logs", json={"entries": many}, headers=key)
+    assert [result["status"] for result in answer.json()["results"]] == [200, 200, 404]
+    after = figures(gateway)
+    counted = grown(before, after, "toolgate_log_entries_total")
+    assert counted == {"stored": 3, "replayed": 1, "refused": 1}
+    assert grown(before, after, "toolgate_log_batch_entries_sum") == {"": 5}
+    commits = grown(before, after, "toolgate_log_batch_entries_count")
+    assert commits == grown(before, after, "toolgate_log_commit_duration_seconds_count")
+    assert grown(before, after, "toolgate_requests_total")["log/200"] == 3
+
+
+def test_requests_beyond_the_rate_are_counted(gateway: LiveGateway, owner: Owner) -> None:
+    """429 stands among the statuses, also where the quick road finds the window full."""
+    statement = "UPDATE organizations SET requests_per_minute = 1 WHERE id = "
+    assert execute(gateway, f"{statement}'{owner.user['organization_id']}'") == 1
+    before, agent = figures(gateway), new_id()
+    # Three: two of them may stand in two minutes.
+    statuses = [owner.check(agent, "mail.send").status_code for _ in range(3)]
+    refused = statuses.count(429)
+    assert refused
+    after = figures(gateway)
+    assert grown(before, after, "toolgate_requests_total")["check/429"] == refused
+    assert grown(before, after, "toolgate_checks_total")["refused/429"] == refused
+
+
+def test_deliveries_are_counted_and_their_lag_is_told(gateway: LiveGateway, owner: Owner) -> None:
+    """An attempt that reaches nobody, the delivery that waits for the next, and since when it was due."""
+    before = figures(gateway)
+    hook = {"url": "http://127.0.0.1:9/hook", "events": ["agent.created"]}
+    assert owner.http.post("/api/webhooks", json=hook).status_code == 201
+    owner.agent()
+    until(lambda: grown(before, figures(gateway), "toolgate_webhook_attempts_total") == {"unreachable": 1})
+    until(lambda: one(figures(gateway), "toolgate_webhook_lag_seconds") == 0)
+    assert one(figures(gateway), "toolgate_webhook_deliveries_pending") == 1
+    past, held = ("2026-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z")
+    changed = f"UPDATE deliveries SET next_attempt_at = '{past}', claimed_until = '{held}'"
+    assert execute(gateway, changed) == 1
+    assert one(figures(gateway), "toolgate_webhook_lag_seconds") > 24 * 3600
+    assert execute(gateway, "UPDATE deliveries SET status = 'failed', next_attempt_at = NULL") == 1
+    after = figures(gateway)
+    assert (
+        one(after, "toolgate_webhook_lag_seconds") == one(after, "toolgate_webhook_deliveries_pending") == 0
+    )
+
+
+def test_who_waits_is_told(gateway: LiveGateway, owner: Owner) -> None:
+    """A request for approval, and the long poll that waits for its decision, until they do no more."""
+    agent = owner.agent()
+    owner.permit(agent, "money.send", requires_approval=True)
+    before = figures(gateway)
+    approval_id = owner.check(agent, "money.send").json()["approval_id"]
+    pending = "toolgate_approvals_pending"
+    assert one(figures(gateway), pending) == one(before, pending) + 1
+    url, key = f"/sdk/approvals/{approval_id}?wait=30", {"X-API-Key": owner.key}
+    client = httpx.Client(base_url=gateway.url, headers=key, timeout=60)
+    with client, ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(client.get, url)
+        until(lambda: one(figures(gateway), "toolgate_long_polls_waiting") == 1)
+        assert one(figures(gateway), "toolgate_connections_open") >= 2
+        assert owner.http.post(f"/api/approvals/{approval_id}/approve").status_code == 200
+        assert answer.result().json()["status"] == "approved"
+    after = figures(gateway)
+    assert one(after, "toolgate_long_polls_waiting") == 0
+    assert one(after, pending) == one(before, pending)
+    assert grown(before, after, "toolgate_requests_total")["approvals/200"] == 1
+
+
+def test_no_tenant_stands_in_the_figures(gateway: LiveGateway, owner: Owner) -> None:
+    """No organization, agent, action, key, address or path, whatever was asked: labels are words of a short list."""
+    agent = owner.agent("a-secret-agent")
+    owner.permit(agent, "secret.action")
+    assert owner.check(agent, "secret.action").json()["allowed"]
+    assert owner.log(agent, "secret.action", context={"secret": "context"}).status_code == 200
+    assert owner.http.get("/api/agents/no-such-path-at-all").status_code == 404
+    text = page(gateway)
+    for told in (agent, "secret", owner.user["organization_id"], owner.key, "no-such", "@", "/api"):
+        assert told not in text
+    known = {*ROUTES, "allowed", "blocked", "held", "refused", "stored", "replayed", "failed", "delivered"}
+    known |= {"unreachable", "sent", "given_up", "busy", "idle", "waiting"}
+    known |= {"readers", "exporters", "writers", "requests", "windows", "entries"}
+    for (name, labels), _ in figures(gateway).items():
+        for label, value in labels:
+            if label in {"route", "outcome", "result", "state", "pool"}:
+                assert value in known, (name, label, value)
+            elif name != "toolgate_build_info":
+                assert label in {"le", "status", "generation"}, (name, label)
+
+
+def test_the_page_names_every_metric_and_no_other(gateway: LiveGateway) -> None:
+    """docs/monitoring.md has a row for each, with its kind and its labels."""
+    rows = re.findall(r"^\| `(toolgate_\w+)` \| (\w+) \| (.*?) \|", PAGE, re.MULTILINE)
+    told = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    served: dict[str, tuple[str, set[str]]] = {}
+    for family in text_string_to_metric_families(page(gateway)):
+        if family.name.startswith("toolgate_"):
+            name = family.name + ("_total" if family.type == "counter" else "")
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            served[name] = (family.type, labels)
+    assert told == served
+
+
+def test_the_alert_rules_are_about_what_is_served(gateway: LiveGateway) -> None:
+    """The page's rules are YAML as Prometheus reads it, their brackets are closed, and they name what there is."""
+    [text] = re.findall(r"```yaml\n(groups:.*?)```", PAGE, re.DOTALL)
+    rules: list[dict[str, Any]] = yaml.safe_load(text)["groups"][0]["rules"]
+    served = {name for name, _ in figures(gateway)}
+    assert len(rules) >= 5
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "annotations"}
+        assert rule["annotations"]["summary"]
+        assert not set(re.findall(r"toolgate_\w+", rule["expr"])) - served
+        for opening, closing in ("()", "{}", "[]"):
+            assert rule["expr"].count(opening) == rule["expr"].count(closing)
+
+
+@pytest.mark.sqlite_only("the tests' way into PostgreSQL counts changed rows, and a renamed table has none")
+def test_a_database_that_is_gone_is_told(tmp_path: Path) -> None:
+    """Not ready, and without what only the database knows; the rest is there, and all of it when it is back."""
+    with LiveGateway(tmp_path, env={"TOOLGATE_METRICS_ADDRESS": "127.0.0.1:0"}) as gateway:
+        assert one(figures(gateway), "toolgate_ready") == 1
+        execute(gateway, "ALTER TABLE organizations RENAME TO elsewhere")
+        execute(gateway, "ALTER TABLE deliveries RENAME TO nowhere")
+        until(lambda: one(figures(gateway), "toolgate_ready") == 0)
+        now = figures(gateway)
+        assert ("toolgate_webhook_lag_seconds", frozenset[tuple[str, str]]()) not in now
+        assert one(now, "toolgate_log_entries_waiting") == 0
+        execute(gateway, "ALTER TABLE nowhere RENAME TO deliveries")
+        execute(gateway, "ALTER TABLE elsewhere RENAME TO organizations")
+        until(lambda: one(figures(gateway), "toolgate_ready") == 1)
+        assert one(figures(gateway), "toolgate_webhook_lag_seconds") == 0
+
+
+@pytest.mark.parametrize("text", ["9090", "localhost", "a b:1", "127.0.0.1:70000", "::1:9090", "http://a:1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    """At start, with the setting's name and an example."""
+    with pytest.raises(StartError, match=r"TOOLGATE_METRICS_ADDRESS: .* write HOST:PORT"):
+        load_settings({"metrics_address": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "host"), [("127.0.0.1:1", "127.0.0.1"), ("[::1]:1", "::1"), ("a-b.test:1", "a-b.test")]
+)
+def test_addresses_are_read(text: str, host: str) -> None:
+    """Names, IPv4 and bracketed IPv6."""
+    assert Settings(metrics_address=text).metrics_address == Address(host, 1)  # type: ignore[arg-type]  # as the environment's
+
+
+def test_a_taken_address_is_refused(gateway: LiveGateway) -> None:
+    """With the setting that chooses another."""
+    port = int(gateway.metrics_url.rpartition(":")[2].partition("/")[0])
+    with pytest.raises(StartError, match=rf"127\.0\.0\.1:{port}.*TOOLGATE_METRICS_ADDRESS"):
+        MetricsListener(Address("127.0.0.1", port))
+
+
+def test_a_value_on_a_bound_is_not_above_it() -> None:
+    """Bounds include themselves, as Prometheus reads them, and the last one has all."""
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 2.0, 3.0):
+        histogram.add(value)
+    assert histogram.cumulated() == [("1.0", 2), ("2.0", 4), ("+Inf", 5)]
+    assert histogram.total == 8.0
+
+
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        ("/sdk/check", "check"),
+        ("/sdk/logs", "log"),
+        ("/sdk/approvals/x/cancel", "approvals"),
+        ("/api/agents", "management"),
+        ("/console", "console"),
+        ("/health/ready", "health"),
+        ("/sdk/checks", "other"),
+    ],
+)
+def test_paths_are_of_one_route(path: str, route: str) -> None:
+    """Each kind of request is told from the others by its path."""
+    assert route_of(path) == route
+
+
+def test_without_the_setting_nothing_is_counted(tmp_path: Path) -> None:
+    """No address, no figures: the start-up line names none, and the public surface has none either."""
+    with LiveGateway(tmp_path) as gateway:
+        assert "metrics" not in gateway.announced
+        assert httpx.get(f"{gateway.url}/metrics").status_code == 404
