@@ -1,12 +1,12 @@
 """Running the gateway: a bound socket, a database that can be used, a start-up line."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 
 from toolgate_service.errors import StartError, StorageError
-from toolgate_service.gateway import Gateway
 from toolgate_service.serving.listening import listen
 from toolgate_service.serving.process import exposed, run
 from toolgate_service.settings import Settings, load_settings
@@ -28,19 +28,24 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         StartError: a setting is wrong, the port is taken, or the database cannot be used.
     """
     settings = load_settings(overrides)
+    if settings.workers > 1 and not hasattr(os, "fork"):
+        raise StartError(
+            "TOOLGATE_WORKERS: this system cannot fork; serve with 1, or several gateways on PostgreSQL"
+        )
     listening = listen(host, port)
-    metrics = exposed(settings)
     try:
-        # The database first: one that cannot be used leaves no secret behind.
+        metrics = exposed(settings)
+        # The database first: one that cannot be used leaves no secret behind. Both once, before there are several of us.
         asyncio.run(_prepare(settings))
-        gateway = Gateway(settings)
+        settings.secret_bytes()
+        line = _start_up_line(listening, settings)
+        if metrics:
+            line += f" · metrics on {', '.join(one.url for one in metrics)}"
+        run(settings, listening, lambda: announce(line), metrics)
     except StorageError as error:
-        listening.close()
         raise StartError(str(error)) from error
-    line = _start_up_line(listening, settings)
-    if metrics is not None:
-        line += f" · metrics on {metrics.url}"
-    run(gateway, listening, lambda: announce(line), metrics)
+    finally:
+        listening.close()
 
 
 async def _prepare(settings: Settings) -> None:
@@ -58,6 +63,8 @@ def _start_up_line(listening: socket.socket, settings: Settings) -> str:
     line = (
         f"Toolgate gateway on http://{shown}:{port} · new organizations get the {settings.default_plan} plan"
     )
+    if settings.workers > 1:
+        line += f" · {settings.workers} workers"
     if settings.default_plan != "enterprise":
         line += " (--plan enterprise lifts its limits)"
     if settings.registration == "open" and not ip_address(host).is_loopback:

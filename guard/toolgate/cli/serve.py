@@ -19,6 +19,10 @@ def serve(
             help="The plan of new organizations: free, pro, business or enterprise (TOOLGATE_DEFAULT_PLAN)."
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes that serve together (TOOLGATE_WORKERS; default 1)."),
+    ] = None,
 ) -> None:
     """Serve the gateway until interrupted.
 
@@ -28,7 +32,8 @@ def serve(
     run, start_error = load_gateway("serve"), load_gateway("StartError")
     # The gateway hands SIGTERM on once everything is closed: an orderly end is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    overrides = {} if plan is None else {"default_plan": plan}
+    given = {"default_plan": plan, "workers": workers}
+    overrides = {name: str(value) for name, value in given.items() if value is not None}
     try:
         run(host, port, overrides, typer.echo)
     except start_error as error:

@@ -2,9 +2,9 @@
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import uvicorn
 
@@ -12,6 +12,8 @@ from toolgate_service.app import build
 from toolgate_service.at_once import taken_at_once
 from toolgate_service.gateway import Gateway
 from toolgate_service.serving.server import GRACE, GatewayServer
+from toolgate_service.serving.told import ToldServer
+from toolgate_service.serving.workers import Workers
 from toolgate_service.settings import Settings
 from toolgate_service.web.at_once import QuickConnection
 from toolgate_service.web.connections import Connection, Limits, room_for
@@ -20,30 +22,63 @@ from toolgate_service.web.headers import AnswerHeaders
 if TYPE_CHECKING:
     from toolgate_service.metrics.listener import MetricsListener
 
+Kind = TypeVar("Kind", bound=GatewayServer)
 
-def exposed(settings: Settings) -> "MetricsListener | None":
-    """Return where metrics are served, if they are.
+#: seconds that a worker has for its end beside the pause and the grace of what is under way: it closes its database
+TO_CLOSE = 10
+
+
+def exposed(settings: Settings) -> "Sequence[MetricsListener]":
+    """Return where metrics are served, if they are: each worker counts for itself, on a port of its own.
 
     Raises:
         StartError: nobody can listen there.
     """
-    if settings.metrics_address is None:
-        return None
+    address = settings.metrics_address
+    if address is None:
+        return ()
     from toolgate_service.metrics.listener import MetricsListener
 
-    return MetricsListener(settings.metrics_address)
+    ports = [address.port and address.port + number for number in range(settings.workers)]
+    return [MetricsListener(address._replace(port=port)) for port in ports]
 
 
-def server_of(
-    gateway: Gateway, serving: Callable[[], None], metrics: "MetricsListener | None" = None
-) -> GatewayServer:
-    """Return what serves a gateway.
+def run(
+    settings: Settings,
+    listening: socket.socket,
+    announce: Callable[[], None],
+    metrics: "Sequence[MetricsListener]" = (),
+) -> None:
+    """Serve until a signal, in this process or in several of its own.
 
     Args:
-        gateway: not yet started.
-        serving: called once requests are answered.
-        metrics: where its metrics are served.
+        settings: whose database is up to date, and whose secret exists.
+        listening: closed at the end.
+        announce: called once requests are answered.
+        metrics: where those of each process are served, if they are.
+
+    Raises:
+        StorageError: the database's URL or the secret cannot be used.
+        StartError: a worker could not begin.
     """
+    log_to_stderr()
+    each: Sequence[MetricsListener | None] = metrics or [None] * settings.workers
+    if settings.workers == 1:
+        _server_of(Gateway(settings), GatewayServer, announce, each[0]).run(sockets=[listening])
+        return
+
+    def work(number: int, line: socket.socket) -> None:
+        server = _server_of(Gateway(settings), ToldServer, lambda: None, each[number])
+        server.line = line
+        server.run(sockets=[listening])
+
+    patience = settings.drain_seconds + GRACE + TO_CLOSE
+    Workers(settings.workers, work, patience).run(listening, announce)
+
+
+def _server_of(
+    gateway: Gateway, kind: type[Kind], serving: Callable[[], None], metrics: "MetricsListener | None"
+) -> Kind:
     settings = gateway.settings
     limits = Limits(
         settings.request_timeout_seconds, room_for(settings.max_connections), AnswerHeaders.of(settings)
@@ -62,7 +97,7 @@ def server_of(
         timeout_keep_alive=settings.request_timeout_seconds,
         timeout_graceful_shutdown=GRACE,
     )
-    return GatewayServer(config, gateway, quick, settings.drain_seconds, serving, metrics)
+    return kind(config, gateway, quick, settings.drain_seconds, serving, metrics)
 
 
 def log_to_stderr() -> None:
@@ -73,21 +108,3 @@ def log_to_stderr() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
-
-
-def run(
-    gateway: Gateway,
-    listening: socket.socket,
-    announce: Callable[[], None],
-    metrics: "MetricsListener | None" = None,
-) -> None:
-    """Serve until a signal.
-
-    Args:
-        gateway: not yet started.
-        listening: closed at the end.
-        announce: called once requests are answered.
-        metrics: where its metrics are served.
-    """
-    log_to_stderr()
-    server_of(gateway, announce, metrics).run(sockets=[listening])

@@ -74,15 +74,22 @@ class GatewayServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End: on the first SIGTERM after the pause, on any other signal now."""
-        if sig == signal.SIGTERM and self._pause and self._pause_ends is None:
+        if sig == signal.SIGTERM and self._pause_ends is None:
             self._captured_signals.append(sig)
-            self.begin_pause()
+            self.end(at_once=False)
         else:
             super().handle_exit(sig, frame)
 
-    def begin_pause(self) -> None:
-        """Begin to end: the next tick says so to everybody. May be called at any moment, by a signal too."""
-        self._pause_ends = time.monotonic() + self._pause
+    def end(self, *, at_once: bool) -> None:
+        """Begin to end: the next tick says so to everybody. May be called at any moment, by a signal too.
+
+        Args:
+            at_once: whether without the pause.
+        """
+        if at_once or not self._pause:
+            self.should_exit = True
+        else:
+            self._pause_ends = time.monotonic() + self._pause
 
     async def on_tick(self, counter: int) -> bool:
         """Do what uvicorn does ten times a second; look after the connections once."""

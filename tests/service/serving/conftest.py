@@ -1,5 +1,7 @@
 """What the tests of serving share."""
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +21,11 @@ def home(tmp_path: Path) -> Path:
 def kept(home: Path) -> dict[str, str]:
     """What a gateway is told that keeps its data for this home."""
     return {"TOOLGATE_DATABASE_URL": database_url(home), "TOOLGATE_SECRET": SECRET}
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let the processes started here hear SIGINT: a shell's background job, and all it starts, ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

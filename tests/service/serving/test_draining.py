@@ -65,8 +65,11 @@ def test_a_second_signal_ends_the_pause(leaving: Serving) -> None:
     assert leaving.complaint == ""
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("pause", ["0.4", pytest.param("3", marks=pytest.mark.slow)])
-def test_nobody_sees_an_error_before_the_port_is_closed(home: Path, kept: dict[str, str], pause: str) -> None:
+def test_nobody_sees_an_error_before_the_port_is_closed(
+    home: Path, kept: dict[str, str], pause: str, workers: str
+) -> None:
     """Amid requests on kept connections and on new ones, SIGTERM: every request is answered until connections are
     refused, and every acknowledged entry is there afterwards."""
     acknowledged: list[str] = []
@@ -80,7 +83,7 @@ def test_nobody_sees_an_error_before_the_port_is_closed(home: Path, kept: dict[s
     def check(wire: Wire, agent: str) -> None:
         assert wire.allowed(agent, "amid.all")
 
-    extra = kept | {"TOOLGATE_DRAIN_SECONDS": pause}
+    extra = kept | {"TOOLGATE_DRAIN_SECONDS": pause, "TOOLGATE_WORKERS": workers}
     with Serving(home, "--plan", "enterprise", extra=extra) as gateway, ExitStack() as stack:
         owner = stack.enter_context(Owner(gateway.listening().url))
         agent = owner.agent()

@@ -1,0 +1,216 @@
+"""Several workers are one gateway: what one writes or forbids the other knows, and one that dies is replaced."""
+
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from support.crowd import meanwhile, together
+from support.gateway import LiveGateway, Owner
+from support.serving import Serving
+from support.waiting import until
+from support.wire import GONE, Heard, Wire
+from support.workers import one_to_each, workers_of
+
+from toolgate_service.serving.workers import FIRST_REST, LONGEST_REST, STEADY, Rests
+
+SECONDS = 20
+MANY = [10, pytest.param(200, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
+    """A gateway with two workers."""
+    with LiveGateway(tmp_path_factory.mktemp("workers"), env={"TOOLGATE_WORKERS": "2"}) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def owner(gateway: LiveGateway) -> Iterator[Owner]:
+    """The admin of a fresh organization."""
+    with Owner(gateway.url) as owner:
+        yield owner
+
+
+@pytest.fixture
+def each(gateway: LiveGateway, owner: Owner) -> Iterator[list[Wire]]:
+    """Eight clients, four of each worker."""
+    assert gateway.process is not None
+    with ExitStack() as stack:
+        pid = gateway.process.pid
+        yield [
+            stack.enter_context(wire) for _ in range(4) for wire in one_to_each(pid, lambda: Wire.of(owner))
+        ]
+
+
+@pytest.mark.parametrize("times", MANY)
+def test_what_one_worker_revokes_the_other_refuses(owner: Owner, each: list[Wire], times: int) -> None:
+    """A permission deleted at either worker is refused by the very next check at the other."""
+    agent = owner.agent()
+    for turn in range(times):
+        here, there = (each[0], each[1]) if turn % 2 else (each[1], each[0])
+        granted = here.send("POST", f"/api/agents/{agent}/permissions", {"action": "files.delete"})
+        assert granted.status == 201
+        assert there.allowed(agent, "files.delete")
+        assert here.send("DELETE", f"/api/permissions/{granted.json()['id']}").status == 204
+        assert not there.allowed(agent, "files.delete")
+
+
+@pytest.mark.parametrize("many", MANY)
+def test_one_key_at_both_workers_leaves_one_entry(owner: Owner, each: list[Wire], many: int) -> None:
+    """Logs with equal keys, sent to both workers at once, are one entry each, and every answer is that entry's."""
+    agent = owner.agent()
+    heard = _through(
+        each, lambda wire: [wire.log(agent, "sent.twice", key=f"key-{n}", n=n) for n in range(many)]
+    )
+    for answers in zip(*heard, strict=True):
+        assert {answer.status for answer in answers} == {200}
+        assert len({answer.raw for answer in answers}) == 1
+    counted = Counter(entry["context"]["n"] for entry in each[0].entries("sent.twice"))
+    assert counted == dict.fromkeys(range(many), 1)
+
+
+@pytest.mark.parametrize("many", MANY)
+def test_an_approval_is_used_once_by_both_workers(owner: Owner, each: list[Wire], many: int) -> None:
+    """Of equal checks at both workers one request is made; once approved, exactly one check passes."""
+    agent = owner.agent()
+    owner.permit(agent, "files.delete", requires_approval=True)
+
+    def ask(wire: Wire) -> list[Heard]:
+        return [wire.check(agent, "files.delete", n=n) for n in range(many)]
+
+    for answers in zip(*_through(each, ask), strict=True):
+        approvals = {answer.json()["approval_id"] for answer in answers}
+        assert len(approvals) == 1
+        assert each[0].send("POST", f"/api/approvals/{approvals.pop()}/approve", {}).status == 200
+    for answers in zip(*_through(each, ask), strict=True):
+        allowed = [answer.json()["allowed"] for answer in answers]
+        assert Counter(allowed) == {True: 1, False: len(answers) - 1}
+
+
+def _through(wires: list[Wire], work: Callable[[Wire], list[Heard]]) -> list[list[Heard]]:
+    return together(*[(lambda wire=wire: work(wire)) for wire in wires])
+
+
+def test_a_decision_at_one_worker_wakes_who_waits_at_the_other(owner: Owner, each: list[Wire]) -> None:
+    """A long poll ends with the decision, whichever worker took it."""
+    agent = owner.agent()
+    owner.permit(agent, "files.delete", requires_approval=True)
+    approval = each[0].check(agent, "files.delete").json()["approval_id"]
+    decided, polled = together(
+        lambda: each[0].send("POST", f"/api/approvals/{approval}/approve", {}),
+        lambda: each[1].send("GET", f"/sdk/approvals/{approval}?wait={SECONDS}"),
+    )
+    assert (decided.status, polled.status) == (200, 200)
+    assert polled.json()["status"] == "approved"
+
+
+def test_a_minute_is_counted_by_both_workers_together(tmp_path: Path) -> None:
+    """On the free plan a hundred requests pass, however they are spread."""
+    env = {"TOOLGATE_WORKERS": "2"}
+    with LiveGateway(tmp_path, plan="free", env=env) as gateway:
+        assert gateway.process is not None
+        for _ in range(3):
+            with Owner(gateway.url) as owner, ExitStack() as stack:
+                wires = [
+                    stack.enter_context(wire)
+                    for wire in one_to_each(gateway.process.pid, lambda owner=owner: Wire.of(owner))
+                ]
+                heard = _through(wires, lambda wire: [wire.check("x", "a") for _ in range(100)])
+            answers = [answer for one in heard for answer in one]
+            if len({answer.headers["X-RateLimit-Reset"] for answer in answers}) == 1:
+                break
+        else:
+            raise AssertionError("a minute turned during every attempt")
+        assert Counter(answer.status for answer in answers) == {200: 100, 429: 100}
+
+
+@pytest.fixture
+def serving(home: Path, kept: dict[str, str]) -> Iterator[Serving]:
+    """A gateway with two workers that a test may end."""
+    extra = kept | {"TOOLGATE_METRICS_ADDRESS": "127.0.0.1:0"}
+    with Serving(home, "--workers", "2", "--plan", "enterprise", extra=extra) as serving:
+        yield serving.listening()
+
+
+def test_a_worker_that_is_killed_is_replaced(serving: Serving) -> None:
+    """Its place is taken by another, the log says so, the other worker answers meanwhile, and no entry is lost."""
+    assert " · 2 workers" in serving.line
+    figures = re.findall(r"http://\S+/metrics", serving.line)
+    before = workers_of(serving.process.pid)
+    acknowledged: list[str] = []
+    with Owner(serving.url) as owner:
+        agent = owner.agent()
+
+        def log(enough: object) -> None:
+            while not enough.is_set():  # type: ignore[attr-defined]  # an event
+                try:
+                    with Wire.of(owner) as wire:
+                        answer = wire.log(agent, "amid.all")
+                except GONE:
+                    # It was the killed one's; another connection is another worker's.
+                    continue
+                assert answer.status == 200, answer.raw
+                acknowledged.append(answer.json()["id"])
+
+        with meanwhile([log] * 4):
+            until(lambda: len(acknowledged) > 20)
+            os.kill(before[0], signal.SIGKILL)
+            until(
+                lambda: (
+                    f"worker {before[0]} was ended by SIGKILL; another begins in 0.5 s" in serving.complaint
+                )
+            )
+            until(lambda: len(workers_of(serving.process.pid)) == 2)
+        assert before[0] not in workers_of(serving.process.pid)
+        # The new one serves: it does so alone.
+        os.kill(before[1], signal.SIGKILL)
+        with Wire.of(owner) as wire:
+            assert wire.log(agent, "amid.all").status == 200
+            assert {entry["id"] for entry in wire.entries("amid.all")} >= set(acknowledged)
+    # Each worker's own, also the new ones'.
+    assert [httpx.get(url, timeout=30).status_code for url in figures] == [200, 200]
+    assert serving.ended_by(signal.SIGTERM, SECONDS) == 0
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_signals_end_all_of_them_in_order(home: Path, kept: dict[str, str]) -> None:
+    """SIGTERM and Ctrl-C at the parent, and at everybody as a terminal sends it, end without a word."""
+    for how, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        with Serving(home, "--workers", "2", extra=kept) as serving:
+            workers = workers_of(serving.listening().process.pid)
+            for worker in workers:
+                os.kill(worker, how)
+            assert serving.ended_by(how, SECONDS) == code
+            assert serving.complaint == ""
+            assert not [worker for worker in workers if _lives(worker)]
+
+
+def test_workers_end_with_their_parent(serving: Serving) -> None:
+    """When the parent is killed -9 nobody goes on in its name: the port is free again."""
+    workers = workers_of(serving.process.pid)
+    assert len(workers) == 2
+    serving.process.kill()
+    until(lambda: not [worker for worker in workers if _lives(worker)])
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_pause_grows_with_every_death_in_a_row() -> None:
+    """Twice as long each time up to a limit, and short again after a worker that lived."""
+    rests = Rests()
+    row = [rests.after(0.1) for _ in range(9)]
+    assert row[:4] == [FIRST_REST, 2 * FIRST_REST, 4 * FIRST_REST, 8 * FIRST_REST]
+    assert row[-1] == LONGEST_REST
+    assert [rests.after(STEADY), rests.after(0.1)] == [FIRST_REST, 2 * FIRST_REST]

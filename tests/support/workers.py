@@ -1,0 +1,41 @@
+"""The workers of a gateway that serves with several: who they are, and clients that each speak to one of them."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.wire import Wire
+
+
+def workers_of(pid: int) -> list[int]:
+    """Return the process ids of a gateway's workers."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextmanager
+def held(pid: int) -> Iterator[None]:
+    """Let a process stand still."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def one_to_each(pid: int, connect: Callable[[], Wire]) -> list[Wire]:
+    """Return a client of each of two workers: while one stands still the other takes the connection.
+
+    Args:
+        pid: the gateway's.
+        connect: makes a client.
+    """
+    first, second = workers_of(pid)
+    wires = []
+    for other in (second, first):
+        with held(other):
+            wire = connect()
+            assert wire.send("GET", "/health").status == 200
+            wires.append(wire)
+    return wires
