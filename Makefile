@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Where two transactions meet, or the database's own clock, locks and disk decide: the rest is the same whichever database
 # is behind it, and was just tested. All of it runs there too in `make test-full`.
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py durability \
-	hotpath storage/test_clock.py storage/test_plans.py storage/test_turns.py upgrades web/test_at_once.py)
+	hotpath replicas storage/test_clock.py storage/test_plans.py storage/test_turns.py upgrades web/test_at_once.py)
 
 # Whatever must stay exact when each request goes to another process: races, revocation, idempotency, limits.
 REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pending_limit.py approvals/test_quorum.py \
@@ -30,7 +30,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test test-full test-oldest fuzz check format lock build screenshots bench bench-scale bench-pieces soak clean
+.PHONY: help demo test test-full test-oldest fuzz faults check format lock build screenshots bench bench-scale bench-pieces soak clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -82,6 +82,9 @@ format: $(UV)    ## write the formatting
 
 screenshots: $(UV) ## pictures of the console in docs/screenshots: a real gateway, a month of a small shop, Chromium
 	@PYTHONPATH=tests $(RUN) python tests/screenshots/take.py
+
+faults: $(UV)    ## everything fails for ten minutes while twenty clients work; ARGS="--minutes 1 --seed 7 --write"
+	@PYTHONPATH=tests $(RUN) python -m support.faults.run $(ARGS)
 
 bench: $(UV)     ## the gateway beside its floor and its peers: 35 minutes, benchmarks/RESULTS.md; ARGS="--only NAME …"
 	@$(RUN) python benchmarks/compare.py $(ARGS)
