@@ -90,11 +90,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _jobs(options: argparse.Namespace) -> list[tuple[str, str]]:
     names = options.only or NAMES
-    if options.database or options.only:
-        return [(name, options.database or SQLITE) for name in names]
+    databases = {soak.NAME: (SQLITE, POSTGRESQL)} | {row.name: tuple(row.bars) for row in ROWS}
+    if options.database:
+        return [(name, options.database) for name in names if options.database in databases[name]]
+    if options.only:
+        return [(name, databases[name][0]) for name in names]
     # What takes minutes is measured on PostgreSQL only when asked for.
     long = {soak.NAME, *(row.name for row in ROWS if row.minutes)}
-    return [(name, SQLITE) for name in names] + [(name, POSTGRESQL) for name in names if name not in long]
+    on_sqlite = [(name, SQLITE) for name in names if SQLITE in databases[name]]
+    return on_sqlite + [(name, POSTGRESQL) for name in names if name not in long]
 
 
 def _pace(row: Row, options: argparse.Namespace) -> Pace:

@@ -59,7 +59,7 @@ def write(folder: Path) -> Path:
         f"`{row.name}` on {name}"
         for key, name in DATABASES.items()
         for row in ROWS
-        if (key, row.name) not in found
+        if key in row.bars and (key, row.name) not in found
     ]
     if missing:
         parts.append(f"Not measured yet: {', '.join(missing)}.")

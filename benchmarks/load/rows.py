@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from load import peers
-from load.connection import Target
+from load.connection import Asked, Target
 from load.generator import Load, Slice
+from load.histogram import Histogram
 from load.pairs import Side
-from load.stage import CONTEXT, TOO_MUCH, Stage
+from load.stage import CONTEXT, TOO_MUCH, Ours, Stage, right
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 #: requests a second of the row about checks beside logs
@@ -21,6 +23,9 @@ STEADY = 1000
 BESIDE = 1003
 #: connections of an open loop: enough that a free one is there unless the server stalls
 WAITING = 64
+#: gateways that share a database, and connections that share the gateways
+REPLICAS = 3
+SHARED = 48
 
 Sides: TypeAlias = Callable[[Stage], AbstractAsyncContextManager[tuple[Side, Side]]]
 
@@ -69,7 +74,7 @@ class Row:
         name: What `--only` takes.
         title: What is measured.
         unit: Of the figures that are compared.
-        bars: By database.
+        bars: By database; what is about one database has no other.
         sides: Sets up what is compared.
         minutes: Whether slices are minutes, sent by a timetable, in place of seconds in a closed loop.
     """
@@ -227,9 +232,65 @@ async def check_beside_logs(stage: Stage) -> AsyncIterator[tuple[Side, Side]]:
         yield Side("checks beside logs", beside, p99), Side("checks alone", alone, p99)
 
 
+@asynccontextmanager
+async def _replicas(
+    stage: Stage, ask: Callable[[Ours], Asked], *, with_redis: bool
+) -> AsyncIterator[tuple[Side, Side]]:
+    async with AsyncExitStack() as stack:
+        sides = []
+        for many in (REPLICAS, 1):
+            ours, ports = stage.replicas(many, with_redis=with_redis)
+            asked = ask(ours)
+            loads = [
+                await stack.enter_async_context(Load(right(port, asked), SHARED // many)) for port in ports
+            ]
+            label = f"{many} replicas" if many > 1 else "one replica"
+            sides.append(Side(label, partial(_at_once, loads), rate))
+        yield sides[0], sides[1]
+
+
+async def _at_once(loads: Sequence[Load], seconds: float) -> Slice:
+    """Load several servers at the same time, and add up what they answered."""
+    found = await asyncio.gather(*(load.closed(seconds) for load in loads))
+    together = Histogram()
+    for one in found:
+        together.merge(one.latencies[0])
+    return Slice((together,), max(one.seconds for one in found))
+
+
+def checks_of_replicas(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """Checks of one organization at three gateways, beside as many connections to one; rates counted in the database.
+
+    Args:
+        stage: Where.
+    """
+    return _replicas(stage, Ours.check, with_redis=False)
+
+
+def checks_of_replicas_with_redis(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """The same with rates counted in Valkey.
+
+    Args:
+        stage: Where.
+    """
+    return _replicas(stage, Ours.check, with_redis=True)
+
+
+def logs_of_replicas(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """Log entries of one organization at three gateways, beside as many connections to one.
+
+    Args:
+        stage: Where.
+    """
+    return _replicas(stage, Ours.log, with_redis=True)
+
+
 def _both(bar: Bar, postgresql: Bar | None = None) -> dict[str, Bar]:
     return {SQLITE: bar, POSTGRESQL: postgresql or bar}
 
+
+#: Three processes do not make a core faster: what they may cost is what each batch and bundle is smaller by.
+_SHARED_CORE = {POSTGRESQL: Bar(0.6, at_least=True)}
 
 ROWS = (
     Row(
@@ -281,5 +342,26 @@ ROWS = (
         _both(Bar(3, at_least=False, at_median=True)),
         check_beside_logs,
         minutes=True,
+    ),
+    Row(
+        "replicas-check",
+        "`/sdk/check`, 48 connections: three replicas against one, all of them and PostgreSQL on one core",
+        "/s",
+        _SHARED_CORE,
+        checks_of_replicas,
+    ),
+    Row(
+        "replicas-check-redis",
+        "the same with rates counted in Valkey, on that core too",
+        "/s",
+        _SHARED_CORE,
+        checks_of_replicas_with_redis,
+    ),
+    Row(
+        "replicas-log",
+        "durable `/sdk/log`, 48 connections: three replicas against one, likewise",
+        "/s",
+        _SHARED_CORE,
+        logs_of_replicas,
     ),
 )

@@ -131,7 +131,14 @@ class Server:
         return NotStarted(f"{self._command[0]} did not start: {said[-2000:]!r}")
 
 
-def gateway(folder: Path, database_url: str, *, one_by_one: bool = False, slow_disk: bool = False) -> Server:
+def gateway(
+    folder: Path,
+    database_url: str,
+    *,
+    one_by_one: bool = False,
+    slow_disk: bool = False,
+    redis_url: str | None = None,
+) -> Server:
     """The gateway as people start it: `toolgate serve`.
 
     Args:
@@ -139,10 +146,13 @@ def gateway(folder: Path, database_url: str, *, one_by_one: bool = False, slow_d
         database_url: Where its data is.
         one_by_one: Whether each log entry is a transaction of its own.
         slow_disk: Whether each of its syncs takes a millisecond longer.
+        redis_url: Where it counts rates together with others, if not in the database.
     """
     module = "load.one_by_one" if one_by_one else "toolgate"
     command = [sys.executable, "-m", module, "serve", "--port", "0", "--plan", "enterprise"]
     env = {"TOOLGATE_DATABASE_URL": database_url, "TOOLGATE_SECRET": "a secret for benchmarks, long enough"}
+    if redis_url is not None:
+        env["TOOLGATE_REDIS_URL"] = redis_url
     return Server([*(SLOW_DISK if slow_disk else ()), *command], folder, env=env)
 
 

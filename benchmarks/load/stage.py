@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from support.databases import Server as Databases
 from support.gateway import Owner
 from support.postgres import Cluster
 from support.postgres_versions import preferred
+from support.valkey import Valkey
 
 from load.connection import Asked, Target, UnexpectedAnswer, post, whole
 from load.machine import SERVER, on_core
@@ -111,6 +112,27 @@ class Stage:
         slow_here = slow_disk and not self._postgresql
         server = self._stack.enter_context(gateway(folder, url, one_by_one=one_by_one, slow_disk=slow_here))
         return Ours(server, self._stack.enter_context(Owner(server.url)))
+
+    def replicas(self, many: int, *, with_redis: bool) -> tuple[Ours, Sequence[int]]:
+        """Start several gateways on one database.
+
+        Args:
+            many: How many.
+            with_redis: Whether they count rates in a Valkey of their own.
+
+        Returns:
+            The first one, and where all of them listen.
+        """
+        folder = self.new_folder()
+        url = self._database(folder, slow_disk=False)
+        with on_core(SERVER):
+            redis_url = self._stack.enter_context(Valkey()).url if with_redis else None
+        servers = [
+            self._stack.enter_context(gateway(self.new_folder(), url, redis_url=redis_url))
+            for _ in range(many)
+        ]
+        ours = Ours(servers[0], self._stack.enter_context(Owner(servers[0].url)))
+        return ours, [server.port for server in servers]
 
     def floor(self, request: Callable[[], bytes]) -> Target:
         """Start what does nothing, or with PostgreSQL selects one number, and ask it the same bytes.
