@@ -43,6 +43,7 @@ class Cluster:
         fsync: whether a commit is on disk when it returns, as in life; without, tests are faster.
         settings: further settings of the server.
         prefix: what goes before the server's command, if anything; it gets the server's signals too.
+        within: the folder in which its own is made; None for that of temporary files.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Cluster:
         fsync: bool = False,
         settings: Mapping[str, object] | None = None,
         prefix: tuple[str, ...] = (),
+        within: Path | None = None,
     ) -> None:
         self.installation = installation
+        self._within = within
         self._prefix = prefix
         self.port = 0
         self._settings = {**SETTINGS, "fsync": fsync, "full_page_writes": fsync, **(settings or {})}
@@ -76,6 +79,11 @@ class Cluster:
         return f"postgresql://postgres@/{database}?host={self.folder}&port={self.port}"
 
     @property
+    def runs(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """The server's process."""
         assert self._process is not None, "the cluster is not running"
@@ -88,7 +96,7 @@ class Cluster:
             NoPostgres: it does not start; the message carries what it said.
         """
         _sweep()
-        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._within))
         try:
             self._lock = _locked(self.folder)
             if os.getuid() == 0:

@@ -1,13 +1,11 @@
 """A disk that is full: refused clearly, nothing spoilt, and all is well once there is room again."""
 
-import os
-import shutil
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.disks import fill, mounted
 from support.gateway import LiveGateway, Owner
 from support.wire import Wire
 
@@ -19,26 +17,8 @@ SIZE = 2 * 1024 * 1024
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of two megabytes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("only root may mount the small file system that this test fills")
-    command = [mount, "-t", "tmpfs", "-o", f"size={SIZE},mode=0700", "toolgate-test", str(folder)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def _fill(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"\0" * 4096)
-        except OSError:
-            return
+    with mounted(tmp_path / "disk", SIZE) as folder:
+        yield folder
 
 
 def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
@@ -48,7 +28,7 @@ def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
         owner.permit(agent, "files.read")
         acknowledged = {wire.log(agent, "kept", number=n).json()["id"] for n in range(20)}
         ballast = small_disk / "ballast"
-        _fill(ballast)
+        fill(ballast)
         for number in range(2000):
             # The file of changes has some room of its own, which is used up first.
             answer = wire.log(agent, "kept", number=number, filling="x" * 2000)
@@ -79,7 +59,7 @@ def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
 
 def test_a_start_on_a_full_disk_is_one_clear_line(small_disk: Path) -> None:
     """On a full disk `toolgate serve` says in one line that the database cannot be used, and ends with 1."""
-    _fill(small_disk / "ballast")
+    fill(small_disk / "ballast")
     gateway = LiveGateway(small_disk)
     with pytest.raises(AssertionError, match="did not start"):
         gateway.start()
