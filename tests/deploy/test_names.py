@@ -1,0 +1,63 @@
+"""What deploys the gateway names settings that exist."""
+
+import re
+
+import pytest
+from support.readme import ROOT
+
+from toolgate_service.settings import Settings
+
+DEPLOY = ROOT / "service" / "deploy"
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+SETTINGS = {f"TOOLGATE_{name.upper()}" for name in Settings.model_fields}
+
+
+def named(text: str) -> set[str]:
+    """Every variable of ours in a text."""
+    return set(re.findall(r"\bTOOLGATE_[A-Z][A-Z_]*[A-Z]", text))
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    """Dockerfile, compose, chart, unit and their judges name settings of the gateway, none that was renamed."""
+    found = {path.name: named(path.read_text()) for path in FILES}
+    assert {name for name, names in found.items() if "TOOLGATE_SECRETS_DIR" in names} >= {
+        "compose.yaml",
+        "deployment.yaml",
+        "toolgate.service",
+    }
+    assert {name: names - SETTINGS for name, names in found.items() if names - SETTINGS} == {}
+
+
+def test_the_page_names_settings_that_exist() -> None:
+    """So does the page about deploying."""
+    names = named((ROOT / "docs" / "deploying.md").read_text())
+    assert "TOOLGATE_SECRET" in names
+    assert names - SETTINGS == set()
+
+
+def test_the_page_names_files_and_commands_that_exist() -> None:
+    """Paths below the repository and targets of its Makefile are there."""
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    paths = set(re.findall(r"service/deploy/[\w./-]*\w", text))
+    assert len(paths) > 5
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    targets = set(re.findall(r"`make ([a-z-]+)`|\$ make ([a-z-]+)", text))
+    makefile = (ROOT / "Makefile").read_text()
+    assert [one or other for one, other in targets if f"\n{one or other}:" not in makefile] == []
+
+
+@pytest.mark.parametrize("word", ["latest", "TODO", "FIXME"])
+def test_nothing_is_left_open(word: str) -> None:
+    """No image is of whatever version comes, and nothing is to be filled in."""
+    assert [path.name for path in FILES if re.search(rf"\b{word}\b", path.read_text())] == []
+
+
+def test_the_page_tells_what_judged_it() -> None:
+    """The versions of the judges in the page are those that are pinned."""
+    text = (ROOT / "docs" / "deploying.md").read_text()
+    pinned = (DEPLOY / "lint" / "requirements.in").read_text()
+    judges = re.findall(r"^([\w-]+)==([\w.]+)$", pinned, re.MULTILINE)
+    assert len(judges) > 5
+    assert [judge for judge in judges if f"`{judge[0]}` {judge[1]}" not in text] == []
+    locked = (DEPLOY / "lint" / "requirements.txt").read_text()
+    assert [judge for judge in judges if f"\n{judge[0]}=={judge[1]} \\" not in f"\n{locked}"] == []
