@@ -31,6 +31,7 @@ from toolgate_service.openapi.routes import router as openapi
 from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
 from toolgate_service.permissions.routes import sdk_router as own_permissions
+from toolgate_service.reporting.access import Noted
 from toolgate_service.settings import Settings
 from toolgate_service.slack.intake_routes import router as slack_intake
 from toolgate_service.slack.routes import router as slack
@@ -82,8 +83,10 @@ def create_app(settings: Settings | None = None) -> ASGIApp:
 
 def build(gateway: Gateway) -> ASGIApp:
     """Put the roads around a gateway."""
-    app = Edge(_Roads(gateway, _management(gateway)), Rules.of(gateway.settings))
-    return Counted(app, gateway.figures) if gateway.figures else app
+    app: ASGIApp = Edge(_Roads(gateway, _management(gateway)), Rules.of(gateway.settings))
+    if gateway.figures is not None:
+        app = Counted(app, gateway.figures)
+    return Noted(app) if gateway.settings.access_log else app
 
 
 class _Roads:

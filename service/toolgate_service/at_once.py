@@ -10,6 +10,7 @@ from toolgate_service.hotpath.rates import CountsNow
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.logs import at_once as logs
 from toolgate_service.metrics.requests import counted_at_once
+from toolgate_service.reporting.access import noted_at_once
 from toolgate_service.web.at_once import Immediate
 from toolgate_service.web.edge import Rules
 
@@ -21,7 +22,9 @@ def taken_at_once(gateway: Gateway) -> Mapping[bytes, Immediate]:
         gateway: the gateway.
     """
     quick = _quick(gateway)
-    return counted_at_once(quick, gateway.figures) if gateway.figures else quick
+    if gateway.figures is not None:
+        quick = counted_at_once(quick, gateway.figures)
+    return noted_at_once(quick) if gateway.settings.access_log else quick
 
 
 def _quick(gateway: Gateway) -> Mapping[bytes, Immediate]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 
 from toolgate_service.errors import StartError, StorageError
+from toolgate_service.reporting.setup import report_to_stderr
 from toolgate_service.serving.listening import listen
 from toolgate_service.serving.process import exposed, run
 from toolgate_service.settings import Settings, load_settings
@@ -32,6 +33,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         raise StartError(
             "TOOLGATE_WORKERS: this system cannot fork; serve with 1, or several gateways on PostgreSQL"
         )
+    report_to_stderr(settings)
     listening = listen(host, port)
     try:
         metrics = exposed(settings)

@@ -45,6 +45,10 @@ def _from_text(read: Callable[[str], object]) -> Callable[[object], object]:
     return lambda value: read(value) if isinstance(value, str) else value
 
 
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
 class Settings(BaseSettings):
     """What an operator may set.
 
@@ -86,6 +90,9 @@ class Settings(BaseSettings):
         prune_batch: how many rows the upkeep removes at once.
         webhooks_allow_private: whether webhooks may reach private networks and this machine, and by http.
         webhook_poll_seconds: how soon an event that another gateway wrote down is delivered at the latest.
+        log_format: how lines on standard error are written: for people, or one JSON object each.
+        log_level: from which level on.
+        access_log: whether each request has a line.
         metrics_address: where figures for Prometheus are served, ``HOST:PORT``; without it they are not even counted.
         console: whether people find the console at ``/console``.
         console_hosts: further names by which browsers reach the console; a comma-separated list.
@@ -132,6 +139,9 @@ class Settings(BaseSettings):
     prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     webhooks_allow_private: bool = False
     webhook_poll_seconds: Annotated[float, Field(ge=0.05, le=3600)] = 1
+    log_format: Literal["text", "json"] = "text"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    access_log: bool = False
     metrics_address: Annotated[Address | None, NoDecode, BeforeValidator(_from_text(read_address))] = None
     console: bool = True
     console_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_hosts))] = ()

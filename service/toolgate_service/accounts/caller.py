@@ -17,6 +17,7 @@ from toolgate_service.accounts.sign_in import sign_in_of
 from toolgate_service.errors import ApiError, bad_credentials
 from toolgate_service.gateway import Gateway, GatewayDep
 from toolgate_service.hotpath.http import add_headers
+from toolgate_service.reporting.context import ORGANIZATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:
     found = await gateway.reader.sign_in(claims)
     if found is None:
         raise bad_credentials()
+    request.scope[ORGANIZATION] = found.organization_id
     caller = Caller(
         user_id=claims.user_id,
         organization_id=found.organization_id,

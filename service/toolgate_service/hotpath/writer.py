@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextvars import Context
 
 from toolgate_service.errors import ApiError, StorageFault
 from toolgate_service.hotpath.patience import Queue
@@ -63,7 +64,7 @@ class LogWriter:
             raise _unavailable("Too many log entries wait to be written")
         future = self._waiting.join(entry, len(entry.context or ""))
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._drain())
+            self._task = asyncio.create_task(self._drain(), context=Context())
         return future
 
     async def stop(self) -> None:

@@ -1,20 +1,14 @@
 """Counting requests, from around whoever answers them: what does not count is not even there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_service.checks.endpoint import ALLOWED, OUTCOME
 from toolgate_service.metrics.figures import Figures, route_of
-from toolgate_service.web.at_once import Found, Immediate, Later, Peer, Written
-from toolgate_service.web.headers import RawHeader
-
-#: the scope's key for when a request came that begins to go the usual way late
-BEGAN = "toolgate.began"
-
-#: what servers write down for a caller who hung up before the answer
-HUNG_UP = 499
+from toolgate_service.web.at_once import Immediate, Written
+from toolgate_service.web.watched import BEGAN, HUNG_UP, Tell, watched
 
 
 class Counted:
@@ -60,10 +54,10 @@ def counted_at_once(quick: Mapping[bytes, Immediate], figures: Figures) -> Mappi
         quick: who answers at once, by path.
         figures: where.
     """
-    return {path: _counted(immediate, path.decode(), figures) for path, immediate in quick.items()}
+    return watched(quick, lambda path: _counting(path, figures))
 
 
-def _counted(immediate: Immediate, path: str, figures: Figures) -> Immediate:
+def _counting(path: str, figures: Figures) -> Tell:
     answers, checks = figures.answers[route_of(path)], figures.checks
     is_check = route_of(path) == "check"
 
@@ -73,23 +67,4 @@ def _counted(immediate: Immediate, path: str, figures: Figures) -> Immediate:
             # Only what is plainly allowed or blocked is answered at once.
             checks["allowed" if answer[1].endswith(ALLOWED) else "blocked"] += 1
 
-    def answered(headers: Sequence[RawHeader], body: bytes, peer: Peer) -> Written | Later | None:
-        began = perf_counter()
-        found = immediate(headers, body, peer)
-        if found is None:
-            return None
-        if isinstance(found[0], int):
-            count(found, began)
-            return found
-        future, finish = found
-
-        def finished() -> Written | Found:
-            answer = finish()
-            if isinstance(answer, Mapping):
-                return {**answer, BEGAN: began}
-            count(answer, began)
-            return answer
-
-        return future, finished
-
-    return answered
+    return count

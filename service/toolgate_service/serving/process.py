@@ -1,6 +1,5 @@
 """One process that serves a listening socket until it is told to end."""
 
-import logging
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -61,7 +60,6 @@ def run(
         StorageError: the database's URL or the secret cannot be used.
         StartError: a worker could not begin.
     """
-    log_to_stderr()
     each: Sequence[MetricsListener | None] = metrics or [None] * settings.workers
     if settings.workers == 1:
         _server_of(Gateway(settings), GatewayServer, announce, each[0]).run(sockets=[listening])
@@ -89,6 +87,7 @@ def _server_of(
         build(gateway),
         http=cast("type", made),
         ws="none",
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -98,13 +97,3 @@ def _server_of(
         timeout_graceful_shutdown=GRACE,
     )
     return kind(config, gateway, quick, settings.drain_seconds, serving, metrics)
-
-
-def log_to_stderr() -> None:
-    """Tell what the gateway does by itself, above all what retention removed, where the operator looks."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("toolgate.gateway")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False

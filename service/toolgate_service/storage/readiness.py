@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+import sqlite3
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.clock import utcnow
+from toolgate_service.errors import StorageFault
 from toolgate_service.storage.database import Database, now
 
 logger = logging.getLogger("toolgate.gateway")
@@ -36,6 +39,8 @@ class Readiness:
         self._database = database
         self.leaving = False
         self._look: asyncio.Task[str | None] | None = None
+        #: what the log was told last; None while all is well
+        self._said: str | None = None
         self._forgotten = 0.0
 
     async def problem(self) -> str | None:
@@ -48,7 +53,9 @@ class Readiness:
         # for the same one.
         done, _ = await asyncio.wait({self._look}, timeout=PATIENCE)
         if not done:
-            return f"The database did not answer within {PATIENCE} seconds"
+            problem = f"The database did not answer within {PATIENCE} seconds"
+            self._tell(problem)
+            return problem
         return self._look.result()
 
     async def stop(self) -> None:
@@ -65,12 +72,31 @@ class Readiness:
             doing = "written"
             async with self._database.writing() as session:
                 await (await session.connection()).execute(_WRITE)
-        except Exception:
-            logger.exception("the database cannot be %s", doing)
-            return f"The database cannot be {doing}"
+        except Exception as failed:  # noqa: BLE001 - whatever it is, the gateway cannot work
+            problem = f"The database cannot be {doing}"
+            self._tell(problem, failed)
+            return problem
         if behind > MAX_SKEW:
+            self._tell("The database's clock and this machine's differ")
             return f"The database's clock and this machine's differ by {behind:.0f} seconds"
+        self._tell(None)
         return None
+
+    def _tell(self, problem: str | None, failed: Exception | None = None) -> None:
+        """Write a line when something has changed: a balancer asks every second, for as long as it lasts."""
+        said, self._said = self._said, problem
+        if problem == said:
+            return
+        if problem is None:
+            logger.info("The database can be worked with again")
+        elif failed is None:
+            logger.error("%s", problem)
+        elif isinstance(failed, DBAPIError | sqlite3.OperationalError | StorageFault):
+            # It is away, locked or full: the driver's one line says all there is to say.
+            why = getattr(failed, "orig", None) or failed
+            logger.error("%s: %s", problem, str(why).partition("\n")[0])
+        else:
+            logger.error("%s", problem, exc_info=failed)
 
 
 def skew(session: AsyncSession) -> float:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_service.errors import StorageFault
 from toolgate_service.ids import new_id
+from toolgate_service.reporting.context import REQUEST
 from toolgate_service.settings import Settings
 from toolgate_service.web.headers import AnswerHeaders
 from toolgate_service.web.origins import AllowedOrigins
@@ -91,10 +92,12 @@ class Edge:
         given: dict[bytes, bytes] = dict(scope["headers"])
         # Before the scope may become another: the connection leaves its word in the one it made.
         receiving = bounded(scope, given, receive)
+        request_id = scope[REQUEST_ID] = request_id_of(given)
+        # For the rest of the task: each request has its own.
+        REQUEST.set(request_id)
         if scope["method"] == "HEAD":
             # GET without the body, which the server leaves away: it looks into its own scope.
             scope = {**scope, "method": "GET"}
-        request_id = scope[REQUEST_ID] = request_id_of(given)
         if self._rules.proxies and FORWARDED_FOR in given:
             self._rules.proxies.reveal_client(scope)
         started = False
