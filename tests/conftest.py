@@ -2,12 +2,12 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support import choosing, collected
+from support import choosing, collected, leaks
 from support.frameworks import choosing as choosing_frameworks
 from support.gateway import LiveGateway, Owner
 from support.once import certificates_read_once, compiled_once
@@ -45,6 +45,13 @@ def pytest_configure_node(node: choosing.Node) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     collected.note(config, items)
     choosing.deselect(config, items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    leaks.judge(report, on_purpose=item.get_closest_marker(leaks.MARK) is not None)
+    return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -15,9 +15,11 @@ import httpx
 from support.balancer import Balancer
 from support.databases import CHOICE, database_file, database_url
 from support.forking import FORK_SERVER, Forked
+from support.leaks import KNOWN, assert_none, printed
 
 SECRET = "a secret for tests, long enough"
 PASSWORD = "correct horse battery"
+KNOWN.learn(SECRET, PASSWORD)
 
 
 class LiveGateway:
@@ -115,7 +117,7 @@ class LiveGateway:
         for process in everyone:
             process.wait(timeout=30)
             assert process.stdout is not None
-            process.stdout.close()
+            assert_none(printed(process.stdout))
         if self._balancer is not None:
             self._balancer.stop()
         self.process, self._others, self._balancer = None, [], None

@@ -20,9 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from support.leaks import KNOWN
 from support.waiting import until
 
 USER, MAIL_PASSWORD = "gate", "p@ss word/?#"
+KNOWN.learn(MAIL_PASSWORD)
 
 
 class Mailbox:

@@ -10,8 +10,10 @@ import httpx
 from stripe import WebhookSignature
 
 from support.gateway import LiveGateway
+from support.leaks import KNOWN
 
 SECRET = "whsec_for_tests_only"
+KNOWN.learn(SECRET)
 PRO, BUSINESS, UNKNOWN = "price_pro", "price_business", "price_unknown"
 
 #: names the prices that the events below are about

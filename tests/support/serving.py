@@ -10,6 +10,7 @@ from typing import Self
 import httpx
 
 from support.forking import FORK_SERVER
+from support.leaks import assert_none, printed
 
 ADDRESS = "Toolgate gateway on "
 
@@ -84,4 +85,5 @@ class Serving:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(timeout=30)
-        self.process.stdout.close()
+        assert_none(printed(self.process.stdout))
+        assert_none(self._said.read_text())

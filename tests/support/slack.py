@@ -12,9 +12,11 @@ from urllib.parse import urlencode
 import httpx
 
 from support.gateway import Owner
+from support.leaks import KNOWN
 
 SIGNING_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 URL = "https://hooks.slack.com/services/T0AAA/B0BBB/marked-credential"
+KNOWN.learn(SIGNING_SECRET, "marked-credential")
 
 
 def signed(body: bytes, secret: str = SIGNING_SECRET, *, at: float | None = None) -> dict[str, str]:
