@@ -43,8 +43,9 @@ async def _execute(url: str, statement: str, values: tuple[object, ...], *, cons
         status = await connection.execute(_numbered(statement), *values)
     finally:
         await connection.close()
-    # For instance "UPDATE 1" or "INSERT 0 1".
-    return int(status.split()[-1])
+    # For instance "UPDATE 1", "INSERT 0 1" or "ALTER TABLE".
+    changed = status.split()[-1]
+    return int(changed) if changed.isdecimal() else 0
 
 
 async def _rows(url: str, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:

@@ -30,7 +30,9 @@ def refuse_strange_host(request: Request, gateway: Gateway) -> None:
     Raises:
         ApiError: 421.
     """
-    name = host_name(request.headers.get("host", ""))
+    named = request.headers.getlist("host")
+    # Of two names a proxy may have gone by the other.
+    name = host_name(named[0]) if len(named) == 1 else None
     if name is None or not is_known(name, _names(gateway)):
         raise ApiError(
             421,

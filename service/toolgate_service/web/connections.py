@@ -117,7 +117,14 @@ class Connection(HttpToolsProtocol):
             self._refuse(too_large())
 
     def on_headers_complete(self) -> None:
-        """Hand the request to the application."""
+        """Hand the request to the application.
+
+        Raises:
+            ValueError: readers before us may see its end elsewhere; the parser makes a 400 of it.
+        """
+        if self.parser.get_http_version() == "1.0" and _is_coded(self.headers):
+            # A proxy that speaks HTTP/1.0 does not know of chunks (RFC 9112 §6.1).
+            raise ValueError("HTTP/1.0 has no transfer codings")
         super().on_headers_complete()
         self._in_head = False
         # What follows are trailers: they are no headers, and a proxy may not have looked at them.
@@ -321,6 +328,10 @@ def _none_yet(cycle: RequestResponseCycle | None) -> bool:
 def _cut(cycle: RequestResponseCycle, error: ApiError) -> None:
     # A key of our own in uvicorn's scope: the edge finds it where the application waits for the body.
     cast("dict[str, object]", cycle.scope)[CUT_SHORT] = error
+
+
+def _is_coded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in headers)
 
 
 def _announces_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from support.console import Reader
 from support.gateway import PASSWORD, LiveGateway, Owner
+from support.raw import Raw
 
 from toolgate_service.console.application import ROUTES
 from toolgate_service.web.hosts import host_name, is_known, read_hosts
@@ -134,6 +135,15 @@ def test_a_name_that_was_pointed_here_opens_nothing(maya: Reader, host: str) -> 
     assert "refund" not in answer.text
 
 
+def test_two_names_are_none(maya: Reader) -> None:
+    """A proxy may have gone by the other one."""
+    for names in (("127.0.0.1", "evil.test"), ("evil.test", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")):
+        head = b"".join(b"Host: %b\r\n" % name.encode() for name in names)
+        with Raw(maya.url) as raw:
+            answer = raw.send(b"GET /console/sign-in HTTP/1.1\r\n" + head + b"\r\n").answer()
+        assert answer.status == 421
+
+
 def test_known_names_and_addresses_open_it(maya: Reader) -> None:
     """This machine's own name, and addresses, which nobody can point elsewhere."""
     for host in ("localhost", "localhost:8000", "toolgate.localhost", "127.0.0.1", "[::1]:8000", "192.0.2.7"):
@@ -209,3 +219,42 @@ def test_our_files_are_kept_by_browsers(maya: Reader) -> None:
     assert kept.headers["Content-Type"].startswith("text/css")
     assert "immutable" in kept.headers["Cache-Control"]
     assert maya.get("/console/static/console.css?v=other").headers["Cache-Control"] == "no-cache"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../console.css", "..%2fdoor.py", "%2e%2e/%2e%2e/door.py", "..%5c..%5cdoor.py", "/etc/passwd"),
+        *(
+            "%2fetc%2fpasswd",
+            "console.css%00.js",
+            "CONSOLE.CSS",
+            "console.css/",
+            "",
+            ".",
+            "..",
+            "__init__.py",
+        ),
+    ],
+)
+def test_no_way_leads_out_of_our_files(maya: Reader, name: str) -> None:
+    """Files are named one by one; a path is no name, however it is written."""
+    host = b"Host: 127.0.0.1\r\n\r\n"
+    with Raw(maya.url) as raw:
+        answer = raw.send(b"GET /console/static/" + name.encode() + b" HTTP/1.1\r\n" + host).answer()
+    assert answer.status == 404
+    assert b"import" not in answer.body
+
+
+def test_a_session_is_never_one_that_was_brought_along(acme: Owner) -> None:
+    """Session fixation: whatever cookie a browser had before, signing in begins a session of its own, each time another."""
+    with Reader.of(acme.url, acme.email) as earlier, Reader(acme.url) as victim:
+        planted = earlier.http.cookies["toolgate-console"]
+        victim.http.cookies.set("toolgate-console", planted, path="/console")
+        assert victim.submit("/console/sign-in", email=acme.email, password=PASSWORD).status_code == 303
+        own = {cookie.value for cookie in victim.http.cookies.jar} - {planted}
+        assert len(own) == 1
+        assert earlier.submit("/console/sign-out", token=earlier.token()).status_code == 303
+        with Reader(acme.url) as fresh:
+            fresh.http.cookies.set("toolgate-console", own.pop(), path="/console")
+            assert fresh.get("/console/approvals").status_code == 200

@@ -79,6 +79,31 @@ def test_a_forgotten_password_is_chosen_anew(mailing: LiveGateway, anna: Owner, 
     assert audited(mailing, anna.user["id"]) == [("user.password_reset", anna.user["id"])]
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.test"},
+        {"X-Forwarded-Host": "evil.test", "X-Forwarded-Proto": "https", "Forwarded": "host=evil.test"},
+        {"Origin": "https://evil.test", "Referer": "https://evil.test/"},
+    ],
+    ids=["host", "forwarded", "page"],
+)
+def test_no_request_says_where_a_letters_link_leads(
+    anna: Owner, mailbox: Mailbox, headers: dict[str, str]
+) -> None:
+    """A stranger who asks in another's name cannot have the secret of the link sent elsewhere: it leads to the public URL."""
+    email = fresh_email()
+    assert invite(anna, email).status_code == 201
+    mails_to(mailbox, email)
+    answer = httpx.post(
+        f"{anna.url}/auth/password-reset", json={"email": anna.email}, headers=headers, timeout=30
+    )
+    assert answer.status_code == 202
+    mails_to(mailbox, anna.email)
+    letters = [mail.get_content() for mail in mailbox.mails if mail["To"] in {email, anna.email}]
+    assert not any("evil" in letter for letter in letters)
+
+
 def test_a_link_works_once_under_a_race(anna: Owner, mailbox: Mailbox) -> None:
     """Of ten simultaneous confirmations exactly one wins, and its password is the one that works."""
     token = reset_token(mailbox, anna)

@@ -130,3 +130,18 @@ def test_an_inactive_organization_is_told(
     refused(call(), 401, "Organization is not active")
     set_active(gateway, newcomer, active=True)
     assert call().status_code == before != 401
+
+
+@pytest.mark.parametrize(
+    "name", ["api_key", "X-API-Key", "x-api-key", "key", "apikey", "access_token", "token"]
+)
+def test_a_key_in_an_address_or_a_cookie_opens_nothing(acme: Owner, bot: str, name: str) -> None:
+    """Addresses are written down on the way, and browsers send cookies unasked: only the header counts."""
+    body = {"agent_id": bot, "action": "pay"}
+    for given in ({"params": {name: acme.key}}, {"headers": {"Cookie": f"{name}={acme.key}"}}):
+        answer = httpx.post(f"{acme.url}/sdk/check", json=body, timeout=30, **given)  # type: ignore[arg-type]  # of either
+        refused(answer, 401, "Missing API key")
+    answer = httpx.post(f"{acme.url}/sdk/check", json=body, auth=(acme.key, acme.key), timeout=30)
+    refused(answer, 401, "Missing API key")
+    answer = httpx.get(f"{acme.url}/api/agents", params={name: acme.token}, timeout=30)
+    refused(answer, 401, "Not authenticated")

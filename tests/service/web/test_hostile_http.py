@@ -3,10 +3,12 @@
 import gzip
 import zlib
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from support.gateway import LiveGateway, Owner
 from support.raw import Raw, whole
+from support.tables import execute
 
 HOST = b"Host: gateway\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
@@ -107,6 +109,39 @@ def test_what_is_no_http_is_told(acme: Owner, head: bytes) -> None:
         answer = whole(raw.send(head).answer())
         assert (answer.status, answer.json()) == (400, {"detail": "The request is not valid HTTP"})
         assert answer.headers["connection"] == "close"
+        assert raw.ended()
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
+        b"HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n",
+        b"HTTP/1.1\r\nTransfer-Encoding : chunked\r\n",
+        b"HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n",
+        b"HTTP/1.1\r\nTransfer-Encoding:\r\n chunked\r\n",
+        b"HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+        b"HTTP/1.1\r\nTransfer-Encoding: identity\r\nContent-Length: 19\r\n",
+        b"HTTP/1.1\r\nX: a\rTransfer-Encoding: chunked\r\nContent-Length: 19\r\n",
+        b"HTTP/1.1\nContent-Length: 19\n",
+        b"HTTP/1.1\r\nContent-Length: 19, 19\r\n",
+        b"HTTP/1.1\r\nContent-Length: 19\r\nContent-Length: 19\r\n",
+        b"HTTP/1.1\r\nContent-Length: +19\r\n",
+    ],
+)
+@pytest.mark.parametrize("path", [b"/sdk/check", b"/auth/login"])
+def test_a_request_that_two_readers_may_end_elsewhere_is_refused(
+    acme: Owner, path: bytes, framing: bytes
+) -> None:
+    """No request is smuggled past a proxy: where framing is in doubt it is 400, and nothing behind it is read."""
+    head = (
+        b"POST " + path + b" " + framing + b"Host: gateway\r\nX-API-Key: " + acme.key.encode() + b"\r\n\r\n"
+    )
+    with Raw(acme.url) as raw:
+        answer = whole(
+            raw.send(head, chunk(b'{"agent_id": 1}'), b"0\r\n\r\nGET /health HTTP/1.1\r\n\r\n").answer()
+        )
+        assert (answer.status, answer.json()) == (400, {"detail": "The request is not valid HTTP"})
         assert raw.ended()
 
 
@@ -284,3 +319,31 @@ def test_nonsense_fills_no_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]
                 raw.send(b"no HTTP at all\r\n\r\n")
                 assert whole(raw.answer()).status == 400
     assert "HTTP" not in capfd.readouterr().err
+
+
+def test_no_line_of_the_log_can_be_forged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Line breaks and colours in whatever a stranger sends begin no line of the log, nor reach the operator's terminal."""
+    forged = "\r\n2026-01-01 00:00:00,000 ERROR forged-line \x1b[31m"
+    quoted = quote(forged)
+    with LiveGateway(tmp_path) as gateway, Owner(gateway.url, organization="Forger") as owner:
+        agent = owner.agent()
+        owner.log(agent, "a", context={"said": forged}, run_id="forged-line")
+        for table in ("permissions", "log_entries", "approvals", "users"):
+            execute(gateway, f"ALTER TABLE {table} RENAME TO {table}_gone", constrained=False)
+            for method, path in (
+                ("GET", f"/api/logs?action={quoted}"),
+                ("GET", f"/{quoted}"),
+                ("PUT", f"/api/agents/{quoted}"),
+            ):
+                owner.http.request(
+                    method, path, headers={"User-Agent": "forged-line\tx", "X-Request-ID": "forged line"}
+                )
+            owner.check(agent, forged, {"said": forged})
+            owner.log(agent, "a", context={"said": forged})
+            owner.http.post("/auth/login", json={"email": f"{forged}@example.test", "password": forged})
+        with Raw(gateway.url) as raw:
+            raw.send(b"GET /\x1b[31m HTTP/1.1\nforged-line\r\n\r\n").ended()
+    told = "".join(capfd.readouterr())
+    assert "failed" in told, "the faults are in the log, so the log was read"
+    assert "\x1b" not in told
+    assert not [line for line in told.splitlines() if line.startswith(("2026-01-01", "forged"))]
