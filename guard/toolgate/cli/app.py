@@ -9,6 +9,7 @@ from toolgate.cli.admin import admin
 from toolgate.cli.agents import agents
 from toolgate.cli.approvals import approvals
 from toolgate.cli.check import check
+from toolgate.cli.config import config
 from toolgate.cli.demo import demo
 from toolgate.cli.doctor import doctor
 from toolgate.cli.grants import grants
@@ -48,6 +49,7 @@ app.add_typer(webhooks)
 app.add_typer(slack)
 app.add_typer(mcp)
 app.add_typer(admin)
+app.add_typer(config)
 
 
 @app.callback(invoke_without_command=True)

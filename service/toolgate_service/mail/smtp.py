@@ -144,12 +144,26 @@ class SmtpMailer:
             NotSent: it did not go.
         """
         message = compose(letter, self.sender)
+        with self._let_in() as server:
+            server.send_message(message)
+
+    def knock(self) -> None:
+        """See whether the server would take a letter of ours; blocks, and sends none.
+
+        Raises:
+            NotSent: it would not.
+        """
+        with self._let_in() as server:
+            server.noop()
+
+    @contextmanager
+    def _let_in(self) -> Iterator[smtplib.SMTP]:
         try:
             with self._connected() as server:
                 self._secure(server)
                 if self.user is not None and self.password is not None:
                     server.login(self.user, self.password)
-                server.send_message(message)
+                yield server
         except (OSError, smtplib.SMTPException) as error:
             # Without the chain: a server's own words may repeat what it was sent.
             raise _told(error) from None

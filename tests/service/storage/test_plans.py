@@ -60,6 +60,8 @@ UNHEARD = {
     "billing/overdue.py deactivate_overdue",
     "checks/attempts.py remember",
     "checks/attempts.py remembered",
+    "configuration/database.py _findings",
+    "configuration/database.py look_at_database",
     "console/inbox/cards.py _permissions",
     "console/inbox/routes.py some_cards",
     "console/inbox/similar.py _of_agent",

@@ -1,0 +1,94 @@
+"""All settings and all findings."""
+
+import asyncio
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from toolgate_service.configuration.database import look_at_database
+from toolgate_service.configuration.findings import Finding, without, wrong
+from toolgate_service.configuration.listing import Listed, listed, secrets_of
+from toolgate_service.configuration.unknown import unknown
+from toolgate_service.errors import StartError, StorageError
+from toolgate_service.mail.smtp import NotSent, SmtpMailer
+from toolgate_service.secret_file import MIN_SECRET, secret_path
+from toolgate_service.settings import Settings, load_settings
+from toolgate_service.storage.database import is_embedded
+from toolgate_service.vault import Vault
+
+
+class Report(NamedTuple):
+    """What `toolgate config check` shows."""
+
+    settings: Sequence[Listed]
+    findings: Sequence[Finding]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether a gateway could work with it."""
+        return all(finding.state != "wrong" for finding in self.findings)
+
+
+def show(overrides: Mapping[str, str]) -> Sequence[Listed]:
+    """Return every setting, as it would be for a gateway that is started here.
+
+    Args:
+        overrides: settings that go before the environment's.
+    """
+    return listed(overrides, os.environ)
+
+
+def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
+    """Return every setting, and look at whatever they name. Nothing is changed or made.
+
+    Args:
+        overrides: settings that go before the environment's.
+        others: variables that are somebody else's to read.
+    """
+    findings = list(unknown(os.environ, others))
+    try:
+        settings = load_settings(overrides)
+    except StartError as error:
+        findings.insert(0, Finding("settings", "wrong", str(error)))
+    else:
+        findings.insert(0, Finding("settings", "ok", "valid"))
+        findings += asyncio.run(_look_around(settings))
+    secrets = secrets_of(os.environ)
+    return Report(show(overrides), [without(finding, secrets) for finding in findings])
+
+
+async def _look_around(settings: Settings) -> Sequence[Finding]:
+    secret, vault = _look_at_secret(settings)
+    findings = [secret, *await look_at_database(settings, vault)]
+    if settings.plans_file is not None:
+        # Settings that are valid have read it.
+        findings.append(Finding("plans", "ok", f"{str(settings.plans_file)!r} can be read"))
+    if settings.smtp_url is not None and settings.mail_from is not None:
+        mailer = SmtpMailer.from_url(settings.smtp_url.get_secret_value(), settings.mail_from)
+        findings.append(await asyncio.to_thread(_look_at_mail, mailer))
+    return findings
+
+
+def _look_at_secret(settings: Settings) -> tuple[Finding, Vault | None]:
+    path = secret_path()
+    if settings.secret is None and is_embedded(settings.database_url):
+        if not path.exists():
+            return Finding("secret", "ok", f"{str(path)!r} is not there yet; the first start makes it"), None
+        where = f"in {str(path)!r}"
+    else:
+        where = "TOOLGATE_SECRET"
+    try:
+        # A file that is there is only read.
+        vault = Vault(settings.secret_bytes(), *settings.former_secrets())
+    except StorageError as error:
+        return wrong("secret", error), None
+    former = ", and a former one" if settings.former_secrets() else ""
+    return Finding("secret", "ok", f"{where}{former}, at least {MIN_SECRET} characters"), vault
+
+
+def _look_at_mail(mailer: SmtpMailer) -> Finding:
+    try:
+        mailer.knock()
+    except NotSent as error:
+        return Finding("mail", "wrong", f"{mailer.host}:{mailer.port}: {error}")
+    return Finding("mail", "ok", f"{mailer.host}:{mailer.port} lets us in")

@@ -1,0 +1,40 @@
+"""Variables that look like settings and are none: a setting that is misspelt is one that does not act."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+
+from toolgate_service.configuration.findings import Finding
+from toolgate_service.configuration.listing import PREFIX, variable_of
+from toolgate_service.settings import Settings
+
+#: how alike a name must be to be taken for a slip
+ALIKE = 0.8
+#: what Kubernetes tells every container of a service named "toolgate"
+_OF_KUBERNETES = re.compile(r"TOOLGATE_(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP)(_.+)?)?)")
+
+
+def unknown(environment: Mapping[str, str], others: Collection[str]) -> Iterator[Finding]:
+    """Tell of every such variable.
+
+    Args:
+        environment: all variables.
+        others: what the SDK and the command line read.
+    """
+    known = {variable_of(name) for name in Settings.model_fields}
+    for name in sorted(environment):
+        spelt = name.upper()
+        if (
+            not spelt.startswith(PREFIX)
+            or spelt in known
+            or spelt in others
+            or _OF_KUBERNETES.fullmatch(spelt)
+        ):
+            continue
+        # Without the prefix, which would make any two of them alike.
+        bare = {one.removeprefix(PREFIX): one for one in known}
+        near = get_close_matches(spelt.removeprefix(PREFIX), bare, n=1, cutoff=ALIKE)
+        if near:
+            yield Finding("variables", "wrong", f"{name!r} is no setting", f"did you mean {bare[near[0]]!r}?")
+        else:
+            yield Finding("variables", "warning", f"{name!r} is no setting, and does nothing")
