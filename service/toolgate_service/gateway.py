@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 from toolgate_service.accounts.passwords import Passwords
 from toolgate_service.approvals.hub import DecisionHub
 from toolgate_service.billing.signature import ProviderSignature
+from toolgate_service.hearing import Hearing, listener_of
 from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.mail.post import Post
@@ -64,6 +65,7 @@ class Gateway:
         self.webhooks = Worker(self.database, self.vault, sender, settings.webhook_poll_seconds)
         self.slack = Replies(sender, allow_private=settings.webhooks_allow_private)
         equip(self.database, self.plans, self.webhooks.wake)
+        self.listener = listener_of(self.database, Hearing(self.hub, self.webhooks.nudge))
 
     async def start(self) -> None:
         """Open the database, bring it up to date, and begin to take log entries.
@@ -78,6 +80,8 @@ class Gateway:
         self.upkeep.start()
         self.watch.start()
         self.webhooks.start()
+        if self.listener is not None:
+            self.listener.start()
 
     def leave(self) -> None:
         """Be ready no more, and send home whoever waits for news; everything else goes on until `stop`."""
@@ -86,6 +90,8 @@ class Gateway:
 
     async def stop(self) -> None:
         """Write what waits, then close everything."""
+        if self.listener is not None:
+            await self.listener.stop()
         # Before the deliveries, whose connections it uses.
         await self.slack.stop()
         await self.webhooks.stop()

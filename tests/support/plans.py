@@ -22,7 +22,7 @@ WHOSE = re.compile(r"\b(\w*id|digest|slug|email|subject|job|\w+_hash)\b(\)::text
 
 #: what asks for nothing
 SILENT = re.compile(
-    r"\s*(;|PRAGMA|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|SHOW|CREATE|ALTER|DROP|select pg_catalog)",
+    r"\s*(;|PRAGMA|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|SHOW|CREATE|ALTER|DROP|LISTEN|select pg_catalog)",
     re.IGNORECASE,
 )
 

@@ -2,10 +2,14 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy import Connection, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy.event import listen
+from sqlalchemy.orm import Mapper, object_session
+from sqlalchemy.orm.attributes import get_history
 from sqlmodel import Field
 
 from toolgate_service.storage.base import Table, index_where, of_agent, of_user, one_of
+from toolgate_service.storage.notices import APPROVAL, announce
 from toolgate_service.storage.types import Id, Timestamp
 
 PENDING = "pending"
@@ -147,3 +151,26 @@ class DenialClearance(Table, table=True):
     environment: str = Field(max_length=10)
     cleared_by: str = Field(sa_type=Id)
     cleared_at: datetime = Field(sa_type=Timestamp)
+
+
+def _announce_request(_mapper: Mapper[Approval], _connection: Connection, approval: Approval) -> None:
+    after, _, before = get_history(approval, "status")
+    # What begins to wait, and what waits no more; nobody waits for anything else to happen to one.
+    if (PENDING in before) != (PENDING in after):
+        _announce(approval, approval.id)
+
+
+def _announce_vote(_mapper: Mapper[ApprovalVote], _connection: Connection, vote: ApprovalVote) -> None:
+    _announce(vote, vote.approval_id)
+
+
+def _announce(changed: Approval | ApprovalVote, approval_id: str) -> None:
+    session = object_session(changed)
+    if session is not None:
+        announce(session, APPROVAL, changed.organization_id, approval_id)
+
+
+# Here, and not where each change is made: none can be forgotten.
+listen(Approval, "after_insert", _announce_request)
+listen(Approval, "after_update", _announce_request)
+listen(ApprovalVote, "after_insert", _announce_vote)

@@ -1,4 +1,4 @@
-"""An agent waits for a decision (decisions §3): woken at once in this process, looking once a second beneath.
+"""An agent waits for a decision (decisions §3): woken at once, and looking once in a while beneath.
 
 A look costs one indexed read on the loop's own connection; the pool that people's requests share is asked only at the
 beginning and at the end.
@@ -16,8 +16,10 @@ from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations import networks
 
-#: seconds between two looks: a decision made by another process is seen that late
+#: seconds between two looks: what another process decided is seen that late where nobody announces it
 LOOK_AGAIN = 1.0
+#: where it is announced
+LOOK_SELDOM = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ class Asking:
                 left = deadline - loop.time()
                 if left <= 0 or await hung_up():
                     return
+                # Whoever stops hearing of others wakes everybody.
+                pause = LOOK_SELDOM if self.gateway.hub.hears_others else LOOK_AGAIN
                 try:
-                    await asyncio.wait_for(changed.wait(), min(left, LOOK_AGAIN))
+                    await asyncio.wait_for(changed.wait(), min(left, pause))
                 except TimeoutError:
                     continue
 

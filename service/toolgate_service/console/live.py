@@ -1,9 +1,10 @@
-"""News for open pages. One look twice a second at what they show, however many pages listen.
+"""News for open pages. One look at what they show for all of a kind, however many listen: twice a second, or when told.
 
-Looking beneath, rather than being told, is what works with several workers and gateways on one database.
+Being told is quicker and costs less; looking beneath is what works with several workers and gateways on any database.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -22,6 +23,9 @@ logger = logging.getLogger("toolgate.gateway")
 
 #: seconds between two looks
 LOOK_AGAIN = 0.4
+#: at what is announced when it changes, and how long more of it is gathered before the look
+LOOK_SELDOM = 2.0
+GATHER = 0.05
 #: seconds between two looks at whether whoever listens is still signed in
 RECHECK = 3.0
 #: seconds after which something is said at the latest, so that a page that is gone is noticed
@@ -58,7 +62,9 @@ class Live:
         self._watches: dict[Place, _Watch] = {}
         self._pages: dict[str, int] = {}
 
-    async def news(self, caller: Caller, environment: str, look: Look, tell: Tell) -> AsyncGenerator[bytes]:
+    async def news(
+        self, caller: Caller, environment: str, look: Look, tell: Tell, *, announced: bool = False
+    ) -> AsyncGenerator[bytes]:
         """Yield events for one page, until its session has ended or the gateway stops.
 
         Args:
@@ -66,6 +72,8 @@ class Live:
             environment: which of the organization's two worlds it shows.
             look: one function for all pages of a kind.
             tell: what this page is told.
+            announced: whether what is looked at are approvals, whose changes gateways announce to each other; the same
+                for all pages of a kind.
 
         Raises:
             ApiError: 429, before the first event: too many pages of this person listen.
@@ -76,7 +84,9 @@ class Live:
             raise ApiError(429, "Too many pages of yours listen already; close some", {"Retry-After": "5"})
         self._pages[caller.user_id] = with_caller + 1
         try:
-            async with self._watching((look, caller.organization_id, environment)) as watch:
+            async with self._watching(
+                (look, caller.organization_id, environment), announced=announced
+            ) as watch:
                 told: object | None = None
                 rechecked = said = loop.time()
                 yield b"retry: 2000\n\n"
@@ -102,11 +112,11 @@ class Live:
                 del self._pages[caller.user_id]
 
     @asynccontextmanager
-    async def _watching(self, place: Place) -> AsyncIterator[_Watch]:
+    async def _watching(self, place: Place, *, announced: bool) -> AsyncIterator[_Watch]:
         watch = self._watches.setdefault(place, _Watch())
         watch.listeners += 1
         if watch.task is None:
-            watch.task = asyncio.create_task(self._look(place, watch))
+            watch.task = asyncio.create_task(self._look_on(place, watch, announced=announced))
         try:
             yield watch
         finally:
@@ -115,21 +125,34 @@ class Live:
                 del self._watches[place]
                 watch.task.cancel()
 
+    async def _look_on(self, place: Place, watch: _Watch, *, announced: bool) -> None:
+        _, organization_id, _ = place
+        hub = self._gateway.hub
+        with hub.watching_all(organization_id) as stirred:
+            while not hub.closed:
+                # Before the look: a change after it must still wake.
+                stirred.clear()
+                await self._look(place, watch)
+                if not announced:
+                    await asyncio.sleep(LOOK_AGAIN)
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stirred.wait(), LOOK_SELDOM if hub.hears_others else LOOK_AGAIN)
+                    await asyncio.sleep(GATHER)
+
     async def _look(self, place: Place, watch: _Watch) -> None:
         look, *where = place
-        while not self._gateway.hub.closed:
-            try:
-                async with self._gateway.database.reading() as session:
-                    seen = await look(session, *where)
-            except STORAGE_FAULTS as error:
-                # The next look may succeed; meanwhile pages keep what they were told.
-                logger.warning("what open pages show could not be looked at: %s", type(error).__name__)
-            else:
-                if seen != watch.seen:
-                    async with watch.changed:
-                        watch.seen = seen
-                        watch.changed.notify_all()
-            await asyncio.sleep(LOOK_AGAIN)
+        try:
+            async with self._gateway.database.reading() as session:
+                seen = await look(session, *where)
+        except STORAGE_FAULTS as error:
+            # The next look may succeed; meanwhile pages keep what they were told.
+            logger.warning("what open pages show could not be looked at: %s", type(error).__name__)
+        else:
+            if seen != watch.seen:
+                async with watch.changed:
+                    watch.seen = seen
+                    watch.changed.notify_all()
 
     async def _still_there(self, caller: Caller) -> bool:
         try:

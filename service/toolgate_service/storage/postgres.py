@@ -17,6 +17,7 @@ from toolgate_service.errors import StorageError
 from toolgate_service.storage.database import EXPORTS, NOW, Usage
 from toolgate_service.storage.faults import faults_told
 from toolgate_service.storage.migrate import demand, upgrade
+from toolgate_service.storage.notices import CHANNEL, announced
 from toolgate_service.storage.pools import usage_of
 from toolgate_service.storage.races import committed
 from toolgate_service.storage.turns import Turns
@@ -57,6 +58,8 @@ DURABLE = (
 #: An advisory lock, and the moment after it was given: in one round trip.
 TURN = text("SELECT clock_timestamp() FROM pg_advisory_xact_lock(hashtextextended(:turn, 0))")
 MOMENT = text("SELECT clock_timestamp()")
+#: Heard by every gateway once the transaction is committed, by nobody when it is rolled back.
+NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', notice) FROM unnest(CAST(:notices AS text[])) AS notice")  # noqa: S608 - our own name
 #: The same for whoever has no turn, and takes as long as a caller takes what is read.
 UNHURRIED = text("SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '0', true)")
 
@@ -149,6 +152,7 @@ class PostgresDatabase:
             if not turns:
                 session.info[NOW] = await _moment(session, MOMENT)
             yield session
+            await _announce(session)
         committed()
 
     def usage(self) -> Mapping[str, Usage]:
@@ -191,6 +195,13 @@ class PostgresDatabase:
             # A failed statement is logged; what it was to write may be a password's hash or a call's context.
             hide_parameters=True,
         )
+
+
+async def _announce(session: AsyncSession) -> None:
+    # What was only added or changed says so now.
+    await session.flush()
+    if notices := announced(session):
+        await (await session.connection()).execute(NOTIFY, {"notices": notices})
 
 
 async def _moment(session: AsyncSession, statement: TextClause, **values: str) -> datetime:

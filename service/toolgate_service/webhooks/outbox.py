@@ -18,6 +18,7 @@ from toolgate_service.ids import new_id
 from toolgate_service.organizations.models import Organization
 from toolgate_service.plans import BUILT_IN, Plans
 from toolgate_service.storage.database import Database, now
+from toolgate_service.storage.notices import EVENTS, announce
 from toolgate_service.webhooks.kinds import FEATURE, KINDS, chosen, resource_of
 from toolgate_service.webhooks.models import PENDING, Delivery, Event, Webhook
 
@@ -163,7 +164,8 @@ def has_feature(plans: Plans, plan: str) -> bool:
 
 
 def wake_after_commit(session: AsyncSession) -> None:
-    """Wake this process's worker when the transaction is committed; when it is rolled back, nobody hears of it."""
+    """Wake the workers when the transaction is committed; when it is rolled back, nobody hears of it."""
+    announce(session, EVENTS)
     waking: Callable[[], None] | None = session.info.get(_WAKE)
     if waking is not None and not session.info.get(_WILL_WAKE):
         session.info[_WILL_WAKE] = True

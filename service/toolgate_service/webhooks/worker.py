@@ -27,6 +27,8 @@ logger = logging.getLogger("toolgate.gateway")
 GRACE = 1
 #: seconds until the database is asked again after it failed
 FAULT_PAUSE = 1
+#: seconds by which whoever wrote an event down is ahead of those who heard of it: mostly nothing is left to do for them
+AFTER_OTHERS = 0.05
 
 
 class Worker:
@@ -49,14 +51,20 @@ class Worker:
         self._seconds = seconds
         self.attempts = Counter[str](delivered=0, refused=0, unreachable=0)
         self._woken = asyncio.Event()
+        self._urgent = False
         self._flying: dict[asyncio.Task[None], Attempt] = {}
         self._results: list[Result] = []
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
     def wake(self) -> None:
-        """Look at once."""
+        """Take at once what is due."""
+        self._urgent = True
         self._woken.set()
+
+    def nudge(self) -> None:
+        """Look soon whether anything is due: another gateway, which is at it already, has written events down."""
+        asyncio.get_running_loop().call_later(AFTER_OTHERS, self._woken.set)
 
     def start(self) -> None:
         """Begin."""
@@ -79,10 +87,10 @@ class Worker:
     async def _run(self) -> None:
         while not self._stopping:
             # Before the look: what is committed while it is under way is seen by the next.
-            woken = self._woken.is_set()
+            urgent, self._urgent = self._urgent, False
             self._woken.clear()
             try:
-                await self._turn(woken=woken)
+                await self._turn(urgent=urgent)
             except Exception as failed:
                 # A server that is away needs no traceback a second.
                 unknown = None if isinstance(failed, StorageFault) else failed
@@ -92,9 +100,9 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), self._seconds)
 
-    async def _turn(self, *, woken: bool) -> None:
+    async def _turn(self, *, urgent: bool) -> None:
         results = list(self._results)
-        if not results and not woken and not await anything_due(self._database):
+        if not results and not urgent and not await anything_due(self._database):
             return
         taken = await anew(lambda: self._write_and_take(results))
         del self._results[: len(results)]

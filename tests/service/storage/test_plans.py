@@ -57,7 +57,7 @@ UNHEARD = {
     "admin/rotation.py _reseal",
     "agents/service.py _count_in",
     "agents/service.py _may_switch_on",
-    "billing/overdue.py deactivate_overdue",
+    "billing/overdue.py _settle_one",
     "checks/attempts.py remember",
     "checks/attempts.py remembered",
     "configuration/database.py _findings",
@@ -80,7 +80,7 @@ UNHEARD = {
 AS_A_WHOLE = ("db/", "migrations/", "storage/floor.py")
 #: the other database's, and what only prepares a connection or passes on what others say
 ELSEWHERE = {
-    "sqlite": ("hotpath/postgres/", "storage/postgres.py", "storage/sqlite"),
+    "sqlite": ("hotpath/postgres/", "storage/listener.py", "storage/postgres.py", "storage/sqlite"),
     "postgresql": (
         "hotpath/sqlite/",
         "storage/sqlite",

@@ -127,7 +127,7 @@ async def events(request: Request) -> Response:
     """Tell an open page what waits, as it changes."""
     visit = await visiting(request)
     live: Live = request.app.state.live
-    news = live.news(visit.caller, visit.environment, look, told)
+    news = live.news(visit.caller, visit.environment, look, told, announced=True)
     return Stream(news, EVENTS, {**HEADERS, **AS_IT_HAPPENS})
 
 
