@@ -46,7 +46,10 @@ class Gateway:
         self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
         self.post = _post(settings)
         self.reader, self.rates, self.log_store = stores_of(
-            self.database, self.plans, shared=settings.workers > 1
+            self.database,
+            self.plans,
+            shared=settings.workers > 1,
+            redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
         )
         self.figures = Figures() if settings.metrics_address else None
         counted = CountedStore(self.log_store, self.figures) if self.figures else self.log_store

@@ -24,6 +24,7 @@ from toolgate_service.mail.settings import MailServer, Sender, demand_all
 from toolgate_service.metrics.address import Address, read_address
 from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
+from toolgate_service.redis_url import RedisServer
 from toolgate_service.secret_file import MIN_SECRET, former_secret, secret_path, stored_secret
 from toolgate_service.settings_folder import SettingsFolder
 from toolgate_service.storage.database import is_embedded
@@ -80,6 +81,8 @@ class Settings(BaseSettings):
         request_timeout_seconds: how long a request may take to arrive, and a connection may be idle.
         max_connections: connections at once; further ones get a 503.
         drain_seconds: how long a gateway that is told to end still takes requests, so that balancers turn away first.
+        redis_url: where gateways on PostgreSQL share what they count, ``redis://…`` or ``rediss://…``; without it in the
+            database alone.
         workers: processes that serve together on this machine.
         smtp_url: the mail server, ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``; without it no mail is sent.
         mail_from: the sender of the gateway's mails.
@@ -129,6 +132,7 @@ class Settings(BaseSettings):
     request_timeout_seconds: Annotated[int, Field(gt=0, le=3600)] = 30
     max_connections: Annotated[int, Field(gt=0, le=1_000_000)] = 4_000
     drain_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0
+    redis_url: RedisServer | None = None
     workers: Annotated[int, Field(gt=0, le=1024)] = 1
     registration: Literal["open", "invite", "closed"] = "open"
     management_requests_per_minute: Annotated[int, Field(gt=0)] = 600

@@ -1,14 +1,15 @@
 """Settings: the environment's, the defaults, and the secret that makes itself (decisions §7, §9)."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from toolgate_service.errors import StorageError
+from toolgate_service.errors import StartError, StorageError
 from toolgate_service.plans import BUILT_IN
-from toolgate_service.settings import Settings, default_database_url
+from toolgate_service.settings import Settings, default_database_url, load_settings
 from toolgate_service.storage.sqlite import sqlite_path
 
 
@@ -88,6 +89,13 @@ def test_the_environment_goes_before_the_default_and_an_argument_before_both(
         ("CORS_ORIGINS", "*,https://a.test", "alone"),
         ("REQUEST_TIMEOUT_SECONDS", "0", "greater than 0"),
         ("MAX_CONNECTIONS", "0", "greater than 0"),
+        ("REDIS_URL", "redis.example.com", "is no URL of a Redis server; write for instance redis://"),
+        ("REDIS_URL", "http://redis.example.com", "is no URL of a Redis server"),
+        ("REDIS_URL", "redis://:geheim@/0", "is no URL of a Redis server"),
+        ("REDIS_URL", "redis://:geheim@host:port/0", "is no URL of a Redis server"),
+        ("REDIS_URL", "redis://:geheim@host/zero", "is no URL of a Redis server"),
+        ("REDIS_URL", "rediss://:geheim@host/0?ssl_certs=x", "is no URL of a Redis server"),
+        ("WORKERS", "0", "greater than 0"),
     ],
 )
 def test_a_wrong_setting_is_refused(
@@ -98,6 +106,27 @@ def test_a_wrong_setting_is_refused(
     with pytest.raises(ValidationError, match=says) as refusal:
         Settings()
     assert name != "SECRET" or "'short'" not in str(refusal.value)
+    assert "geheim" not in str(refusal.value)
+
+
+def test_redis_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library the message says what to install, and no password."""
+    for name in [name for name in sys.modules if name.startswith("toolgate_service.hotpath.redis")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    monkeypatch.setitem(sys.modules, "redis.asyncio.connection", None)
+    monkeypatch.setenv("TOOLGATE_REDIS_URL", "redis://:geheim@localhost")
+    with pytest.raises(StartError, match=r"TOOLGATE_REDIS_URL: needs the extra 'redis'") as refusal:
+        load_settings({})
+    assert "geheim" not in str(refusal.value)
+
+
+def test_a_redis_url_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever prints the settings prints no password."""
+    monkeypatch.setenv(
+        "TOOLGATE_REDIS_URL", "rediss://gate:geheim@redis.example.com:6380/3?ssl_ca_certs=/ca.pem"
+    )
+    assert "geheim" not in repr(Settings())
 
 
 def test_the_secret_makes_itself_once_beside_nobodys_data(home: Path) -> None:

@@ -9,6 +9,9 @@ from toolgate_service.errors import ApiError
 #: check and log share one window; approvals and permissions have another of the same size
 Surface: TypeAlias = Literal["actions", "reads"]
 
+#: an organization, and which of its requests, for instance ``production/actions`` or ``user/…``
+Window: TypeAlias = tuple[str, str]
+
 WINDOW = 60
 
 

@@ -72,7 +72,7 @@ def usage_of(reader: Reader, windows: RateWindows, log_store: LogStore) -> Mappi
 
 
 def stores_of(
-    database: Database, plans: Mapping[str, Plan], *, shared: bool = False
+    database: Database, plans: Mapping[str, Plan], *, shared: bool = False, redis_url: str | None = None
 ) -> tuple[Reader, RateWindows, LogStore]:
     """Return the ways past the sessions that fit a database, not yet open.
 
@@ -80,6 +80,7 @@ def stores_of(
         database: the gateway's.
         plans: all plans by name.
         shared: whether other processes of this machine serve the same file.
+        redis_url: where gateways on one PostgreSQL server share what is counted, if not in the database alone.
     """
     if isinstance(database, SqliteDatabase):
         from toolgate_service.hotpath.sqlite.log_store import SqliteLogStore
@@ -93,6 +94,13 @@ def stores_of(
     from toolgate_service.hotpath.postgres.windows import PostgresWindows
     from toolgate_service.storage.postgres import PostgresDatabase
 
+    if isinstance(database, PostgresDatabase) and redis_url is not None:
+        from toolgate_service.hotpath.redis.reader import SharedReader
+        from toolgate_service.hotpath.redis.till import till_of
+        from toolgate_service.hotpath.redis.windows import RedisWindows
+
+        till = till_of(redis_url, database)
+        return SharedReader(database, plans, till), RedisWindows(till), PostgresLogStore(database)
     if isinstance(database, PostgresDatabase):
         return PostgresReader(database, plans), PostgresWindows(database), PostgresLogStore(database)
     raise TypeError(f"no stores for a {type(database).__name__}")

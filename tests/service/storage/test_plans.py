@@ -3,14 +3,16 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.crowded import crowd
 from support.databases import CHOICE, empty_database, engine, finished
-from support.gateway import LiveGateway
+from support.gateway import LiveGateway, Owner
 from support.overhearing import OVERHEARD_IN, SERVICE, Heard, read
 from support.plans import Plan, plans_of
+from support.valkey import Valkey
 from support.walk.everything import ENV, do_everything
 
 from toolgate_service.storage.migrate import upgrade
@@ -78,9 +80,15 @@ UNHEARD = {
 }
 #: about a database as a whole: an operator's, and what a start says of another version's schema
 AS_A_WHOLE = ("db/", "migrations/", "storage/floor.py")
-#: the other database's, and what only prepares a connection or passes on what others say
+#: the other database's, what only prepares a connection or passes on what others say, and a file with one small table
 ELSEWHERE = {
-    "sqlite": ("hotpath/postgres/", "storage/listener.py", "storage/postgres.py", "storage/sqlite"),
+    "sqlite": (
+        "hotpath/postgres/",
+        "hotpath/sqlite/windows.py",
+        "storage/listener.py",
+        "storage/postgres.py",
+        "storage/sqlite",
+    ),
     "postgresql": (
         "hotpath/sqlite/",
         "storage/sqlite",
@@ -97,7 +105,20 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> set[Heard]:
     said = folder / "said"
     with LiveGateway(folder, env=ENV | {OVERHEARD_IN: str(said)}) as gateway:
         do_everything(gateway)
+    if CHOICE.server is not None:
+        with Valkey() as valkey:
+            env = {OVERHEARD_IN: str(said), "TOOLGATE_REDIS_URL": valkey.url}
+            with LiveGateway(folder, env=env) as gateway, Owner(gateway.url) as owner:
+                count_in_redis(owner)
     return {one for one in read(said) if not one.module.startswith("migrations/")}
+
+
+def count_in_redis(owner: Owner) -> None:
+    """Have requests counted one by one, several together, and as a person's."""
+    owner.check(owner.agent(), "a")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: owner.check("x", "a"), range(50)))
+    assert {answer.status_code for answer in answers} == {200}
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ is kept, and in a young gateway's small tables any part of any index looks as go
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -17,15 +17,21 @@ from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import is_id
 from toolgate_service.plans import Plan
 
+#: what is true of a request, and the latest minute of which its window was counted or handed out, and how much of it
+Found: TypeAlias = tuple[Standing, tuple[int, int]]
 
-def question(asks: Sequence[Ask]) -> tuple[str, Sequence[Any]]:
+
+def question(asks: Sequence[Ask], *, counted: bool = True) -> tuple[str, Sequence[Any]]:
     """Return a statement and its values.
 
     Args:
         asks: at least one.
+        counted: whether they are counted; otherwise they only read.
     """
     asked = [(ask.key_digest, uuid(ask.agent_id), ask.action, ask.surface) for ask in asks]
-    return (ONE, asked[0]) if len(asked) == 1 else (MANY, [*map(list, zip(*asked, strict=True))])
+    if len(asked) == 1:
+        return ONE if counted else READ_ONE, asked[0]
+    return MANY if counted else READ_MANY, [*map(list, zip(*asked, strict=True))]
 
 
 def answers(
@@ -56,14 +62,25 @@ def answers(
     return found
 
 
+def found(asks: Sequence[Ask], rows: Sequence[asyncpg.Record]) -> list[Found | None]:
+    """Return what is true of each request that was not counted, None for a key that is unknown or revoked.
+
+    Args:
+        asks: as they were asked.
+        rows: the statement's.
+    """
+    known: list[Found | None] = [None] * len(asks)
+    for place, _, minute, requests, *values in rows:
+        known[place - 1] = (Standing._make(values), (minute or 0, requests or 0))
+    return known
+
+
 def uuid(text: str) -> str | None:
     """Return an identifier, None for what cannot be one: it equals none, and the server would refuse the statement."""
     return text if is_id(text) else None
 
 
-# A clock that was set back does not open a window again. In one order over organizations: two gateways that wait for each
-# other's rows would wait for ever.
-_ARRIVED = """
+_FOUND = """
 WITH asked AS ({asked}), found AS MATERIALIZED (
     SELECT asked.place, k.environment || '/' || asked.surface AS scope,
            k.id AS key_id, k.agent_id AS key_agent_id, k.organization_id, k.environment,
@@ -87,7 +104,13 @@ WITH asked AS ({asked}), found AS MATERIALIZED (
           AND action = asked.action
         LIMIT 1
     ) AS p ON true
-), counted AS (
+)
+"""
+
+# A clock that was set back does not open a window again. In one order over organizations: two gateways that wait for each
+# other's rows would wait for ever.
+_COUNTED = """
+, counted AS (
     INSERT INTO rate_windows AS w (organization_id, scope, minute, requests)
     SELECT organization_id, scope, floor(extract(epoch FROM clock_timestamp()) / 60)::int, {requests}
     FROM found WHERE is_active {grouped}
@@ -96,24 +119,43 @@ WITH asked AS ({asked}), found AS MATERIALIZED (
         requests = CASE WHEN excluded.minute > w.minute THEN excluded.requests ELSE w.requests + excluded.requests END
     RETURNING organization_id, scope, minute, requests
 )
-SELECT place::int, extract(epoch FROM clock_timestamp())::float8, counted.minute, counted.requests,
+"""
+
+_TOLD = """
+SELECT place::int, extract(epoch FROM clock_timestamp())::float8, w.minute, w.requests,
        key_id, key_agent_id, found.organization_id, environment, is_active, plan, requests_per_minute, agent_id, status,
        permission_id, requires_approval, max_amount, amount_required, ip_allow_list
 FROM found
-LEFT JOIN counted ON counted.organization_id = found.organization_id AND counted.scope = found.scope
 """
 
-ONE = _ARRIVED.format(
-    asked="SELECT $1::text AS key_digest, $2::uuid AS agent_id, $3::text AS action, $4::text AS surface, 1 AS place",
-    requests="1",
-    grouped="",
+_BY_COUNT = "LEFT JOIN counted AS w ON w.organization_id = found.organization_id AND w.scope = found.scope"
+
+_BY_ROW = """
+LEFT JOIN LATERAL (
+    SELECT * FROM rate_windows WHERE organization_id = found.organization_id AND scope = found.scope LIMIT 1
+) AS w ON true
+"""
+
+_ASKED_ONE = (
+    "SELECT $1::text AS key_digest, $2::uuid AS agent_id, $3::text AS action, $4::text AS surface, 1 AS place"
 )
 
-MANY = _ARRIVED.format(
-    asked="""
+_ASKED_MANY = """
     SELECT * FROM unnest($1::text[], $2::text[]::uuid[], $3::text[], $4::text[])
         WITH ORDINALITY AS a (key_digest, agent_id, action, surface, place)
-""",
-    requests="count(*)::int",
-    grouped="GROUP BY organization_id, scope ORDER BY organization_id, scope",
+"""
+
+_GROUPED = "GROUP BY organization_id, scope ORDER BY organization_id, scope"
+
+ONE = _FOUND.format(asked=_ASKED_ONE) + _COUNTED.format(requests="1", grouped="") + _TOLD + _BY_COUNT
+
+MANY = (
+    _FOUND.format(asked=_ASKED_MANY)
+    + _COUNTED.format(requests="count(*)::int", grouped=_GROUPED)
+    + _TOLD
+    + _BY_COUNT
 )
+
+READ_ONE = _FOUND.format(asked=_ASKED_ONE) + _TOLD + _BY_ROW
+
+READ_MANY = _FOUND.format(asked=_ASKED_MANY) + _TOLD + _BY_ROW
