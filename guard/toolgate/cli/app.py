@@ -10,6 +10,7 @@ from toolgate.cli.agents import agents
 from toolgate.cli.approvals import approvals
 from toolgate.cli.check import check
 from toolgate.cli.config import config
+from toolgate.cli.db import db
 from toolgate.cli.demo import demo
 from toolgate.cli.doctor import doctor
 from toolgate.cli.grants import grants
@@ -50,6 +51,7 @@ app.add_typer(slack)
 app.add_typer(mcp)
 app.add_typer(admin)
 app.add_typer(config)
+app.add_typer(db)
 
 
 @app.callback(invoke_without_command=True)

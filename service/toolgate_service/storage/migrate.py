@@ -40,7 +40,8 @@ class Schema:
     Attributes:
         current: its revision; None where there is none yet.
         newest: the revision that this version makes.
-        pending: what this version would do to it, in order.
+        steps: every migration of this version, in order.
+        pending: those of them that are still to run.
         known: whether this version knows the revision.
         floor: the oldest revision that a gateway must know to use the schema, if that was written down.
         usable: whether this version may use it, although it does not know it.
@@ -48,6 +49,7 @@ class Schema:
 
     current: str | None
     newest: str
+    steps: Sequence[Step]
     pending: Sequence[Step]
     known: bool
     floor: str | None
@@ -82,7 +84,7 @@ def schema_of(connection: Connection) -> Schema:
     known = current is None or current in revisions
     floor = None if known else floor_of(connection)
     pending = steps[revisions.index(current) + 1 if current else 0 :] if known else []
-    return Schema(current, revisions[-1], pending, known, floor, usable=floor in revisions)
+    return Schema(current, revisions[-1], steps, pending, known, floor, usable=floor in revisions)
 
 
 def upgrade(connection: Connection) -> None:

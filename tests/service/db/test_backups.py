@@ -1,0 +1,186 @@
+"""`toolgate db backup` and `restore`: one moment of the embedded file, whole, while everybody writes."""
+
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+from support.crowd import meanwhile
+from support.gateway import LiveGateway, Owner
+from support.operating import Operator, url_of
+from support.waiting import until
+from support.wire import Wire
+
+pytestmark = pytest.mark.sqlite_only("a server has tools of its own")
+
+CLIENTS = 3
+
+
+class Writers:
+    """Agents that write entries for as long as it goes on; every acknowledged one is noted."""
+
+    def __init__(self, owner: Owner, agent: str) -> None:
+        self._owner, self._agent = owner, agent
+        self.acknowledged: list[str] = []
+
+    def go_on(self, enough: threading.Event) -> None:
+        """Be one of them."""
+        with Wire.of(self._owner) as wire:
+            for number in count():
+                if enough.is_set():
+                    return
+                answer = wire.log(self._agent, "mail.send", n=number)
+                assert answer.status == 200, answer.raw
+                self.acknowledged.append(answer.json()["id"])
+
+    def until_more(self, many: int = 200) -> None:
+        """Wait for so many more."""
+        wanted = len(self.acknowledged) + many
+        until(lambda: len(self.acknowledged) >= wanted)
+
+
+def one(path: Path, query: str) -> int:
+    """Return the one number that a query finds in a file."""
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute(query).fetchone()[0])
+
+
+def test_a_backup_under_load(tmp_path: Path) -> None:
+    """What was acknowledged before it began is in it, its counts and quotas are those of its entries, and it is served."""
+    file = tmp_path / "backup.db"
+    with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
+        agent = owner.agent()
+        owner.permit(agent, "mail.send")
+        writers = Writers(owner, agent)
+        operator = Operator.of(gateway)
+        with meanwhile([writers.go_on] * CLIENTS):
+            writers.until_more()
+            before = list(writers.acknowledged)
+            operator.done("backup", str(file))
+            writers.until_more()
+            for _ in range(2):
+                operator.done("backup", "--force", str(tmp_path / "again.db"))
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert not list(tmp_path.glob("*.part*"))
+        entries = one(file, "SELECT count(*) FROM log_entries")
+        assert one(file, "SELECT sum(log_entries) FROM monthly_usage") == entries
+        counted = "SELECT sum(succeeded + failed + blocked + held) FROM log_counts WHERE subject = 'all'"
+        assert one(file, counted) == entries
+        assert len(before) <= entries < len(writers.acknowledged)
+        second = LiveGateway(tmp_path / "other", env={"TOOLGATE_DATABASE_URL": url_of(file)})
+        with second, Wire.of(owner, second.url) as wire:
+            found = Counter(entry["id"] for entry in wire.entries("mail.send"))
+            assert set(before) <= set(found) <= set(writers.acknowledged)
+            assert wire.allowed(agent, "mail.send") is True
+            assert wire.log(agent, "mail.send").status == 200
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    """A file of the name stays, unless forced; so does the database itself, and one that a gateway serves."""
+    with LiveGateway(tmp_path) as gateway:
+        operator = Operator.of(gateway)
+        notes = tmp_path / "notes"
+        notes.write_text("mine")
+        assert "--force" in operator.refused("backup", str(notes))
+        assert notes.read_text() == "mine"
+        assert "the database itself" in operator.refused("backup", "--force", str(gateway.database))
+        operator.done("backup", "--force", str(notes))
+        assert "no folder" in operator.refused("backup", str(tmp_path / "nowhere" / "file"))
+        with LiveGateway(tmp_path, env={"TOOLGATE_DATABASE_URL": url_of(notes)}):
+            assert "in use" in operator.refused("backup", "--force", str(notes))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Iterator[tuple[LiveGateway, Owner, str, Path]]:
+    """A gateway that is not running, an owner and an agent of its backup, and what was done after it."""
+    file = tmp_path / "backup.db"
+    gateway = LiveGateway(tmp_path).start()
+    try:
+        with Owner(gateway.url) as owner:
+            agent = owner.agent()
+            owner.permit(agent, "mail.send")
+            Operator.of(gateway).done("backup", str(file))
+            owner.permit(agent, "mail.read")
+            gateway.stop()
+            yield gateway, owner, agent, file
+    finally:
+        gateway.stop()
+
+
+def test_a_restored_backup_is_served(saved: tuple[LiveGateway, Owner, str, Path]) -> None:
+    """The database is what the backup has, what was there is kept, and keys, tokens and secrets work as before."""
+    gateway, owner, agent, file = saved
+    said = Operator.of(gateway).told("restore", str(file))
+    assert said["secret_opens"] is True
+    assert one(Path(said["aside"]), "SELECT count(*) FROM permissions") == 2
+    assert Path(said["aside"]).stat().st_mode & 0o777 == 0o600
+    before = file.read_bytes()
+    with gateway, Wire.of(owner) as wire:
+        assert [wire.allowed(agent, action) for action in ("mail.send", "mail.read")] == [True, False]
+        assert owner.http.get("/api/organization").json()["api_key"] == owner.key
+    assert file.read_bytes() == before
+
+
+def test_a_served_database_is_not_restored(saved: tuple[LiveGateway, Owner, str, Path]) -> None:
+    """While a gateway has the file open the restore refuses, and nothing has changed."""
+    gateway, owner, agent, file = saved
+    with gateway:
+        assert "in use: stop every gateway" in Operator.of(gateway).refused("restore", str(file))
+        with Wire.of(owner) as wire:
+            assert wire.allowed(agent, "mail.read") is True
+    assert not list(gateway.folder.glob("gateway.db.*"))
+
+
+def test_another_secret_is_told(saved: tuple[LiveGateway, Owner, str, Path]) -> None:
+    """Where the present secret does not open what a backup has sealed, the restore says what to do."""
+    gateway, _, _, file = saved
+    operator = Operator.of(gateway, TOOLGATE_SECRET="quite another one, long enough")
+    assert "set TOOLGATE_SECRET to the one of the backup" in operator.done("restore", str(file))[-1]
+
+
+def test_what_is_no_backup_is_refused(saved: tuple[LiveGateway, Owner, str, Path], tmp_path: Path) -> None:
+    """Notes, a damaged copy, another program's database, and a newer version's: each is named, and nothing has changed."""
+    gateway, _, _, file = saved
+    operator = Operator.of(gateway)
+    before = gateway.database.read_bytes()
+    notes, damaged, other, newer = (tmp_path / name for name in ("notes", "damaged", "other", "newer"))
+    notes.write_text("no database" * 1000)
+    content = bytearray(file.read_bytes())
+    content[8192:16384] = b"\xff" * 8192
+    damaged.write_bytes(content)
+    newer.write_bytes(file.read_bytes())
+    for path, script in (
+        (other, "CREATE TABLE mine (a)"),
+        (newer, "UPDATE alembic_version SET version_num = '9999'; UPDATE schema_floor SET revision = '9998'"),
+    ):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(script)
+    expected = {notes: "not a database", damaged: "damaged", other: "no gateway's", newer: "newer version's"}
+    for path, words in expected.items():
+        told = operator.refused("restore", str(path))
+        assert words in told
+    assert "no backup" in operator.refused("restore", str(tmp_path / "missing"))
+    assert gateway.database.read_bytes() == before
+    assert not list(tmp_path.glob("*.part*"))
+
+
+@pytest.mark.parametrize("left", ["damage", "nothing but a journal"])
+def test_a_lost_database_is_restored(saved: tuple[LiveGateway, Owner, str, Path], left: str) -> None:
+    """Over a file that is none any more, or was removed: what is left of it is kept aside, and not mixed with the backup."""
+    gateway, owner, agent, file = saved
+    database = gateway.database
+    journal = database.with_name(f"{database.name}-wal")
+    if left == "damage":
+        database.write_text("nothing of it is left")
+    else:
+        database.unlink()
+        journal.write_text("of the file that was")
+    Operator.of(gateway).done("restore", str(file))
+    assert not journal.exists()
+    assert list(gateway.folder.glob("gateway.db.*"))
+    with gateway, Wire.of(owner) as wire:
+        assert wire.allowed(agent, "mail.send") is True
