@@ -40,7 +40,7 @@ class Gateway:
         secret = settings.provider_webhook_secret
         self.provider_signature = ProviderSignature(secret.get_secret_value()) if secret else None
         self.database = open_database(settings.database_url)
-        self.vault = Vault(settings.secret_bytes(), *settings.former_secrets())
+        self.vault = Vault.of(settings)
         self.passwords = Passwords(settings.login_threads, settings.login_queue)
         self.hub = DecisionHub()
         self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)

@@ -57,7 +57,9 @@ class Settings(BaseSettings):
         database_url: ``sqlite:///PATH`` or ``postgresql://…``.
         migrate: whether a start brings an older schema up to date, or refuses it.
         secret: signs tokens and seals stored keys; one is created for the embedded database.
-        secret_previous: opens what was sealed before the secret was changed, until all is sealed anew.
+        secret_previous: opens what was sealed before the secret was changed, and what it signed counts until it runs out.
+        secret_previous_leaked: whether what it signed counts no more.
+        secret_next: is going to be the secret: what gateways that have it already sealed and signed counts.
         secrets_dir: a folder of files, each named as the variable it stands for.
         default_plan: the plan of new organizations.
         plans_file: overrides the plans; ``.toml`` or ``.json``.
@@ -109,6 +111,8 @@ class Settings(BaseSettings):
     migrate: Literal["auto", "check"] = "auto"
     secret: SecretStr | None = None
     secret_previous: SecretStr | None = None
+    secret_previous_leaked: bool = False
+    secret_next: SecretStr | None = None
     secrets_dir: Path | None = None
     default_plan: PlanName = "free"
     plans_file: Path | None = None
@@ -168,7 +172,7 @@ class Settings(BaseSettings):
     def _known_plan(cls, value: object) -> object:
         return plan_name(str(value))
 
-    @field_validator("secret", "secret_previous")
+    @field_validator("secret", "secret_previous", "secret_next")
     @classmethod
     def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value()) < MIN_SECRET:
@@ -244,6 +248,10 @@ class Settings(BaseSettings):
         # A secret from the environment knows nothing of the file's.
         found = former_secret(secret_path()) if self.secret is None else None
         return () if found is None else (found,)
+
+    def following_secrets(self) -> Sequence[bytes]:
+        """Return the secret that gateways may have already that were restarted before this one."""
+        return () if self.secret_next is None else (self.secret_next.get_secret_value().encode(),)
 
 
 def load_settings(overrides: Mapping[str, str]) -> Settings:

@@ -3,6 +3,7 @@
 What is in the environment is inherited by every process and shown by ``docker inspect``; a file is not.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +26,34 @@ class SettingsFolder(PydanticBaseSettingsSource):
             StartError: the folder, or a file in it that names a setting, cannot be read.
         """
         named = self.current_state.get("secrets_dir")
-        if not named:
-            return {}
-        folder = Path(str(named)).expanduser()
-        try:
-            files = {path.name: path for path in folder.iterdir()}
-        except OSError as error:
-            raise StartError(
-                f"TOOLGATE_SECRETS_DIR: cannot read {str(folder)!r}: {error.strerror}; "
-                "name a folder that holds a file for a setting"
-            ) from None
-        fields = {f"TOOLGATE_{name.upper()}": name for name in self.settings_cls.model_fields}
-        return {fields[name]: _text(path) for name, path in files.items() if name in fields}
+        return texts_in(str(named), self.settings_cls.model_fields) if named else {}
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """Return nothing: all fields are read together."""
         del field
         return None, field_name, False
+
+
+def texts_in(named: str, settings: Iterable[str]) -> dict[str, str]:
+    """Return the settings that a folder's files name.
+
+    Args:
+        named: the folder.
+        settings: all settings.
+
+    Raises:
+        StartError: the folder, or a file in it that names a setting, cannot be read.
+    """
+    folder = Path(named).expanduser()
+    try:
+        files = {path.name: path for path in folder.iterdir()}
+    except OSError as error:
+        raise StartError(
+            f"TOOLGATE_SECRETS_DIR: cannot read {str(folder)!r}: {error.strerror}; "
+            "name a folder that holds a file for a setting"
+        ) from None
+    fields = {f"TOOLGATE_{name.upper()}": name for name in settings}
+    return {fields[name]: _text(path) for name, path in files.items() if name in fields}
 
 
 def _text(path: Path) -> str:

@@ -103,7 +103,7 @@ def test_another_secret_opens_nothing() -> None:
     """Nor does it sign the same tokens."""
     one, other = Vault(SECRET), Vault(SECRET + b"!")
     assert other.open(one.seal("x", **PLACE), **PLACE) is None
-    assert one.token_key != other.token_key
+    assert one.token_keys[0] != other.token_keys[0]
 
 
 def test_a_changed_ciphertext_does_not_open() -> None:
@@ -120,8 +120,8 @@ def test_a_changed_ciphertext_does_not_open() -> None:
 
 def test_tokens_are_signed_with_another_key_than_secrets_are_sealed_with() -> None:
     """One label per purpose: the signing key is not the secret itself (decisions §9)."""
-    assert Vault(SECRET).token_key != SECRET
-    assert len(Vault(SECRET).token_key) == 32
+    assert Vault(SECRET).token_keys[0] != SECRET
+    assert len(Vault(SECRET).token_keys[0]) == 32
 
 
 def derived(label: bytes) -> bytes:
@@ -139,7 +139,7 @@ def test_a_secret_at_rest_is_sealed_as_decided() -> None:
 def test_every_purpose_has_a_label_of_its_own() -> None:
     """Tokens, cursors, failed logins and secrets at rest: four keys of one secret, none of them the secret."""
     vault = Vault(SECRET)
-    keys = [vault.token_key, vault.cursor_key, vault.login_key, derived(b"toolgate secrets at rest")]
+    keys = [vault.token_keys[0], vault.cursor_keys[0], vault.login_key, derived(b"toolgate secrets at rest")]
     assert len({*keys, SECRET}) == 5
-    assert vault.token_key == derived(b"toolgate token signing")
+    assert vault.token_keys[0] == derived(b"toolgate token signing")
     assert {len(key) for key in keys} == {32}

@@ -91,7 +91,7 @@ def prune(
 def rotate_secret(
     finish: Annotated[bool, typer.Option("--finish", help="Forget the former secret.")] = False,
 ) -> None:
-    """Seal everything anew under a new secret; everybody has to log in again.
+    """Seal everything anew under a new secret; nobody has to log in again.
 
     The embedded gateway's secret is made by the command. Otherwise set TOOLGATE_SECRET to the new secret and
     TOOLGATE_SECRET_PREVIOUS to the one until now.

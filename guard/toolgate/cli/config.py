@@ -7,6 +7,7 @@ import typer
 
 from toolgate.cli.approvals.pages import ascii_json
 from toolgate.cli.gateway import load_gateway
+from toolgate.cli.output import fail
 from toolgate.cli.serve import Plan, Workers, overrides_of
 from toolgate.cli.visible import visible
 
@@ -45,7 +46,11 @@ OTHERS: Final = frozenset(
 @config.command()
 def show(plan: Plan = None, workers: Workers = None, as_json: AsJson = False) -> None:
     """Print every setting, its value, and where it comes from."""
-    settings = load_gateway("config").show(overrides_of(plan, workers))
+    start_error = load_gateway("StartError")
+    try:
+        settings = load_gateway("config").show(overrides_of(plan, workers))
+    except start_error as error:
+        fail(str(error))
     if as_json:
         typer.echo(ascii_json(_settings(settings)))
     else:

@@ -72,7 +72,7 @@ async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:
     Raises:
         ApiError: as for `authenticated`.
     """
-    claims = tokens.read(gateway.vault.token_key, token)
+    claims = tokens.read(gateway.vault.token_keys, token)
     if claims is None:
         raise bad_credentials()
     found = await gateway.reader.sign_in(claims)

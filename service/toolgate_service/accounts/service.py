@@ -146,7 +146,7 @@ async def open_session(
     session.add(login)
     await session.flush()
     claims = tokens.Claims(user.id, login.id, user.version)
-    token = tokens.issue(vault.token_key, claims, scope=scope, issued_at=moment)
+    token = tokens.issue(vault.token_keys[0], claims, scope=scope, issued_at=moment)
     view = UserView(id=user.id, email=user.email, organization_id=user.organization_id)
     return TokenView(access_token=token, user=view)
 

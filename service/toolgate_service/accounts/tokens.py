@@ -1,5 +1,6 @@
 """The tokens of the management surface: JWT, HS256, seven days (spec §5, decisions §9)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -35,8 +36,13 @@ def issue(key: bytes, claims: Claims, *, scope: str, issued_at: datetime) -> str
     return jwt.encode(payload, key, algorithm=ALGORITHM)
 
 
-def read(key: bytes, token: str) -> Claims | None:
-    """Read a token of ours; None when it is malformed, another's, or expired."""
+def read(keys: Iterable[bytes], token: str) -> Claims | None:
+    """Read a token that one of our keys signed; None when it is malformed, another's, or expired."""
+    found = (_read(key, token) for key in keys)
+    return next((claims for claims in found if claims is not None), None)
+
+
+def _read(key: bytes, token: str) -> Claims | None:
     try:
         payload = jwt.decode(
             token,

@@ -10,6 +10,7 @@ from typing import Any
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service.accounts.tokens import LIFETIME
 from toolgate_service.admin.desk import Desk, Lines, at_desk
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import StartError
@@ -25,9 +26,16 @@ SECRET = "secret"  # noqa: S105 - a turn's name
 #: the column in which a table keeps what it seals, under the name of its model, its row's id and its organization
 SEALED = "ciphertext"
 
-RESTART = (
-    "restart every gateway now: one that runs goes on with the former secret; everybody has to log in again"
+RESTART = "restart every gateway that has not been told of the new secret: it goes on with the former one"
+AGAIN = (
+    "once all run with the new secret, run this again; when nothing is left and those tokens have run out, unset "
+    "TOOLGATE_SECRET_PREVIOUS"
 )
+KNOWN = (
+    f"nobody has to log in again: tokens of the former secret work until they run out, {LIFETIME.days} days from now "
+    "at the latest"
+)
+LEAKED = "everybody has to log in again: TOOLGATE_SECRET_PREVIOUS_LEAKED is set"
 
 
 def rotate_secret(*, finish: bool = False) -> Lines:
@@ -52,7 +60,8 @@ def rotate_secret(*, finish: bool = False) -> Lines:
             await _audit(session, finish=finish)
         if kept_in_file and finish:
             finish_rotation(secret_path())
-        return [_summary(counts), *_next_steps(kept_in_file=kept_in_file, begun=begun, finish=finish)]
+        tokens = LEAKED if desk.settings.secret_previous_leaked else KNOWN
+        return [_summary(counts), *_next_steps(tokens, kept_in_file=kept_in_file, begun=begun, finish=finish)]
 
     return at_desk(work)
 
@@ -69,7 +78,7 @@ def _refuse_without_secrets(settings: Settings, *, kept_in_file: bool, finish: b
 
 
 def _vault(settings: Settings) -> Vault:
-    return Vault(settings.secret_bytes(), *settings.former_secrets())
+    return Vault.of(settings)
 
 
 async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
@@ -115,18 +124,16 @@ def _summary(counts: Counter[str]) -> str:
     return line
 
 
-def _next_steps(*, kept_in_file: bool, begun: bool, finish: bool) -> Lines:
+def _next_steps(tokens: str, *, kept_in_file: bool, begun: bool, finish: bool) -> Lines:
     if not kept_in_file:
-        return [
-            RESTART,
-            "once all run with the new secret, run this again, and unset TOOLGATE_SECRET_PREVIOUS when nothing is left",
-        ]
+        return [RESTART, tokens, AGAIN]
     if finish:
-        return ["the former secret is forgotten"]
+        return ["the former secret is forgotten: whoever still has a token that it signed logs in again"]
     return [
         f"the new secret is in {str(secret_path())!r}"
         if begun
         else "a rotation was under way: its new secret stays",
         RESTART,
+        tokens,
         "then run 'toolgate admin rotate-secret --finish', which forgets the former secret",
     ]

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from toolgate_service.configuration.masking import is_secret, password_in, shown
 from toolgate_service.settings import Settings
+from toolgate_service.settings_folder import texts_in
 
 PREFIX = "TOOLGATE_"
 #: texts too short to be searched for in what is shown: they would stand in every other word
@@ -27,18 +28,47 @@ class Listed:
 
     variable: str
     value: str | None
-    source: Literal["default", "environment", "option"]
+    source: Literal["default", "file", "environment", "option"]
 
 
-def listed(overrides: Mapping[str, str], environment: Mapping[str, str]) -> Sequence[Listed]:
-    """Return all settings, in the order in which they are documented.
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is set, as it was written, by the names of `Settings`.
 
-    Args:
-        overrides: those that options of the command line name.
-        environment: all variables.
+    Attributes:
+        options: by options of the command line.
+        environment: by variables.
+        files: by files of the folder that one of the others names.
     """
-    given = given_in(environment)
-    return [_listed(name, overrides.get(name), given.get(name)) for name in Settings.model_fields]
+
+    options: Mapping[str, str]
+    environment: Mapping[str, str]
+    files: Mapping[str, str]
+
+    @classmethod
+    def by(cls, options: Mapping[str, str], variables: Mapping[str, str]) -> "Given":
+        """Find out what is set.
+
+        Raises:
+            StartError: the folder of files cannot be read.
+        """
+        environment = given_in(variables)
+        folder = environment.get("secrets_dir")
+        return cls(options, environment, texts_in(folder, Settings.model_fields) if folder else {})
+
+    def secrets(self) -> Sequence[str]:
+        """Return every text that must not be seen, the longest first."""
+        found: set[str] = set()
+        for name, text in (*self.environment.items(), *self.files.items()):
+            password = password_in(text)
+            found |= {text} if is_secret(name) else set()
+            found |= {password, unquote(password)} if password else set()
+        return sorted((text for text in found if len(text) >= _SHORTEST), key=len, reverse=True)
+
+
+def listed(given: Given) -> Sequence[Listed]:
+    """Return all settings, in the order in which they are documented."""
+    return [_listed(name, given) for name in Settings.model_fields]
 
 
 def given_in(environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -53,20 +83,13 @@ def variable_of(name: str) -> str:
     return f"{PREFIX}{name.upper()}"
 
 
-def secrets_of(environment: Mapping[str, str]) -> Sequence[str]:
-    """Return every text of the environment that must not be seen, the longest first."""
-    given = given_in(environment)
-    found = {text for name, text in given.items() if is_secret(name)}
-    passwords = {password for text in given.values() if (password := password_in(text))}
-    found |= passwords | {unquote(password) for password in passwords}
-    return sorted((text for text in found if len(text) >= _SHORTEST), key=len, reverse=True)
-
-
-def _listed(name: str, option: str | None, variable: str | None) -> Listed:
-    if option is not None:
-        return Listed(variable_of(name), shown(name, option), "option")
-    if variable is not None:
-        return Listed(variable_of(name), shown(name, variable), "environment")
+def _listed(name: str, given: Given) -> Listed:
+    if name in given.options:
+        return Listed(variable_of(name), shown(name, given.options[name]), "option")
+    if name in given.environment:
+        return Listed(variable_of(name), shown(name, given.environment[name]), "environment")
+    if name in given.files:
+        return Listed(variable_of(name), shown(name, given.files[name]), "file")
     return Listed(variable_of(name), _written(_default(name)), "default")
 
 

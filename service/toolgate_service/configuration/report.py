@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from toolgate_service.configuration.database import look_at_database
 from toolgate_service.configuration.findings import Finding, without, wrong
-from toolgate_service.configuration.listing import Listed, listed, secrets_of
+from toolgate_service.configuration.listing import Given, Listed, given_in, listed
 from toolgate_service.configuration.unknown import unknown
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.mail.smtp import NotSent, SmtpMailer
@@ -34,8 +34,11 @@ def show(overrides: Mapping[str, str]) -> Sequence[Listed]:
 
     Args:
         overrides: settings that go before the environment's.
+
+    Raises:
+        StartError: the folder of settings cannot be read.
     """
-    return listed(overrides, os.environ)
+    return listed(Given.by(overrides, os.environ))
 
 
 def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
@@ -46,15 +49,17 @@ def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
         others: variables that are somebody else's to read.
     """
     findings = list(unknown(os.environ, others))
+    given = Given(overrides, given_in(os.environ), {})
     try:
+        given = Given.by(overrides, os.environ)
         settings = load_settings(overrides)
     except StartError as error:
         findings.insert(0, Finding("settings", "wrong", str(error)))
     else:
         findings.insert(0, Finding("settings", "ok", "valid"))
         findings += asyncio.run(_look_around(settings))
-    secrets = secrets_of(os.environ)
-    return Report(show(overrides), [without(finding, secrets) for finding in findings])
+    secrets = given.secrets()
+    return Report(listed(given), [without(finding, secrets) for finding in findings])
 
 
 async def _look_around(settings: Settings) -> Sequence[Finding]:
@@ -79,7 +84,7 @@ def _look_at_secret(settings: Settings) -> tuple[Finding, Vault | None]:
         where = "TOOLGATE_SECRET"
     try:
         # A file that is there is only read.
-        vault = Vault(settings.secret_bytes(), *settings.former_secrets())
+        vault = Vault.of(settings)
     except StorageError as error:
         return wrong("secret", error), None
     former = ", and a former one" if settings.former_secrets() else ""

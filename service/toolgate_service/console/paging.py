@@ -22,7 +22,7 @@ def _page(visit: Visit, limit: int, offset: int) -> Page:
         path=visit.request.url.path,
         filters=(),
         organization_id=visit.caller.organization_id,
-        key=visit.gateway.vault.cursor_key,
+        keys=visit.gateway.vault.cursor_keys,
     )
 
 

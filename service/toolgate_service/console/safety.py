@@ -56,7 +56,7 @@ def refuse_foreign_page(request: Request, gateway: Gateway) -> None:
 
 def form_token(gateway: Gateway, session_id: str) -> str:
     """Return the token that every form of a session carries: no other site's page knows it."""
-    return hmac.digest(gateway.vault.form_key, session_id.encode(), "sha256").hex()
+    return _form_token(gateway.vault.form_keys[0], session_id)
 
 
 def refuse_without_token(gateway: Gateway, session_id: str, sent: str) -> None:
@@ -65,8 +65,14 @@ def refuse_without_token(gateway: Gateway, session_id: str, sent: str) -> None:
     Raises:
         ApiError: 403.
     """
-    if not hmac.compare_digest(form_token(gateway, session_id).encode(), sent.encode()):
+    # Also the one of a page that was served under another of the secrets that hold just now.
+    tokens = [_form_token(key, session_id) for key in gateway.vault.form_keys]
+    if not any(hmac.compare_digest(token.encode(), sent.encode()) for token in tokens):
         raise ApiError(403, "This form is out of date; go back, reload the page and try again")
+
+
+def _form_token(key: bytes, session_id: str) -> str:
+    return hmac.digest(key, session_id.encode(), "sha256").hex()
 
 
 def is_secure(request: Request, gateway: Gateway) -> bool:

@@ -26,6 +26,7 @@ from toolgate_service.accounts.caller import AnyCaller
 from toolgate_service.errors import FieldErrors
 from toolgate_service.gateway import GatewayDep
 from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.vault import Keys
 from toolgate_service.web.fields import Offset, PageSize
 
 
@@ -69,7 +70,7 @@ class Page:
         path: the request's path.
         filters: the request's other parameters.
         organization_id: whose list it is.
-        key: signs cursors.
+        keys: sign cursors.
     """
 
     limit: int | None
@@ -78,7 +79,7 @@ class Page:
     path: str
     filters: tuple[tuple[str, str], ...]
     organization_id: str
-    key: bytes
+    keys: Keys
 
     def headers(self, found: "Found[Any]") -> dict[str, str]:
         """Return the headers of a page: how many things there are, and where the next page is."""
@@ -92,7 +93,7 @@ class Page:
 
     def cursor(self, last: Position) -> str:
         """Return the cursor of what is behind a place in this list."""
-        return _write(self.key, _scope(self.organization_id, self.path, self.filters), last)
+        return _write(self.keys[0], _scope(self.organization_id, self.path, self.filters), last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ async def _page(
     offset: Offset = 0,
     cursor: Annotated[str | None, Query()] = None,
 ) -> Page:
-    return _asked(request, caller.organization_id, gateway.vault.cursor_key, limit, offset, cursor)
+    return _asked(request, caller.organization_id, gateway.vault.cursor_keys, limit, offset, cursor)
 
 
 async def _whole_or_page(
@@ -163,7 +164,7 @@ async def _whole_or_page(
     offset: Offset = 0,
     cursor: Annotated[str | None, Query()] = None,
 ) -> Page:
-    return _asked(request, caller.organization_id, gateway.vault.cursor_key, limit, offset, cursor)
+    return _asked(request, caller.organization_id, gateway.vault.cursor_keys, limit, offset, cursor)
 
 
 #: a page of at most a hundred things, fifty unless the request says otherwise
@@ -173,10 +174,10 @@ WholeOrPageDep: TypeAlias = Annotated[Page, Depends(_whole_or_page)]
 
 
 def _asked(
-    request: Request, organization_id: str, key: bytes, limit: int | None, offset: int, cursor: str | None
+    request: Request, organization_id: str, keys: Keys, limit: int | None, offset: int, cursor: str | None
 ) -> Page:
     filters = [item for item in request.query_params.multi_items() if item[0] not in _NOT_FILTERS]
-    return page_behind(cursor, request.url.path, filters, organization_id, key, limit=limit, offset=offset)
+    return page_behind(cursor, request.url.path, filters, organization_id, keys, limit=limit, offset=offset)
 
 
 def page_behind(
@@ -184,7 +185,7 @@ def page_behind(
     path: str,
     filters: Iterable[tuple[str, str]],
     organization_id: str,
-    key: bytes,
+    keys: Keys,
     *,
     limit: int | None,
     offset: int = 0,
@@ -196,7 +197,7 @@ def page_behind(
         path: of the list.
         filters: the list's.
         organization_id: whose list it is.
-        key: signs cursors.
+        keys: sign cursors.
         limit: how many things; None for all of them.
         offset: how many are skipped.
 
@@ -204,8 +205,8 @@ def page_behind(
         FieldErrors: 400, the cursor is none of this list with these filters.
     """
     chosen = tuple(sorted(filters))
-    after = None if cursor is None else _read(key, _scope(organization_id, path, chosen), cursor)
-    return Page(limit, offset, after, path, chosen, organization_id, key)
+    after = None if cursor is None else _read(keys, _scope(organization_id, path, chosen), cursor)
+    return Page(limit, offset, after, path, chosen, organization_id, keys)
 
 
 def _scope(organization_id: str, path: str, filters: Sequence[tuple[str, str]]) -> bytes:
@@ -218,13 +219,13 @@ def _write(key: bytes, scope: bytes, position: Position) -> str:
     return base64.urlsafe_b64encode(place + _sign(key, scope, place)).decode()
 
 
-def _read(key: bytes, scope: bytes, cursor: str) -> Position:
+def _read(keys: Keys, scope: bytes, cursor: str) -> Position:
     try:
         raw = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
     except binascii.Error:
         raw = b""
     place, signature = raw[: _POSITION.size], raw[_POSITION.size :]
-    if not hmac.compare_digest(signature, _sign(key, scope, place)):
+    if not any(hmac.compare_digest(signature, _sign(key, scope, place)) for key in keys):
         raise FieldErrors(
             {"cursor": ["is none of this list with these filters; take it from the Link header as it is"]}
         )

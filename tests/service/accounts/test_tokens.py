@@ -53,7 +53,7 @@ def me(owner: Owner, authorization: str | bytes) -> httpx.Response:
 def forged(owner: Owner, *, key: bytes | None = None, algorithm: str = "HS256", **changes: Any) -> str:
     claims = jwt.decode(owner.token, options={"verify_signature": False}) | changes
     claims = {name: value for name, value in claims.items() if value is not None}
-    signing = vault().token_key if key is None else key
+    signing = vault().token_keys[0] if key is None else key
     return jwt.encode(claims, signing, algorithm=algorithm)
 
 
@@ -124,7 +124,7 @@ def test_a_token_of_a_faster_clock_is_good(acme: Owner) -> None:
 @pytest.mark.parametrize("algorithm", ["HS384", "HS512"])
 def test_another_algorithm_is_refused(acme: Owner, algorithm: str) -> None:
     """The algorithm is pinned, even when the signature is right (decisions §9)."""
-    key = vault().token_key * 2
+    key = vault().token_keys[0] * 2
     not_authenticated(me(acme, f"Bearer {forged(acme, key=key, algorithm=algorithm)}"))
 
 

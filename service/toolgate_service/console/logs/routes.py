@@ -158,7 +158,7 @@ def _page(visit: Visit, asked: Asked) -> Page:
         LOGS,
         filters.items(),
         visit.caller.organization_id,
-        visit.gateway.vault.cursor_key,
+        visit.gateway.vault.cursor_keys,
         limit=ON_A_PAGE,
     )
 
