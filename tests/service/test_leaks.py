@@ -6,10 +6,11 @@ from pathlib import Path
 import httpx
 import pytest
 from support.collected import TESTS
+from support.forking import FORK_SERVER
 from support.gateway import PASSWORD, SECRET, LiveGateway, Owner
 from support.leaks import CANARY, assert_none, leaks
 from support.mailbox import free_port
-from support.serving import run_serve
+from support.serving import environment, run_serve
 from support.slack import SIGNING_SECRET
 from support.tables import execute
 from support.team import invite
@@ -38,7 +39,7 @@ FOUND = {
 INNOCENT = {
     "a masked key": "the API key 'ak_…k3y4' is refused",
     "what to write": "write postgresql://USER:PASSWORD@HOST:5432/DATABASE, or set X-API-Key",
-    "a masked address": "postgresql://toolgate:***@db/x",
+    "a masked address": "postgresql://toolgate:***@db/x, smtp://gate:…@mail, {'url': 'smtp://gate:\\u2026@mail'}",
     "a setting's name": "TOOLGATE_SECRET must have at least 16 characters",
     "an id": "request 01a201d4-e52b-75f1-900f-8708a9b7e972 failed at http://127.0.0.1:8000/x@y",
     "a test": "tests/x.py::test_a_key_that_stops_working_from_here_ends_the_wait",
@@ -101,23 +102,23 @@ SECRET_SETTINGS = {
     "TOOLGATE_PUBLIC_URL": "http://127.0.0.1",
     "TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true",
 }
+#: all that can be written down of what happens
+TALKATIVE = {
+    "TOOLGATE_LOG_FORMAT": "json",
+    "TOOLGATE_LOG_LEVEL": "debug",
+    "TOOLGATE_ACCESS_LOG": "true",
+    "TOOLGATE_METRICS_ADDRESS": "127.0.0.1:{port}",
+}
 #: what every request below can fail at: without its table a statement fails with its values
-TABLES = (
-    "log_entries",
-    "approvals",
-    "webhooks",
-    "invitations",
-    "sessions",
-    "permissions",
-    "agents",
-    "users",
-    "api_keys",
-)
+TABLES = ("log_entries", "approvals", "webhooks", "sessions", "users", "api_keys")
 
 
-def test_faults_tell_no_secret(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("how", [{}, TALKATIVE], ids=["text", "json"])
+def test_faults_tell_no_secret(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], how: dict[str, str]
+) -> None:
     """Whatever breaks beneath a request that is full of secrets: the log names the request, and repeats nothing of it."""
-    env = {name: value.format(port=free_port()) for name, value in SECRET_SETTINGS.items()}
+    env = {name: value.format(port=free_port()) for name, value in (SECRET_SETTINGS | how).items()}
     with LiveGateway(tmp_path, env=env) as gateway, Owner(gateway.url) as owner:
         agent = owner.agent()
         owner.permit(agent, "pay", requires_approval=True)
@@ -129,6 +130,10 @@ def test_faults_tell_no_secret(tmp_path: Path, capfd: pytest.CaptureFixture[str]
             statuses |= set(_ask_everything(owner, agent, CANARY))
         assert statuses >= {200, 400, 401}
         assert max(statuses) >= 500
+        if how:
+            figures = httpx.get(f"http://{env['TOOLGATE_METRICS_ADDRESS']}/metrics", timeout=30).text
+            assert "toolgate_" in figures
+            assert_none(figures)
     told = "".join(capfd.readouterr())
     assert "faulty-request" in told, "the faults are in the log, so the log was read"
     assert link.status_code == 201
@@ -194,3 +199,20 @@ def test_a_refused_start_tells_no_secret(tmp_path: Path, extra: dict[str, str]) 
     said = ended.stdout + ended.stderr
     assert "TOOLGATE_" in said or "PostgreSQL" in said
     assert_none(said)
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+def test_settings_are_shown_without_secrets(tmp_path: Path, command: str, form: tuple[str, ...]) -> None:
+    """An operator may paste what `toolgate config` prints into a public question."""
+    env = {name: value.format(port=free_port()) for name, value in SECRET_SETTINGS.items()}
+    env |= {"TOOLGATE_SECRET": SECRET, "TOOLGATE_DATABASE_URL": "postgresql://gate:hunter2@127.0.0.1:1/x"}
+    env |= {
+        "TOOLGATE_API_KEY": KEY,
+        "TOOLGATE_CLIENT_KEY_PASSWORD": PASSWORD,
+        "TOOLGATE_PROXY": "http://a:hunter2@b",
+    }
+    ended = FORK_SERVER.run("config", command, *form, env=environment(tmp_path, env))
+    assert "TOOLGATE_DATABASE_URL" in ended.stdout
+    assert_none(ended.stdout + ended.stderr)
+    assert "provider" * 3 not in ended.stdout + ended.stderr
