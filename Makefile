@@ -30,7 +30,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test test-full test-oldest fuzz faults check format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak clean
+.PHONY: help demo test test-full test-oldest fuzz faults check format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -75,6 +75,9 @@ check: $(UV)     ## formatting, lint, import rules, types
 	@$(RUN) ruff check --quiet .
 	@$(RUN) lint-imports --no-cache >/dev/null || $(RUN) lint-imports --no-cache
 	@$(RUN) mypy
+
+audit: $(UV)     ## every locked package, for users and for us, against the known vulnerabilities of osv.dev; needs the network
+	@$(UV) audit --locked --preview-features audit-command $(ARGS)
 
 format: $(UV)    ## write the formatting
 	@$(RUN) ruff format .
