@@ -154,7 +154,8 @@ class IntoPostgres:
         found = self._finish(self._connection.fetch(query, table))
         for name, _ in found:
             self.run(f"DROP INDEX {name}")
-        return [definition for _, definition in found]
+        # Of a table in partitions it says ONLY: each would have to be given its own.
+        return [definition.replace(" ON ONLY ", " ON ") for _, definition in found]
 
     def run(self, statement: str) -> None:
         """Run a statement."""

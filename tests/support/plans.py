@@ -22,7 +22,7 @@ WHOSE = re.compile(r"\b(\w*id|digest|slug|email|subject|job|\w+_hash)\b(\)::text
 
 #: what asks for nothing
 SILENT = re.compile(
-    r"\s*(;|PRAGMA|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|SHOW|CREATE|ALTER|DROP|LISTEN|select pg_catalog)",
+    r"\s*(;|PRAGMA|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET|SHOW|CREATE|ALTER|DROP|LISTEN|LOCK|select pg_catalog)",
     re.IGNORECASE,
 )
 
@@ -98,18 +98,26 @@ async def _of_postgres(url: str, statements: Sequence[str]) -> Mapping[str, Plan
     connection = await asyncpg.connect(url, server_settings=_RELUCTANT)
     try:
         first = dict(await connection.fetch(_FIRST_COLUMNS))
-        return {statement: await _explained(connection, statement, first) for statement in statements}
+        parents = dict(await connection.fetch(_PARENTS))
+        return {
+            statement: await _explained(connection, statement, first, parents) for statement in statements
+        }
     finally:
         await connection.close()
 
 
-async def _explained(connection: Any, statement: str, first: Mapping[str, str]) -> Plan:
+async def _explained(
+    connection: Any, statement: str, first: Mapping[str, str], parents: Mapping[str, str]
+) -> Plan:
     await connection.execute(f"PREPARE asked AS {statement}")
     values = len(set(re.findall(r"\$(\d+)", statement)))
     given = f"({', '.join(['NULL'] * values)})" if values else ""
     told = await connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE asked{given}")
     await connection.execute("DEALLOCATE asked")
     found = list(nodes(json.loads(told)[0].get("Plan", {})))
+    for node in found:
+        if "Relation Name" in node:
+            node["Relation Name"] = parents.get(node["Relation Name"], node["Relation Name"])
     whole = {node["Relation Name"] for node in found if _reads_all(node, first)}
     sorts = any(node["Node Type"] in {"Sort", "Incremental Sort"} for node in found)
     at_large = {
@@ -143,6 +151,7 @@ def _shown(node: Mapping[str, Any]) -> str:
 _FIRST_COLUMNS = """
 SELECT c.relname, pg_get_indexdef(i.indexrelid, 1, true) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 """
+_PARENTS = "SELECT inhrelid::regclass::text, inhparent::regclass::text FROM pg_inherits"
 _RELUCTANT = {
     "enable_seqscan": "off",
     "enable_sort": "off",
@@ -150,5 +159,7 @@ _RELUCTANT = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "plan_cache_mode": "force_generic_plan",
+    # Of a table in months every month is looked at: no moment, which is asked for here, leaves none.
+    "enable_partition_pruning": "off",
     "jit": "off",
 }

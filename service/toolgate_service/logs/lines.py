@@ -4,10 +4,10 @@ Nothing is counted. Filtered by one column, an index has the page. By several, w
 the narrowest index are looked through, and then whoever asks may have the rest looked through in the same way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Executable, Select, literal, tuple_
 from sqlmodel import col, func
@@ -15,7 +15,9 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.logs.models import LogEntry
+from toolgate_service.logs.months.catalogue import month_of
 from toolgate_service.logs.service import Filters, agent_names, in_order, matching
+from toolgate_service.storage.database import now
 from toolgate_service.storage.types import Id, Timestamp
 from toolgate_service.web.paging import Position
 
@@ -23,8 +25,13 @@ from toolgate_service.web.paging import Position
 LOOKED_THROUGH = 10_000
 #: entries at whose ids one looks for news
 _NEWEST = 100
+#: of a log in months, how many before the newest wanted are looked at in place of all
+LATELY = (1, 12)
 #: characters of a context that a line has
 BEGINNING = 2_000
+
+#: finds rows that match filters
+Ask: TypeAlias = Callable[[Filters], Awaitable[Sequence[Sequence[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +102,12 @@ async def leaf(
     if filters.match_nothing:
         return Slice(())
     floor = await floor_of(session, organization_id, environment, filters, after)
-    query = _lines(in_order(organization_id, environment, filters, after, floor))
-    found = await rows(session, query.limit(limit + 1))
+
+    async def ask(filters: Filters) -> Sequence[Sequence[Any]]:
+        query = _lines(in_order(organization_id, environment, filters, after, floor))
+        return await rows(session, query.limit(limit + 1))
+
+    found = await ask(filters) if floor else await newest(session, filters, after, limit + 1, ask)
     lines = await named(session, found[:limit])
     if len(found) > limit:
         return Slice(lines, lines[-1].place)
@@ -126,7 +137,9 @@ async def newest_ids(session: AsyncSession, organization_id: str, environment: s
 
     Many, and not the last alone: of what several gateways write, the earlier may come to be seen the later.
     """
-    query = in_order(organization_id, environment, Filters(), None)
+    # What is older is no news.
+    lately = Filters(begins=month_of(now(session), -1))
+    query = in_order(organization_id, environment, lately, None)
     return [row[0] for row in await rows(session, query.with_only_columns(_ID).limit(_NEWEST))]
 
 
@@ -149,10 +162,38 @@ async def floor_of(
     narrowest = _narrowest(filters)
     if narrowest == filters:
         return None
-    query = in_order(organization_id, environment, narrowest, after)
-    place = query.with_only_columns(col(LogEntry.created_at), _ID)
-    found = await rows(session, place.offset(LOOKED_THROUGH - 1).limit(1))
+
+    async def ask(filters: Filters) -> Sequence[Sequence[Any]]:
+        query = in_order(organization_id, environment, filters, after)
+        place = query.with_only_columns(col(LogEntry.created_at), _ID)
+        return await rows(session, place.offset(LOOKED_THROUGH - 1).limit(1))
+
+    found = await newest(session, narrowest, after, 1, ask)
     return Position(*found[0]) if found else None
+
+
+async def newest(
+    session: AsyncSession, filters: Filters, after: Position | None, count: int, ask: Ask
+) -> Sequence[Sequence[Any]]:
+    """Return what a question finds that begins with the newest entries.
+
+    Of a log in months it is asked of the last ones first, and only if they have not enough, of all.
+
+    Args:
+        session: one snapshot.
+        filters: which entries.
+        after: behind which place it begins.
+        count: how many rows are enough.
+        ask: asks, with filters.
+    """
+    if filters.begins is None and (await session.connection()).dialect.name == "postgresql":
+        ends = (now(session), filters.ends, None if after is None else after.created_at)
+        latest = min(moment for moment in ends if moment is not None)
+        for months in LATELY:
+            found = await ask(replace(filters, begins=month_of(latest, -months)))
+            if len(found) >= count:
+                return found
+    return await ask(filters)
 
 
 async def rows(session: AsyncSession, query: Executable) -> Sequence[Sequence[Any]]:

@@ -15,7 +15,7 @@ class LogEntry(Table, table=True):
     """What an agent did, or was not let do.
 
     The primary key is the order in which lists are read. It begins with the tenant, and it contains `created_at`, by
-    which PostgreSQL partitions the table.
+    whose months PostgreSQL partitions the table (`logs/months/`).
     """
 
     __tablename__ = "log_entries"
@@ -34,6 +34,7 @@ class LogEntry(Table, table=True):
             *("organization_id", "environment", "action", "created_at", "id", "status"),
         ),
         Index("ix_log_entries_status", "organization_id", "environment", "status", "created_at", "id"),
+        {"postgresql_partition_by": "RANGE (created_at)"},
     )
 
     id: str = Field(sa_type=Id)

@@ -15,6 +15,7 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.ids import is_id
 from toolgate_service.logs.models import LogEntry
 from toolgate_service.logs.schemas import LogEntryView
+from toolgate_service.storage.pruning import ForPartitions
 from toolgate_service.storage.types import Id, Timestamp
 from toolgate_service.web.fields import is_action
 from toolgate_service.web.paging import Found, Page, Position, find_page, newest_first
@@ -99,10 +100,14 @@ def in_order(
     if floor is not None:
         filters = replace(filters, begins=None)
     query = newest_first(matching(organization_id, environment, filters), LogEntry, after)
+    moment = col(LogEntry.created_at)
+    if after is not None:
+        query = query.where(ForPartitions(moment <= literal(after.created_at, Timestamp())))
     if floor is None:
         return query
     lowest = tuple_(literal(floor.created_at, Timestamp()), literal(floor.id, Id()))
-    return query.where(tuple_(col(LogEntry.created_at), col(LogEntry.id)) >= lowest)
+    query = query.where(tuple_(moment, col(LogEntry.id)) >= lowest)
+    return query.where(ForPartitions(moment >= literal(floor.created_at, Timestamp())))
 
 
 async def agent_names(session: AsyncSession, ids: Iterable[str]) -> dict[str, str]:

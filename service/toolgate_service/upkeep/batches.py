@@ -1,7 +1,7 @@
 """Removing rows in batches so small that nobody notices: between two of them everybody else has a turn."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, tuple_
@@ -36,9 +36,22 @@ async def in_batches(database: Database, batch: int, work: Work, *turns: str) ->
 
 
 async def delete_where(
-    database: Database, batch: int, table: type[Table], *conditions: ColumnElement[bool]
+    database: Database,
+    batch: int,
+    table: type[Table],
+    *conditions: ColumnElement[bool],
+    within: Sequence[ColumnElement[bool]] = (),
 ) -> int:
-    """Delete a table's rows that meet conditions, and return how many."""
+    """Delete a table's rows that meet conditions, and return how many.
+
+    Args:
+        database: where.
+        batch: how many rows a transaction removes.
+        table: whose.
+        conditions: which.
+        within: further conditions, by which a table in partitions is entered in few of them.
+    """
+    conditions += tuple(within)
     keys = [col(getattr(table, column.name)) for column in table.__table__.primary_key]  # type: ignore[attr-defined]  # of a table=True class
     # What somebody is writing just now is left to the next round: it may be about to be kept again, as a key that has
     # expired and is used anew, and two that remove never wait for each other.
@@ -46,7 +59,7 @@ async def delete_where(
     key: Any = keys[0] if len(keys) == 1 else tuple_(*keys)
 
     async def work(session: AsyncSession) -> int:
-        return (await session.exec(delete(table).where(key.in_(chosen)))).rowcount
+        return (await session.exec(delete(table).where(key.in_(chosen), *within))).rowcount
 
     async with database.reading() as session:
         # Nobody's turn is taken for nothing.

@@ -11,6 +11,7 @@ from toolgate_service.logs.models import LogEntry
 from toolgate_service.organizations.models import Environment
 from toolgate_service.storage.base import TEST
 from toolgate_service.storage.database import Database
+from toolgate_service.storage.pruning import ForPartitions
 from toolgate_service.upkeep.batches import in_batches
 
 
@@ -30,7 +31,9 @@ async def prune_test_entries(database: Database, batch: int, organization_id: st
         if not entries:
             return 0
         places = [(entry.created_at, entry.id) for entry in entries]
-        await session.exec(delete(LogEntry).where(*of, place.in_(places)))  # type: ignore[arg-type]  # SQLModel's columns
+        made = col(LogEntry.created_at)
+        near = ForPartitions(made.between(places[0][0], places[-1][0]))
+        await session.exec(delete(LogEntry).where(*of, near, place.in_(places)))  # type: ignore[arg-type]  # SQLModel's columns
         size = sum(entry_bytes(entry.action, entry.context) for entry in entries)
         held = col(Environment.log_bytes)
         await session.exec(

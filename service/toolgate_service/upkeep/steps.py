@@ -10,6 +10,7 @@ from toolgate_service.settings import Settings
 from toolgate_service.storage.database import Database
 from toolgate_service.upkeep.expiry import expire_approvals, remind
 from toolgate_service.upkeep.loop import Step
+from toolgate_service.upkeep.months import make_months
 from toolgate_service.upkeep.retention import prune
 
 logger = logging.getLogger("toolgate.gateway")
@@ -38,6 +39,9 @@ def upkeep_steps(database: Database, settings: Settings, plans: Plans) -> Sequen
             removed = ", ".join(f"{count} {table}" for table, count in sorted(counts.items()) if count)
             logger.info("retention removed %s", removed)
 
+    async def months() -> None:
+        await make_months(database)
+
     async def folding() -> None:
         await fold(database, settings.prune_batch)
 
@@ -49,4 +53,4 @@ def upkeep_steps(database: Database, settings: Settings, plans: Plans) -> Sequen
         if deactivated:
             logger.warning("%d organizations were deactivated: their time to pay has passed", deactivated)
 
-    return (payments, folding, retention)
+    return (payments, months, folding, retention)

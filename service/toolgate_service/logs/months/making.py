@@ -1,0 +1,68 @@
+"""Being alone with the months of the log, and making one of them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from toolgate_service.errors import StorageFault
+from toolgate_service.logs.months.catalogue import bound
+from toolgate_service.storage.postgres import PostgresDatabase
+
+if TYPE_CHECKING:
+    from toolgate_service.storage.postgres import Connection
+
+#: Whoever makes or drops months is alone with them through several transactions, until its connection ends.
+_TURN = "SELECT pg_advisory_lock(hashtextextended('months of the log', 0))"
+#: How long anything is waited for that others hold, which all who come after have to wait for too. Shorter than the
+#: second after which the server calls two that wait for each other a deadlock.
+_HURRY = "SET lock_timeout = '500ms'"
+
+
+@asynccontextmanager
+async def alone(database: PostgresDatabase) -> AsyncIterator["Connection"]:
+    """Lend a connection of its own, and the months to nobody else meanwhile.
+
+    Raises:
+        StorageFault: the server cannot be used just now, or others have what is needed.
+    """
+    try:
+        connection = await database.connect()
+        try:
+            await connection.execute(_TURN)
+            await connection.execute(_HURRY)
+            yield connection
+            await connection.close()
+        finally:
+            connection.terminate()
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        # Not the driver's own words: they quote rows, and rows hold contexts.
+        code = getattr(error, "sqlstate", None)
+        raise StorageFault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else "")) from None
+
+
+async def make_part(connection: "Connection", begins: datetime, ends: datetime) -> str:
+    """Make the part of a stretch of time, in a transaction, and return its name.
+
+    Made and then attached: made as a part, it would shut everybody out of the whole log meanwhile. So writers go on, and
+    who reads waits for a moment at the entries that have no month.
+    """
+    name = name_of(begins)
+    await connection.execute(
+        f"CREATE TABLE {name} (LIKE log_entries INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+    )
+    await connection.execute(attaching(name, begins, ends))
+    return name
+
+
+def name_of(begins: datetime) -> str:
+    """Return the name of the part that begins with a month."""
+    return f"log_entries_{begins:%Y_%m}"
+
+
+def attaching(name: str, begins: datetime | None, ends: datetime) -> str:
+    """Return what makes a table the part of a stretch of time; None for all that is past."""
+    first = "MINVALUE" if begins is None else bound(begins)
+    return f"ALTER TABLE log_entries ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({bound(ends)})"

@@ -1,0 +1,129 @@
+"""The months of the log on PostgreSQL are there before their first entry, and without them nothing is refused."""
+
+import asyncio
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from support.bulk import write_entries
+from support.gateway import LiveGateway, Owner
+from support.months import connected, fetched, named, names, opened, parts, run, this_month, with_months
+
+from toolgate_service.errors import StorageFault
+from toolgate_service.logs.months import settling
+from toolgate_service.logs.months.ahead import make_months, missing
+from toolgate_service.logs.months.catalogue import Part
+
+pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
+
+
+def part(begins: tuple[int, int] | None, ends: tuple[int, int]) -> Part:
+    return Part("p", begins and datetime(*begins, 1, tzinfo=UTC), datetime(*ends, 1, tzinfo=UTC), 0)
+
+
+@pytest.mark.parametrize(
+    ("moment", "months"),
+    [
+        (datetime(2026, 11, 1, tzinfo=UTC), []),
+        (datetime(2026, 11, 30, 23, 59, 59, 999999, tzinfo=UTC), []),
+        (datetime(2026, 12, 1, tzinfo=UTC), [(2027, 2)]),
+        (datetime(2027, 1, 31, tzinfo=UTC), [(2027, 2), (2027, 3)]),
+        (datetime(2027, 5, 3, tzinfo=UTC), [(2027, 2), (2027, 5), (2027, 6), (2027, 7)]),
+    ],
+)
+def test_with_each_month_the_one_after_the_next_is_needed(
+    moment: datetime, months: list[tuple[int, int]]
+) -> None:
+    """By the UTC calendar, to the microsecond; what was missed, and holds nothing, is one stretch."""
+    there = [part(None, (2026, 11)), part((2026, 11), (2027, 2))]
+    needed = missing(there, moment)
+    assert [(begins.year, begins.month) for begins, _ in needed] == months
+    assert all(one[1] == other[0] for one, other in pairwise(needed))
+
+
+def test_a_new_database_has_this_month_and_the_next_two(calendar: LiveGateway) -> None:
+    """The migration makes them, without a gap, and what is past and what is later have their places."""
+    assert names(calendar.database_url) == ["log_entries_past", named(0), named(1), named(2)]
+    found = parts(calendar.database_url)
+    assert all(one.ends == other.begins for one, other in pairwise(found))
+
+
+async def test_of_several_gateways_each_month_is_made_once(calendar: LiveGateway) -> None:
+    """Four that see at once that months are missing make each of them once, and none fails."""
+    url = calendar.database_url
+    await asyncio.to_thread(with_months, url, -1, -1)
+    async with opened(url) as one, opened(url) as two, opened(url) as three, opened(url) as four:
+        made = await asyncio.gather(*(make_months(each) for each in (one, two, three, four)))
+        assert sorted(name for each in made for name in each) == [named(0), named(1), named(2)]
+        assert await make_months(one) == []
+
+
+def log(owner: Owner, agent: str) -> str:
+    """Log something over HTTP and return the entry's id."""
+    body = {"agent_id": agent, "action": "a", "status": "success", "context": {"n": 1}}
+    answer = owner.http.post("/sdk/log", json=body, headers={"X-API-Key": owner.key})
+    assert answer.status_code == 200, answer.text
+    made: str = answer.json()["id"]
+    return made
+
+
+async def test_a_gateway_without_months_serves_and_is_put_in_order(
+    calendar: LiveGateway, keeper: Owner
+) -> None:
+    """Its upkeep was not done for four months: entries are kept and listed, then have a part, and nothing is lost."""
+    url, agent = calendar.database_url, keeper.agent()
+    with_months(url, -6, -4)
+    ids = [log(keeper, agent) for _ in range(3)]
+    write_entries(calendar, keeper, [agent], 5, newest=this_month(-2))
+    assert fetched(url, "SELECT count(*) FROM log_entries_default") == [(8,)]
+    assert {entry["id"] for entry in keeper.entries(limit=100)} > set(ids)
+    async with opened(url) as database:
+        assert await make_months(database) == [named(-3)]
+        assert await make_months(database) == []
+    assert names(url)[-2:] == [named(-3), named(2)]
+    assert fetched(url, f"SELECT count(*) FROM {named(-3)}") == [(8,)]
+    assert fetched(url, "SELECT count(*) FROM log_entries_default") == [(0,)]
+    assert fetched(url, "SELECT conname FROM pg_constraint WHERE conname = 'log_entries_bounds'") == []
+    ids.append(log(keeper, agent))
+    assert {entry["id"] for entry in keeper.entries(limit=100)} > set(ids)
+
+
+async def test_months_that_were_missed_and_are_empty_are_one_part(calendar: LiveGateway) -> None:
+    """Nobody needs them one by one."""
+    with_months(calendar.database_url, -6, -4)
+    async with opened(calendar.database_url) as database:
+        assert await make_months(database) == [named(-3), named(0), named(1), named(2)]
+    found = parts(calendar.database_url)
+    assert all(one.ends == other.begins for one, other in pairwise(found))
+
+
+async def test_an_entry_of_the_far_future_is_in_no_months_way(calendar: LiveGateway, keeper: Owner) -> None:
+    """The server's clock was ahead for a moment: the entry stays where it is, and months go on."""
+    url, agent = calendar.database_url, keeper.agent()
+    with_months(url, 0, 1)
+    write_entries(calendar, keeper, [agent], 1, newest=this_month(600))
+    async with opened(url) as database:
+        assert await make_months(database) == [named(2)]
+    assert len(keeper.entries(limit=100)) == 1
+    run(url, "DELETE FROM log_entries_default")
+
+
+async def test_whoever_reads_without_end_is_waited_for_but_not_long(
+    calendar: LiveGateway, keeper: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an export holds the log it is not put in order, all is as it was, and entries are taken."""
+    url, agent = calendar.database_url, keeper.agent()
+    with_months(url, -2, -1)
+    log(keeper, agent)
+    monkeypatch.setattr(settling, "TRIES", 2)
+    monkeypatch.setattr(settling, "PAUSE", 0)
+    async with opened(url) as database:
+        async with connected(url) as reading, reading.transaction():
+            await reading.fetch("SELECT id FROM log_entries LIMIT 1")
+            with pytest.raises(StorageFault):
+                await make_months(database)
+            await asyncio.to_thread(log, keeper, agent)
+            bounds = "SELECT conname FROM pg_constraint WHERE conname = 'log_entries_bounds'"
+            assert [tuple(row) for row in await reading.fetch(bounds)] == []
+        assert await make_months(database) == [named(0)]
+    assert len(keeper.entries(limit=100)) == 2
