@@ -10,6 +10,7 @@ from toolgate_service.errors import StartError, StorageError
 from toolgate_service.reporting.setup import report_to_stderr
 from toolgate_service.serving.listening import listen
 from toolgate_service.serving.process import exposed, run
+from toolgate_service.serving.tls import Certificates
 from toolgate_service.settings import Settings, load_settings
 from toolgate_service.storage.database import open_database
 
@@ -33,6 +34,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         raise StartError(
             "TOOLGATE_WORKERS: this system cannot fork; serve with 1, or several gateways on PostgreSQL"
         )
+    certificates = _certificates(settings)
     report_to_stderr(settings)
     listening = listen(host, port)
     try:
@@ -43,11 +45,17 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         line = _start_up_line(listening, settings)
         if metrics:
             line += f" · metrics on {', '.join(one.url for one in metrics)}"
-        run(settings, listening, lambda: announce(line), metrics)
+        run(settings, listening, lambda: announce(line), metrics, certificates)
     except StorageError as error:
         raise StartError(str(error)) from error
     finally:
         listening.close()
+
+
+def _certificates(settings: Settings) -> Certificates | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return Certificates(settings.tls_cert, settings.tls_key)
 
 
 async def _prepare(settings: Settings) -> None:
@@ -62,9 +70,8 @@ async def _prepare(settings: Settings) -> None:
 def _start_up_line(listening: socket.socket, settings: Settings) -> str:
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    line = (
-        f"Toolgate gateway on http://{shown}:{port} · new organizations get the {settings.default_plan} plan"
-    )
+    scheme = "http" if settings.tls_cert is None else "https"
+    line = f"Toolgate gateway on {scheme}://{shown}:{port} · new organizations get the {settings.default_plan} plan"
     if settings.workers > 1:
         line += f" · {settings.workers} workers"
     if settings.default_plan != "enterprise":

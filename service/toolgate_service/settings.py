@@ -86,6 +86,8 @@ class Settings(BaseSettings):
         redis_url: where gateways on PostgreSQL share what they count, ``redis://…`` or ``rediss://…``; without it in the
             database alone.
         workers: processes that serve together on this machine.
+        tls_cert: the file of a certificate, and of its issuers behind it; with it the gateway speaks https.
+        tls_key: the file of the certificate's key.
         smtp_url: the mail server, ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``; without it no mail is sent.
         mail_from: the sender of the gateway's mails.
         registration: who may register: anybody, the invited, or nobody.
@@ -138,6 +140,8 @@ class Settings(BaseSettings):
     drain_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0
     redis_url: RedisServer | None = None
     workers: Annotated[int, Field(gt=0, le=1024)] = 1
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     registration: Literal["open", "invite", "closed"] = "open"
     management_requests_per_minute: Annotated[int, Field(gt=0)] = 600
     smtp_url: MailServer | None = None
@@ -205,6 +209,15 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _whole_mail(self) -> Self:
         demand_all(self.smtp_url, self.mail_from, self.public_url)
+        return self
+
+    @model_validator(mode="after")
+    def _both_for_tls(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            one, other = ("CERT", "KEY") if self.tls_key is None else ("KEY", "CERT")
+            raise ValueError(
+                f"TOOLGATE_TLS_{other}: is needed beside TOOLGATE_TLS_{one}; set both, or neither"
+            )
         return self
 
     @model_validator(mode="after")

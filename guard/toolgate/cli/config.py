@@ -8,7 +8,7 @@ import typer
 from toolgate.cli.approvals.pages import ascii_json
 from toolgate.cli.gateway import load_gateway
 from toolgate.cli.output import fail
-from toolgate.cli.serve import Plan, Workers, overrides_of
+from toolgate.cli.serve import Plan, TlsCert, TlsKey, Workers, named
 from toolgate.cli.visible import visible
 
 config = typer.Typer(
@@ -29,6 +29,7 @@ OTHERS: Final = frozenset(
         "TOOLGATE_CLIENT_CERT",
         "TOOLGATE_CLIENT_KEY",
         "TOOLGATE_CLIENT_KEY_PASSWORD",
+        "TOOLGATE_COPY_TO",
         "TOOLGATE_HTTP",
         "TOOLGATE_OUTBOX",
         "TOOLGATE_OUTBOX_BYTES",
@@ -44,11 +45,19 @@ OTHERS: Final = frozenset(
 
 
 @config.command()
-def show(plan: Plan = None, workers: Workers = None, as_json: AsJson = False) -> None:
+def show(
+    plan: Plan = None,
+    workers: Workers = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: AsJson = False,
+) -> None:
     """Print every setting, its value, and where it comes from."""
     start_error = load_gateway("StartError")
     try:
-        settings = load_gateway("config").show(overrides_of(plan, workers))
+        settings = load_gateway("config").show(
+            named(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
+        )
     except start_error as error:
         fail(str(error))
     if as_json:
@@ -58,9 +67,16 @@ def show(plan: Plan = None, workers: Workers = None, as_json: AsJson = False) ->
 
 
 @config.command()
-def check(plan: Plan = None, workers: Workers = None, as_json: AsJson = False) -> None:
+def check(
+    plan: Plan = None,
+    workers: Workers = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    as_json: AsJson = False,
+) -> None:
     """Print every setting, and look at what they name: database, secret, mail, files. Status 1 when something is wrong."""
-    report = load_gateway("config").check(overrides_of(plan, workers), OTHERS)
+    overrides = named(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
+    report = load_gateway("config").check(overrides, OTHERS)
     if as_json:
         findings = [
             {"check": one.check, "state": one.state, "says": one.says, "cure": one.cure}

@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -20,6 +21,11 @@ Workers: TypeAlias = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that serve together (TOOLGATE_WORKERS; default 1)."),
 ]
+TlsCert: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="The file of a certificate: speak https (TOOLGATE_TLS_CERT)."),
+]
+TlsKey: TypeAlias = Annotated[Path | None, typer.Option(help="The file of its key (TOOLGATE_TLS_KEY).")]
 
 
 def serve(
@@ -27,6 +33,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
     plan: Plan = None,
     workers: Workers = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Serve the gateway until interrupted.
 
@@ -38,14 +46,14 @@ def serve(
     # The gateway hands SIGTERM on once everything is closed: an orderly end is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        run(host, port, overrides_of(plan, workers), typer.echo)
+        overrides = named(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
+        run(host, port, overrides, typer.echo)
     except start_error as error:
         fail(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
-def overrides_of(plan: str | None, workers: int | None) -> Mapping[str, str]:
+def named(**options: object) -> Mapping[str, str]:
     """Return the settings that options name."""
-    given = {"default_plan": plan, "workers": workers}
-    return {name: str(value) for name, value in given.items() if value is not None}
+    return {name: str(value) for name, value in options.items() if value is not None}

@@ -3,8 +3,10 @@
 import asyncio
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from toolgate_service.clock import utcnow
 from toolgate_service.configuration.database import look_at_database
 from toolgate_service.configuration.findings import Finding, without, wrong
 from toolgate_service.configuration.listing import Given, Listed, given_in, listed
@@ -12,9 +14,13 @@ from toolgate_service.configuration.unknown import unknown
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.mail.smtp import NotSent, SmtpMailer
 from toolgate_service.secret_file import MIN_SECRET, secret_path
+from toolgate_service.serving.tls import fitting
 from toolgate_service.settings import Settings, load_settings
 from toolgate_service.storage.database import is_embedded
 from toolgate_service.vault import Vault
+
+#: seconds that a Redis server may take to answer
+PATIENCE = 5.0
 
 
 class Report(NamedTuple):
@@ -68,6 +74,10 @@ async def _look_around(settings: Settings) -> Sequence[Finding]:
     if settings.plans_file is not None:
         # Settings that are valid have read it.
         findings.append(Finding("plans", "ok", f"{str(settings.plans_file)!r} can be read"))
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        findings.append(_look_at_tls(settings.tls_cert, settings.tls_key))
+    if settings.redis_url is not None:
+        findings.append(await _look_at_redis(settings.redis_url.get_secret_value()))
     if settings.smtp_url is not None and settings.mail_from is not None:
         mailer = SmtpMailer.from_url(settings.smtp_url.get_secret_value(), settings.mail_from)
         findings.append(await asyncio.to_thread(_look_at_mail, mailer))
@@ -89,6 +99,31 @@ def _look_at_secret(settings: Settings) -> tuple[Finding, Vault | None]:
         return wrong("secret", error), None
     former = ", and a former one" if settings.former_secrets() else ""
     return Finding("secret", "ok", f"{where}{former}, at least {MIN_SECRET} characters"), vault
+
+
+def _look_at_tls(certificate: Path, key: Path) -> Finding:
+    try:
+        ends = fitting(certificate, key).not_valid_after_utc
+    except StartError as error:
+        return wrong("tls", error)
+    if ends < utcnow():
+        return Finding("tls", "wrong", f"the certificate ran out on {ends:%Y-%m-%d}", "renew it")
+    return Finding("tls", "ok", f"certificate and key fit; good until {ends:%Y-%m-%d}")
+
+
+async def _look_at_redis(url: str) -> Finding:
+    from redis.asyncio import Redis
+    from redis.exceptions import RedisError
+
+    # A look is no reason to wait for long, and a server's own words hold no secret of ours.
+    server = Redis.from_url(url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE)
+    try:
+        version = (await server.info("server"))["redis_version"]
+    except (RedisError, OSError) as error:
+        return Finding("redis", "wrong", f"the Redis server cannot be used: {error}")
+    finally:
+        await server.aclose()
+    return Finding("redis", "ok", f"version {version}")
 
 
 def _look_at_mail(mailer: SmtpMailer) -> Finding:

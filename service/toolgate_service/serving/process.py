@@ -11,6 +11,7 @@ from toolgate_service.app import build
 from toolgate_service.at_once import taken_at_once
 from toolgate_service.gateway import Gateway
 from toolgate_service.serving.server import GRACE, GatewayServer
+from toolgate_service.serving.tls import Certificates
 from toolgate_service.serving.told import ToldServer
 from toolgate_service.serving.workers import Workers
 from toolgate_service.settings import Settings
@@ -47,6 +48,7 @@ def run(
     listening: socket.socket,
     announce: Callable[[], None],
     metrics: "Sequence[MetricsListener]" = (),
+    certificates: Certificates | None = None,
 ) -> None:
     """Serve until a signal, in this process or in several of its own.
 
@@ -55,6 +57,7 @@ def run(
         listening: closed at the end.
         announce: called once requests are answered.
         metrics: where those of each process are served, if they are.
+        certificates: what connections are encrypted with, if they are.
 
     Raises:
         StorageError: the database's URL or the secret cannot be used.
@@ -62,11 +65,11 @@ def run(
     """
     each: Sequence[MetricsListener | None] = metrics or [None] * settings.workers
     if settings.workers == 1:
-        _server_of(Gateway(settings), GatewayServer, announce, each[0]).run(sockets=[listening])
+        _server_of(Gateway(settings), GatewayServer, announce, each[0], certificates).run(sockets=[listening])
         return
 
     def work(number: int, line: socket.socket) -> None:
-        server = _server_of(Gateway(settings), ToldServer, lambda: None, each[number])
+        server = _server_of(Gateway(settings), ToldServer, lambda: None, each[number], certificates)
         server.line = line
         server.run(sockets=[listening])
 
@@ -75,7 +78,11 @@ def run(
 
 
 def _server_of(
-    gateway: Gateway, kind: type[Kind], serving: Callable[[], None], metrics: "MetricsListener | None"
+    gateway: Gateway,
+    kind: type[Kind],
+    serving: Callable[[], None],
+    metrics: "MetricsListener | None",
+    certificates: Certificates | None,
 ) -> Kind:
     settings = gateway.settings
     limits = Limits(
@@ -96,4 +103,4 @@ def _server_of(
         timeout_keep_alive=settings.request_timeout_seconds,
         timeout_graceful_shutdown=GRACE,
     )
-    return kind(config, gateway, quick, settings.drain_seconds, serving, metrics)
+    return kind(config, gateway, quick, settings.drain_seconds, serving, metrics, certificates)

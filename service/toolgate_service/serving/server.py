@@ -18,6 +18,7 @@ import uvicorn
 
 from toolgate_service.gateway import Gateway
 from toolgate_service.serving.listening import all_taken, turn_away
+from toolgate_service.serving.tls import Certificates
 from toolgate_service.web.at_once import Immediate
 from toolgate_service.web.connections import CLOSE, Connection, look_after
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 GRACE = 5
 #: seconds in which a connection that was begun before nobody was let in any more is established
 ROUND_TRIP = 0.2
+#: seconds in which a connection that was taken last has been encrypted
+HANDSHAKE = 0.5
 #: seconds between two looks for connections on which nothing is under way any more
 LOOK_AGAIN = 0.02
 
@@ -42,6 +45,7 @@ class GatewayServer(uvicorn.Server):
         pause: seconds between SIGTERM and the last connection that is taken.
         serving: called once requests are answered.
         metrics: where its metrics are served, to the last.
+        certificates: what connections are encrypted with, if they are.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class GatewayServer(uvicorn.Server):
         pause: float,
         serving: Callable[[], None],
         metrics: "MetricsListener | None" = None,
+        certificates: Certificates | None = None,
     ) -> None:
         super().__init__(config)
         self._gateway = gateway
@@ -59,12 +64,15 @@ class GatewayServer(uvicorn.Server):
         self._pause = pause
         self._serving = serving
         self._metrics = metrics
+        self._certificates = certificates
         #: when the pause is over; None before it begins
         self._pause_ends: float | None = None
         self._leaving = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin; from here on signals are heard."""
+        if self._certificates is not None:
+            self.config.ssl = self._certificates.context
         await super().startup(sockets)
         if self.started and self._metrics is not None and self._gateway.figures is not None:
             self._gateway.figures.connections = self.server_state.connections
@@ -95,6 +103,8 @@ class GatewayServer(uvicorn.Server):
         """Do what uvicorn does ten times a second; look after the connections once."""
         if counter % 10 == 0:
             look_after(self.server_state.connections, asyncio.get_running_loop().time())
+            if self._certificates is not None:
+                self._certificates.look()
         if self._pause_ends is not None:
             self._leave()
             if time.monotonic() >= self._pause_ends:
@@ -109,6 +119,9 @@ class GatewayServer(uvicorn.Server):
             if self._pause_ends is not None:
                 await asyncio.sleep(ROUND_TRIP)
             await all_taken(listening)
+            if self._certificates is not None and self._pause_ends is not None:
+                # Who still shakes hands is no connection yet that anybody would wait for.
+                await asyncio.sleep(HANDSHAKE)
         closing = asyncio.create_task(self._close_idle())
         if self._metrics is not None:
             await self._metrics.stop()

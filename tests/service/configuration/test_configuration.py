@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.certificates import certificate_for
 from support.databases import database_url
 from support.forking import FORK_SERVER
 from support.gateway import SECRET
 from support.mailbox import Mailbox
 from support.readme import ROOT
 from support.serving import Serving, environment
+from support.valkey import Valkey
 
 from toolgate.cli.config import OTHERS
 from toolgate_service.configuration.listing import variable_of
@@ -221,6 +223,27 @@ def test_the_mail_server_is_asked_and_sent_nothing(home: Path) -> None:
         assert _checked(home, 0, extra | {"TOOLGATE_SMTP_URL": url})["mail"]["state"] == "ok"
         assert mailbox.mails == []
     assert "cannot be reached" in _checked(home, 1, extra | {"TOOLGATE_SMTP_URL": url})["mail"]["says"]
+
+
+def test_certificate_and_key_are_looked_at(home: Path, tmp_path: Path) -> None:
+    """They must fit; until when the certificate is good is told."""
+    certificate, key = certificate_for("localhost", tmp_path)
+    extra = {"TOOLGATE_TLS_CERT": str(certificate), "TOOLGATE_TLS_KEY": str(key)}
+    assert "good until" in _checked(home, 0, extra)["tls"]["says"]
+    assert _checked(home, 1, extra | {"TOOLGATE_TLS_KEY": str(certificate)})["tls"]["state"] == "wrong"
+
+
+def test_redis_is_asked(home: Path) -> None:
+    """A server that answers is well; one that refuses us, or is away, is wrong, and its password stays hidden."""
+    with Valkey(password=HIDE) as valkey:
+        assert _checked(home, 0, {"TOOLGATE_REDIS_URL": valkey.url})["redis"]["state"] == "ok"
+        wrong = valkey.url.replace(HIDE, HIDE[::-1])
+        refused = _checked(home, 1, {"TOOLGATE_REDIS_URL": wrong})["redis"]
+    away = _checked(home, 1, {"TOOLGATE_REDIS_URL": valkey.url})["redis"]
+    for finding in (refused, away):
+        assert finding["state"] == "wrong"
+        assert HIDE not in str(finding)
+        assert HIDE[::-1] not in str(finding)
 
 
 def test_lines_for_people(home: Path) -> None:
