@@ -32,8 +32,9 @@ class Unusable(Exception):
     """The server answers, and cannot be used; the message says why, and holds no secret."""
 
 
-#: what a server, the way to it, or the database's clock may do at any time
-FAULTS = (RedisError, OSError, EOFError, ValueError, Unusable, StorageFault)
+#: what a server, the way to it, or the database's clock may do at any time; uvloop calls writing to what has been closed
+#: meanwhile a RuntimeError
+FAULTS = (RedisError, OSError, EOFError, ValueError, RuntimeError, Unusable, StorageFault)
 
 
 class _Line:
