@@ -68,7 +68,8 @@ async def _change_each(database: Database, batch: int, due: Due, change: Change)
                 Approval.environment == environment,
                 due(session),
             )
-            approvals = (await session.exec(chosen.limit(batch))).all()
+            # None that another gateway is at; and whoever it is, a gateway that dies lets go of all it held.
+            approvals = (await session.exec(chosen.limit(batch).with_for_update(skip_locked=True))).all()
             await change(session, approvals)
             return len(approvals)
 

@@ -1,11 +1,19 @@
-"""Signs of life: one gateway at a time does the upkeep, and a clock that jumps removes nothing (decisions §12)."""
+"""Signs of life: mostly one gateway at a time does the upkeep, and a clock that jumps removes nothing (decisions §12).
 
+That one gateway does it spares the others the work, and no more: each step is right however many do it at once, since
+rows are claimed where they are changed. So a lease will do, which outlives who held it, and works through any pooler;
+the lock of a connection would not.
+"""
+
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlmodel import select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.storage.database import Database, now
+from toolgate_service.storage.races import anew
 from toolgate_service.upkeep.models import Heartbeat
 
 #: by so much the clock may be ahead of the newest heartbeat
@@ -17,27 +25,72 @@ UPKEEP = "upkeep"
 RETENTION = "retention"
 
 
-async def claim(database: Database, holder: str, lease: timedelta) -> bool:
-    """Take the upkeep, or keep it; False when another gateway has it."""
-    async with database.writing(UPKEEP) as session:
-        beat = await _beat(session, UPKEEP)
-        moment = now(session)
-        mine = beat.holder in {None, holder} or beat.held_until is None or beat.held_until <= moment
-        # A holder whose clock was far ahead must not keep the upkeep for ever.
-        if mine or (beat.held_until is not None and beat.held_until > moment + 2 * lease):
-            beat.holder, beat.held_until, beat.beaten_at = holder, moment + lease, moment
-            session.add(beat)
-            return True
-        return False
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """When rounds of the upkeep begin.
+
+    Attributes:
+        every: how long after the beginning of one the next is due.
+        lease: for how long a round is a gateway's without a sign of life of it: one that died keeps it so long.
+    """
+
+    every: timedelta
+    lease: timedelta
 
 
-async def release(database: Database, holder: str) -> None:
-    """Leave the upkeep to whoever comes next."""
+async def claim(database: Database, holder: str, rounds: Rounds) -> bool:
+    """Begin a round; False where none is due, or another gateway is at it."""
+    async with database.reading() as session:
+        # Mostly none is: nobody's turn is taken for that.
+        if not _may_begin(await _beat(session, UPKEEP), holder, rounds, now(session)):
+            return False
+    return await anew(partial(_claim, database, holder, rounds))
+
+
+async def keep(database: Database, holder: str, rounds: Rounds) -> None:
+    """Give a sign of life in the middle of a round."""
+
+    async def once() -> None:
+        async with database.writing(UPKEEP) as session:
+            beat = await _beat(session, UPKEEP)
+            if beat.holder == holder:
+                beat.held_until = now(session) + rounds.lease
+                session.add(beat)
+
+    await anew(once)
+
+
+async def release(database: Database, holder: str, *, done: bool) -> None:
+    """End a round; one that was not done to its end is due at once, for whoever comes next."""
+
+    async def once() -> None:
+        async with database.writing(UPKEEP) as session:
+            beat = await _beat(session, UPKEEP)
+            if beat.holder == holder:
+                beat.holder = beat.held_until = None
+                if not done:
+                    beat.beaten_at = now(session) - JUMP
+                session.add(beat)
+
+    await anew(once)
+
+
+async def _claim(database: Database, holder: str, rounds: Rounds) -> bool:
     async with database.writing(UPKEEP) as session:
-        beat = await _beat(session, UPKEEP)
-        if beat.holder == holder:
-            beat.holder = beat.held_until = None
-            session.add(beat)
+        beat, moment = await _beat(session, UPKEEP), now(session)
+        if not _may_begin(beat, holder, rounds, moment):
+            return False
+        beat.holder, beat.held_until, beat.beaten_at = holder, moment + rounds.lease, moment
+        session.add(beat)
+        return True
+
+
+def _may_begin(beat: Heartbeat, holder: str, rounds: Rounds, moment: datetime) -> bool:
+    if beat.holder in {None, holder} or beat.held_until is None:
+        # A clock that was far ahead must not put the next round off for ever.
+        return beat.holder is not None or not moment - rounds.every < beat.beaten_at <= moment
+    # Nor must it keep a round for ever; a version before this one keeps it for three.
+    return not moment < beat.held_until <= moment + max(2 * rounds.lease, 6 * rounds.every)
 
 
 async def steady_from(database: Database) -> tuple[datetime, datetime]:
@@ -46,6 +99,10 @@ async def steady_from(database: Database) -> tuple[datetime, datetime]:
     Returns:
         The present moment, and the one from which on the clock may be trusted.
     """
+    return await anew(partial(_steady_from, database))
+
+
+async def _steady_from(database: Database) -> tuple[datetime, datetime]:
     async with database.writing(UPKEEP) as session:
         beat = await _beat(session, RETENTION)
         moment = now(session)
@@ -60,6 +117,7 @@ async def _beat(session: AsyncSession, job: str) -> Heartbeat:
     found = (await session.exec(select(Heartbeat).where(Heartbeat.job == job))).first()
     if found is not None:
         return found
-    # The first one has nothing that the clock could have jumped ahead of.
+    # The first one has nothing that the clock could have jumped ahead of; the first round is due.
     moment = now(session)
-    return Heartbeat(job=job, beaten_at=moment, steady_since=moment - STEADY)
+    beaten = moment - JUMP if job == UPKEEP else moment
+    return Heartbeat(job=job, beaten_at=beaten, steady_since=moment - STEADY)

@@ -1,4 +1,4 @@
-"""The background loops: the upkeep, which one gateway at a time does, and the watch, which every gateway keeps."""
+"""The background loops: the upkeep, whose rounds gateways share, and the watch, which every gateway keeps."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from toolgate_service.ids import new_id
 from toolgate_service.storage.database import Database
-from toolgate_service.upkeep.heartbeat import claim, release
+from toolgate_service.upkeep.heartbeat import Rounds, claim, keep, release
 from toolgate_service.upkeep.retention import RetentionHalted
 
 logger = logging.getLogger("toolgate.gateway")
@@ -20,19 +20,22 @@ Step: TypeAlias = Callable[[], Awaitable[object]]
 
 #: seconds, at most, until a gateway that has just started does the upkeep for the first time
 FIRST = 60
-#: a gateway that died holds the upkeep for so many rounds
+#: seconds at most, and rounds, for which a gateway that died in the middle of one holds the upkeep
+LEASE = 60
 ROUNDS = 3
+#: the part of the time between rounds after which one is due: who begins them is not always the same, nor as quick
+DUE = 0.8
 
 
 class Upkeep:
-    """Does its steps every so often, unless another gateway does or all of them may.
+    """Does its steps every so often, unless another gateway has just done them, or every gateway does.
 
     Args:
         database: where gateways agree on who does it.
         seconds: from one round to the next, give or take a fifth: gateways that start together do not stay together.
         steps: what is done, in order; one that fails keeps neither the others nor the gateway.
         problem: tells what keeps the gateway from working, its clock for instance; None when nothing does.
-        alone: whether one gateway at a time does it.
+        alone: whether a round is one gateway's; otherwise each does its own.
     """
 
     def __init__(
@@ -45,7 +48,10 @@ class Upkeep:
         alone: bool = True,
     ) -> None:
         self._database = database
-        self._seconds = seconds
+        lease = min(LEASE, ROUNDS * seconds)
+        self._rounds = Rounds(timedelta(seconds=DUE * seconds), timedelta(seconds=lease))
+        # Who does not begin a round looks as often as a dead one's comes free.
+        self._seconds = min(seconds, lease) if alone else seconds
         self._steps = steps
         self._problem = problem
         self._alone = alone
@@ -67,7 +73,8 @@ class Upkeep:
         if not self._alone:
             return
         try:
-            await release(self._database, self._id)
+            # Left in the middle of a round; between two of them it is nobody's.
+            await release(self._database, self._id, done=False)
         except Exception:
             logger.exception(
                 "the upkeep could not be left to another gateway, which waits until it may take it"
@@ -80,15 +87,31 @@ class Upkeep:
                 problem = await self._problem()
                 if problem is not None:
                     logger.warning("no upkeep is done: %s", problem)
-                elif await self._may():
+                elif not self._alone:
                     await self._round()
+                elif await claim(self._database, self._id, self._rounds):
+                    await self._own_round()
             except Exception:
                 logger.exception("the upkeep could not be taken; the gateway tries again")
             await asyncio.sleep(_about(self._seconds))
 
-    async def _may(self) -> bool:
-        lease = timedelta(seconds=ROUNDS * self._seconds)
-        return not self._alone or await claim(self._database, self._id, lease)
+    async def _own_round(self) -> None:
+        keeping = asyncio.create_task(self._keep())
+        try:
+            await self._round()
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        await release(self._database, self._id, done=True)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._rounds.lease.total_seconds() / ROUNDS)
+            try:
+                await keep(self._database, self._id, self._rounds)
+            except Exception:
+                # Another gateway may begin a round beside this one: that costs time, and nothing else.
+                logger.exception("the upkeep could not be kept; the gateway tries again")
 
     async def _round(self) -> None:
         for step in self._steps:

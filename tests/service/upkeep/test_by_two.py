@@ -11,11 +11,14 @@ from support.gateway import LiveGateway, Owner
 from support.tables import execute, rows
 from support.upkeep import ago
 
+from toolgate_service.errors import StorageFault
 from toolgate_service.logs.entries import entry_bytes
-from toolgate_service.logs.models import IdempotencyKey
+from toolgate_service.logs.models import IdempotencyKey, LogEntry
+from toolgate_service.plans import BUILT_IN
 from toolgate_service.storage.database import Database, now, open_database
 from toolgate_service.upkeep.batches import delete_where
 from toolgate_service.upkeep.rehearsals import prune_test_entries
+from toolgate_service.upkeep.retention import prune
 
 TEST = {"environment": "test"}
 
@@ -82,3 +85,57 @@ async def test_bytes_of_test_entries_are_taken_off_once(
     assert sum(await asyncio.gather(*removals)) == 100
     held = "SELECT log_bytes FROM environments WHERE organization_id = ? AND name = 'test'"
     assert rows(attic, held, organization) == [(bytes_of_entries(),)]
+
+
+def old_entries(attic: LiveGateway, keeper: Owner, count: int) -> str:
+    """Have so many entries to be removed, and return the one that is not."""
+    agent = keeper.agent()
+    write_entries(attic, keeper, [agent], count, newest=ago(days=8))
+    kept: str = keeper.log(agent, "kept").json()["id"]
+    return kept
+
+
+def left(attic: LiveGateway, keeper: Owner) -> list[str]:
+    organization = keeper.user["organization_id"]
+    found = rows(attic, "SELECT id FROM log_entries WHERE organization_id = ?", organization)
+    return [id_ for (id_,) in found]
+
+
+async def test_three_that_prune_at_once_remove_everything_once(
+    attic: LiveGateway, databases: list[Database], keeper: Owner
+) -> None:
+    """Together they remove what one would have, row by row claimed by one of them, and nothing else."""
+    kept = old_entries(attic, keeper, 120)
+    removed = await asyncio.gather(*(prune(database, BUILT_IN, 5) for database in databases))
+    assert sum(counts["log_entries"] for counts in removed) == 120
+    assert left(attic, keeper) == [kept]
+
+
+@pytest.mark.postgresql_only("SQLite has one writer at a time, whose lock ends with its process")
+async def test_who_dies_in_the_middle_holds_nothing(
+    attic: LiveGateway, databases: list[Database], keeper: Owner
+) -> None:
+    """What one is removing the others pass over, without waiting; when it is gone they remove that too."""
+    kept = old_entries(attic, keeper, 60)
+    dying, going_on, _ = databases
+    mine = col(LogEntry.organization_id) == keeper.user["organization_id"]
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def die() -> None:
+        async with dying.writing() as session:
+            chosen = select(LogEntry.id).where(mine, col(LogEntry.action) != "kept").limit(20)
+            assert len((await session.exec(chosen.with_for_update())).all()) == 20
+            begun.set()
+            await gone.wait()
+            # As a process that ends: its connection with it.
+            await (await (await session.connection()).get_raw_connection()).driver_connection.close()  # type: ignore[union-attr]  # asyncpg's
+
+    async with asyncio.timeout(30):
+        death = asyncio.create_task(die())
+        await begun.wait()
+        assert (await prune(going_on, BUILT_IN, 100))["log_entries"] == 40
+        gone.set()
+        with pytest.raises(StorageFault):
+            await death
+        assert (await prune(going_on, BUILT_IN, 100))["log_entries"] == 20
+    assert left(attic, keeper) == [kept]
