@@ -1,10 +1,12 @@
 """What deploys the gateway names settings that exist."""
 
+import json
 import re
 
 import pytest
 from support.readme import ROOT
 
+from toolgate_service.configuration.masking import is_secret
 from toolgate_service.settings import Settings
 
 DEPLOY = ROOT / "service" / "deploy"
@@ -26,6 +28,14 @@ def test_every_setting_that_is_named_exists() -> None:
         "toolgate.service",
     }
     assert {name: names - SETTINGS for name, names in found.items() if names - SETTINGS} == {}
+
+
+def test_the_chart_takes_no_secret_among_its_settings() -> None:
+    """Whatever nobody may see comes from the Secret; in the values it would be stored with the release."""
+    schema = json.loads((DEPLOY / "helm" / "toolgate" / "values.schema.json").read_text())
+    refused = set(schema["properties"]["settings"]["propertyNames"]["not"]["enum"])
+    assert refused >= {f"TOOLGATE_{name.upper()}" for name in Settings.model_fields if is_secret(name)}
+    assert refused <= SETTINGS
 
 
 def test_the_page_names_settings_that_exist() -> None:
