@@ -23,7 +23,7 @@ from toolgate.calls import Call, Flow
 from toolgate.decision import Decision
 from toolgate.events import logger
 from toolgate.meters import Meters
-from toolgate.steps import Approval, AwaitApproval, Check, Raised, Record, Run, Step, Unanswered
+from toolgate.steps import Approval, AwaitApproval, Check, Intend, Raised, Record, Run, Step, Unanswered
 
 __all__ = ["ObservedFlow", "Telemetry", "current_telemetry"]
 
@@ -173,10 +173,12 @@ class ObservedFlow(Generator[Step, Any, None]):
         if isinstance(step, Check):
             self._attach(self._start_child("toolgate.check", step, SpanKind.CLIENT))
         elif isinstance(step, AwaitApproval):
-            self._start_child("toolgate.wait", step, SpanKind.INTERNAL)
+            self._attach(self._start_child("toolgate.wait", step, SpanKind.INTERNAL))
+        elif isinstance(step, Run | Intend):
+            self._attach(span)
         elif isinstance(step, Record):
             self._identify(step.approval_id, step.decision_id)
-        elif isinstance(step, Run):
+            # The log entry belongs to the call, whenever it is sent.
             self._attach(span)
 
     def _begin(self) -> None:

@@ -15,6 +15,8 @@ from toolgate.recording.entries import Entry, new_entry
 from toolgate.steps import Approval, AwaitApproval, Check, Intend, Look, Record
 
 _KEY_LENGTH: Final = 32
+#: what differs from one entry of a call to the next
+_CHANGING: Final = frozenset({"decision_id", "occurred_at", "traceparent"})
 
 __all__ = [
     "entry_of",
@@ -123,5 +125,5 @@ def _of_named_call(entry: Entry, step: Record) -> Entry:
     told = [step.status, step.action, who.agent_id, who.run_id, who.call_id, step.approval_id]
     key = hashlib.sha256(dumps(cast("list[Json]", told)).encode()).hexdigest()[:_KEY_LENGTH]
     # Word for word the same the next time: so nothing is in it that changes from one answer to the next.
-    body = {name: value for name, value in entry.body.items() if name not in {"decision_id", "occurred_at"}}
+    body = {name: value for name, value in entry.body.items() if name not in _CHANGING}
     return Entry(body, key)

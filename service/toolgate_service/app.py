@@ -126,6 +126,9 @@ def _management(gateway: Gateway) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        # Its own telemetry tells queries and the words of exceptions, and there may be a provider: an embedded gateway is
+        # in somebody else's process. Versions that have none take the word for one of the application's own.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.gateway = gateway
     tell_faults(app)

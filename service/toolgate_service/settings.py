@@ -100,6 +100,7 @@ class Settings(BaseSettings):
         log_format: how lines on standard error are written: for people, or one JSON object each.
         log_level: from which level on.
         access_log: whether each request has a line.
+        traces: whether requests are told to OpenTelemetry, by its own settings ``OTEL_*``.
         metrics_address: where figures for Prometheus are served, ``HOST:PORT``; without it they are not even counted.
         console: whether people find the console at ``/console``.
         console_hosts: further names by which browsers reach the console; a comma-separated list.
@@ -154,6 +155,7 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     access_log: bool = False
+    traces: bool = False
     metrics_address: Annotated[Address | None, NoDecode, BeforeValidator(_from_text(read_address))] = None
     console: bool = True
     console_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_hosts))] = ()
@@ -196,6 +198,18 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"needs the extra 'billing' ({error.name!r} is missing); install it with: pip install 'toolgate[billing]'"
             ) from None
+        return value
+
+    @field_validator("traces")
+    @classmethod
+    def _can_send(cls, value: bool) -> bool:  # noqa: FBT001 - a validator's
+        if value:
+            try:
+                import_module("toolgate_service.tracing.provider").demand_exporter()
+            except ModuleNotFoundError:
+                raise ValueError(
+                    "needs the extra 'traces'; install it with: pip install 'toolgate[traces]'"
+                ) from None
         return value
 
     @field_validator("public_url")

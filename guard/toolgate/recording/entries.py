@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from toolgate.capture.jsontext import Json, dumps
+from toolgate.traced import trace_headers
 
 __all__ = ["Entry", "Intent", "new_entry"]
 
@@ -75,4 +76,7 @@ def new_entry(
         "occurred_at": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
     }
     body.update({name: value for name, value in details.items() if value is not None})
+    if trace := trace_headers().get("traceparent"):
+        # In the entry itself: many of them go together, by a thread that is in nobody's trace.
+        body["traceparent"] = trace
     return Entry(body, key) if key is not None else Entry(body)

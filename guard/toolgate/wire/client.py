@@ -22,6 +22,7 @@ from toolgate.network import needed
 from toolgate.recording.entries import Entry
 from toolgate.settings import Settings, proxies_allowed
 from toolgate.steps import Approval, Check
+from toolgate.traced import trace_headers
 from toolgate.wire._http import AsyncWire, Wire
 from toolgate.wire.answers import ApprovalAnswer, CheckAnswer, DryCheckAnswer, LogAnswer
 from toolgate.wire.breaker import Breaker
@@ -76,14 +77,19 @@ class _Gateway:
 
     def _approval(self, approval_id: str, wait: int) -> Request:
         url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}?wait={wait}"
-        return Request("GET", url, self._headers, patient=wait > 0)
+        return Request("GET", url, {**self._headers, **trace_headers()}, patient=wait > 0)
 
     def _cancel(self, approval_id: str) -> Request:
         url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}/cancel"
-        return Request("POST", url, self._headers)
+        return Request("POST", url, {**self._headers, **trace_headers()})
 
     def _post(self, path: str, body: Mapping[str, Json], key: str) -> Request:
-        headers = {**self._headers, "Content-Type": "application/json", "Idempotency-Key": key}
+        headers = {
+            **self._headers,
+            **trace_headers(),
+            "Content-Type": "application/json",
+            "Idempotency-Key": key,
+        }
         return Request("POST", self._settings.url + path, headers, dumps(dict(body)).encode())
 
     def _deadline(self, seconds: float | None = None) -> Deadline:

@@ -17,6 +17,7 @@ from toolgate_service.hotpath.http import Answer, Call, Handler, add_headers
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.storage.races import anew
+from toolgate_service.tracing.spans import span
 from toolgate_service.web.sdk_fields import idempotency_key
 
 DECISION = b"x-decision-id"
@@ -39,7 +40,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
             raise problem
         question = read_question(body, call.raw)
         key = idempotency_key(call.header(b"idempotency-key"))
-        verdict = decide(standing, question.agent_id, question.action, question.context)
+        with span("toolgate.gateway.decide"):
+            verdict = decide(standing, question.agent_id, question.action, question.context)
         if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
             return _answer(call, verdict)
         database = gateway.database

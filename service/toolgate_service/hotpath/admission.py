@@ -9,6 +9,7 @@ from toolgate_service.hotpath.http import add_headers, peer_of
 from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations import networks
+from toolgate_service.tracing.spans import span
 
 #: the scope's key under which a request that was asked about already brings what was answered, or why nothing was
 ARRIVED = "toolgate.arrived"
@@ -28,7 +29,8 @@ async def admit(scope: Scope, gateway: Gateway, ask: Ask) -> Standing:
         StorageFault: the database did not answer.
     """
     arrived: Arrived | StorageFault | None
-    arrived = scope.pop(ARRIVED) if ARRIVED in scope else await gateway.reader.arrive(ask)
+    with span("toolgate.gateway.arrive"):
+        arrived = scope.pop(ARRIVED) if ARRIVED in scope else await gateway.reader.arrive(ask)
     if isinstance(arrived, StorageFault):
         # Asked once more, a silent database would keep the caller waiting twice.
         raise StorageFault(str(arrived))

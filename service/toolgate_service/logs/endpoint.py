@@ -10,6 +10,7 @@ from toolgate_service.logs.entries import Outcome, Refused, Replayed, Stored
 from toolgate_service.logs.reading import nobodys_entry, read_entry
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.plans import Plan
+from toolgate_service.tracing.spans import span_of_entry
 from toolgate_service.web.sdk_fields import SdkFields, idempotency_key
 
 
@@ -44,7 +45,8 @@ def log_endpoint(gateway: Gateway) -> Handler:
         # With a key the answer may be an earlier one, given while the agent still was: the writer finds out.
         if standing.agent_id is None and entry.idempotency_key is None:
             raise not_found("Agent")
-        return answer_of(await gateway.log_writer.append(entry))
+        with span_of_entry(body):
+            return answer_of(await gateway.log_writer.append(entry))
 
     return log
 

@@ -16,6 +16,7 @@ from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored
 from toolgate_service.logs.reading import nobodys_entry, read_entry
 from toolgate_service.organizations.keys import key_digest
+from toolgate_service.tracing.spans import span_of_entry
 from toolgate_service.web.sdk_fields import SdkFields
 
 MAX_ENTRIES = 100
@@ -50,8 +51,9 @@ def logs_endpoint(gateway: Gateway) -> Handler:
         standing = await admit(call.scope, gateway, Ask(digest, "actions"))
         if problem is not None:
             raise problem
-        entries = [_read(given, standing, gateway, call.peer) for given in _entries(body)]
-        results = await _stored(gateway, entries)
+        given = _entries(body)
+        entries = [_read(one, standing, gateway, call.peer) for one in given]
+        results = await _stored(gateway, entries, given)
         return Answer(b'{"results":[%s]}' % b",".join(map(_written, results)))
 
     return logs
@@ -84,22 +86,23 @@ def _read(given: Json, standing: Standing, gateway: Gateway, peer: str | None) -
     return entry if standing.key_agent_id in {None, entry.agent_id} else not_found("Agent")
 
 
-async def _stored(gateway: Gateway, entries: Sequence[Given]) -> list[Result]:
+async def _stored(gateway: Gateway, entries: Sequence[Given], given: Sequence[Json]) -> list[Result]:
     """Return what became of each entry, in order.
 
     Raises:
         ApiError: 503, the writer took none of them.
     """
 
-    async def append(one: NewEntry | Doubtful) -> Result:
+    async def append(one: NewEntry | Doubtful, given: Json) -> Result:
         try:
-            return await gateway.log_writer.append(one.entry if isinstance(one, Doubtful) else one)
+            with span_of_entry(given):
+                return await gateway.log_writer.append(one.entry if isinstance(one, Doubtful) else one)
         except ApiError as error:
             return error
 
     # All at once: the writer takes them in this order, into one transaction.
-    asked = [one for one in entries if not isinstance(one, ApiError)]
-    outcomes = await asyncio.gather(*map(append, asked))
+    asked = [(one, raw) for one, raw in zip(entries, given, strict=True) if not isinstance(one, ApiError)]
+    outcomes = await asyncio.gather(*[append(one, raw) for one, raw in asked])
     failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
     if failures and len(failures) == len(asked):
         # Nothing was stored: the whole request may be sent again.

@@ -90,8 +90,15 @@ def _server_of(
     )
     quick = dict(taken_at_once(gateway))
     made = partial(QuickConnection, quick, limits) if quick else partial(Connection, limits)
+    app = build(gateway)
+    if settings.traces:
+        # Here, after every fork, and never in somebody else's process: a provider is the whole process's.
+        from toolgate_service.tracing.provider import begin_traces
+        from toolgate_service.tracing.requests import Traced
+
+        app = Traced(app, begin_traces())
     config = uvicorn.Config(
-        build(gateway),
+        app,
         http=cast("type", made),
         ws="none",
         log_config=None,

@@ -129,6 +129,10 @@ class GatewayServer(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             closing.cancel()
+            if self._gateway.settings.traces:
+                from toolgate_service.tracing.provider import end_traces
+
+                await asyncio.to_thread(end_traces)
 
     def _leave(self) -> None:
         """Tell everybody to go elsewhere, once."""

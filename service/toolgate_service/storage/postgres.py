@@ -21,6 +21,7 @@ from toolgate_service.storage.notices import CHANNEL, announced
 from toolgate_service.storage.pools import usage_of
 from toolgate_service.storage.races import committed
 from toolgate_service.storage.turns import Turns
+from toolgate_service.tracing.transactions import traced
 
 if TYPE_CHECKING:
     #: asyncpg's classes are generic to type checkers alone
@@ -123,6 +124,7 @@ class PostgresDatabase:
         finally:
             await patient.dispose()
 
+    @traced("toolgate.gateway.read")
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot."""
@@ -130,6 +132,7 @@ class PostgresDatabase:
             session.info[NOW] = await _moment(session, MOMENT)
             yield session
 
+    @traced("toolgate.gateway.read")
     @asynccontextmanager
     async def exporting(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot for a long read, beside the connections that requests wait for."""
@@ -137,6 +140,7 @@ class PostgresDatabase:
             session.info[NOW] = await _moment(session, UNHURRIED)
             yield session
 
+    @traced("toolgate.gateway.write")
     @asynccontextmanager
     async def writing(self, *turns: str) -> AsyncIterator[AsyncSession]:
         """Open a write transaction that has its turns; the moment is read after the last of them was given."""

@@ -20,6 +20,7 @@ from toolgate_service.storage.migrate import demand, upgrade
 from toolgate_service.storage.pools import usage_of
 from toolgate_service.storage.sqlite_dialect import DRIVER, Connection
 from toolgate_service.storage.sqlite_statements import BUSY_TIMEOUT, PATIENCE, Statements, is_busy
+from toolgate_service.tracing.transactions import traced
 
 #: Connections that requests read by.
 READERS = 4
@@ -81,18 +82,21 @@ class SqliteDatabase:
                 "with TOOLGATE_DATABASE_URL=sqlite:///PATH"
             ) from error
 
+    @traced("toolgate.gateway.read")
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot."""
         async with AsyncSession(self._readers, expire_on_commit=False) as session:
             yield session
 
+    @traced("toolgate.gateway.read")
     @asynccontextmanager
     async def exporting(self) -> AsyncIterator[AsyncSession]:
         """Open a session on one consistent snapshot for a long read, beside the connections that requests wait for."""
         async with AsyncSession(self._exporters, expire_on_commit=False) as session:
             yield session
 
+    @traced("toolgate.gateway.write")
     @asynccontextmanager
     async def writing(self, *_turns: str) -> AsyncIterator[AsyncSession]:
         """Open a write transaction; SQLite has one writer, so that all turns are the same."""

@@ -15,6 +15,7 @@ from toolgate_service.slack.message import slack_message
 from toolgate_service.storage.database import Database
 from toolgate_service.storage.races import anew
 from toolgate_service.storage.readiness import MAX_SKEW, skew
+from toolgate_service.tracing.spans import span
 from toolgate_service.vault import Vault
 from toolgate_service.webhooks.claims import Attempt, anything_due, claim, release
 from toolgate_service.webhooks.results import Result, record
@@ -129,17 +130,23 @@ class Worker:
             self.wake()
 
     async def _deliver(self, attempt: Attempt) -> None:
-        if attempt.to_slack and attempt.url:
-            outcome = await self._sender.send(attempt.url, {}, slack_message(attempt.body))
-        elif attempt.to_slack:
-            outcome = Outcome(None, "the URL cannot be opened; set it again")
-        elif attempt.secrets:
-            headers = signed_headers(attempt.event_id, attempt.moment, attempt.body, attempt.secrets)
-            outcome = await self._sender.send(attempt.url, headers, attempt.body)
-        else:
-            outcome = Outcome(None, "the signing secret cannot be opened; rotate it")
+        told = {"toolgate.event_id": attempt.event_id, "toolgate.event": attempt.kind}
+        with span("toolgate.gateway.deliver", told) as one:
+            outcome = await self._tried(attempt)
+            if one is not None:
+                one.set_attribute("toolgate.outcome", _word(outcome))
         self.attempts[_word(outcome)] += 1
         self._results.append((attempt, outcome))
+
+    async def _tried(self, attempt: Attempt) -> Outcome:
+        if attempt.to_slack and attempt.url:
+            return await self._sender.send(attempt.url, {}, slack_message(attempt.body))
+        if attempt.to_slack:
+            return Outcome(None, "the URL cannot be opened; set it again")
+        if attempt.secrets:
+            headers = signed_headers(attempt.event_id, attempt.moment, attempt.body, attempt.secrets)
+            return await self._sender.send(attempt.url, headers, attempt.body)
+        return Outcome(None, "the signing secret cannot be opened; rotate it")
 
     async def _land(self) -> None:
         flying = dict(self._flying)
