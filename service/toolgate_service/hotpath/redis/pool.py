@@ -60,7 +60,7 @@ class Reply(NamedTuple):
 # KEYS: the pool, and who draws for it, by when they are no longer waited for. One text is read faster than eight numbers.
 SCRIPT = """
 local want, mark, who = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
-local given = tonumber(ARGV[4])
+local given = tonumber(ARGV[4] or 0)
 local time = redis.call('TIME')
 local held = redis.call('HMGET', KEYS[1], 'minute', 'left', 'total', 'full')
 local at = tonumber(held[1] or 0)
@@ -87,9 +87,9 @@ if taken < want then
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
     others = redis.call('ZCARD', KEYS[2])
     if mark == 2 or (mark == 1 and full == 0) then
-        redis.call('ZADD', KEYS[2], now + tonumber(ARGV[8]), who)
+        redis.call('ZADD', KEYS[2], now + DRAWS_FOR, who)
         redis.call('EXPIRE', KEYS[2], 180)
     end
 end
 return string.format('%d %d %d %d %d %d %d.%06d', taken, left, minute, total, full, others, time[1], time[2])
-"""
+""".replace("DRAWS_FOR", str(DRAWS_FOR))

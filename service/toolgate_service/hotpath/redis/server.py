@@ -12,14 +12,14 @@ from redis.exceptions import AuthenticationError, RedisError
 
 from toolgate_service.errors import StorageFault
 from toolgate_service.hotpath.rates import Window
-from toolgate_service.hotpath.redis.pool import DRAWS_FOR, SCRIPT, Reply, Turn
+from toolgate_service.hotpath.redis.pool import SCRIPT, Reply, Turn
 
 logger = logging.getLogger("toolgate.gateway")
 
 #: seconds after which an answer is no longer waited for; one takes a fraction of a millisecond
 PATIENCE = 0.4
-#: the same, from the moment at which the loop noticed: if it was itself that stood still, the answer is there
-NOTICED = 0.1
+#: seconds between two looks who waits for too long: a time-out of its own would cost each request 4 µs
+LOOK = 0.1
 #: the same for a new connection
 CONNECTING = 1.0
 #: seconds between two looks whether it is back
@@ -42,16 +42,22 @@ class _Line:
 
     def __init__(self, connection: AbstractConnection, epoch: str, script: str) -> None:
         self.connection = connection
+        #: whether it was seen to wait for too long
+        self.is_late = False
         self._keys = f"toolgate:{{{epoch}:"
-        self._script = script
+        self._head = b"$7\r\nEVALSHA\r\n" + _written(script) + _written("2")
 
-    def packed(self, turns: Mapping[Window, Turn]) -> list[bytes]:
-        """Write commands."""
-        return self.connection.pack_commands(
-            ("EVALSHA", self._script, 2, key, f"{key}:draws", *turn, DRAWS_FOR)
-            for (organization_id, scope), turn in turns.items()
-            for key in (f"{self._keys}{organization_id}/{scope}}}",)
-        )
+    def packed(self, turns: Mapping[Window, Turn]) -> bytes:
+        """Write commands; the library takes five times as long."""
+        return b"".join([self._command(window, turn) for window, turn in turns.items()])
+
+    def _command(self, window: Window, turn: Turn) -> bytes:
+        key = f"{self._keys}{window[0]}/{window[1]}}}"
+        # What comes into the pool is left out where nothing does.
+        values = turn if turn.minute else turn[:3]
+        rest = b"".join([_written(str(value)) for value in values])
+        draws = _written(f"{key}:draws")
+        return b"*%d\r\n%b%b%b%b" % (5 + len(values), self._head, _written(key), draws, rest)
 
 
 class Asked:
@@ -66,18 +72,16 @@ class Asked:
         """Return the replies; none at all where Redis cannot be used: nobody knows what it has done then."""
         if self._line is None:
             return {}
-        loop = asyncio.get_running_loop()
+        line = self._line
+        self._server.wait_for(line)
         try:
-            async with asyncio.timeout(None) as patience:
-                late = loop.call_later(PATIENCE, lambda: patience.reschedule(loop.time() + NOTICED))
-                try:
-                    texts = [await self._line.connection.read_response() for _ in self._windows]
-                finally:
-                    late.cancel()
+            texts = [await line.connection.read_response() for _ in self._windows]
         except FAULTS as error:
-            await self._server.lose(self._line, error)
+            await self._server.lose(line, TimeoutError() if line.is_late else error)
             return {}
-        await self._server.give(self._line)
+        finally:
+            self._server.wait_no_longer(line)
+        await self._server.give(line)
         return dict(zip(self._windows, map(Reply.read, texts), strict=True))
 
 
@@ -97,7 +101,10 @@ class RedisServer:
         self._clock = clock
         self._idle: list[_Line] = []
         self._back: asyncio.Task[None] | None = None
-        self._is_open = False
+        #: who waits for an answer, and since when
+        self._waiting: dict[_Line, float] = {}
+        self._hanging_up: set[asyncio.Task[None]] = set()
+        self._looks = self._is_open = False
         self.in_use = False
 
     async def open(self) -> None:
@@ -125,6 +132,9 @@ class RedisServer:
         line = None
         try:
             line = self._idle.pop() if self._idle else await self._line()
+            if not line.connection.is_connected:
+                # The library would make it again, and it might lead to another process.
+                raise ConnectionError("it was hung up")
             await line.connection.send_packed_command(line.packed(turns), check_health=False)
         except FAULTS as error:
             await self.lose(line, error)
@@ -137,6 +147,31 @@ class RedisServer:
             self._idle.append(line)
         else:
             await line.connection.disconnect(nowait=True)
+
+    def wait_for(self, line: _Line) -> None:
+        """Wait for the answer on a connection, but not for ever."""
+        loop = asyncio.get_running_loop()
+        self._waiting[line], line.is_late = loop.time(), False
+        if not self._looks:
+            self._looks = True
+            loop.call_later(LOOK, self._look, loop)
+
+    def wait_no_longer(self, line: _Line) -> None:
+        """Have heard, or have given up."""
+        self._waiting.pop(line, None)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        for line, since in self._waiting.items():
+            if line.is_late:
+                # Whoever reads from it finds it closed.
+                task = loop.create_task(line.connection.disconnect(nowait=True))
+                self._hanging_up.add(task)
+                task.add_done_callback(self._hanging_up.discard)
+            # Seen twice: if it was the loop that stood still, the answer is there by the next look.
+            line.is_late = loop.time() - since > PATIENCE
+        self._looks = bool(self._waiting)
+        if self._looks:
+            loop.call_later(LOOK, self._look, loop)
 
     async def lose(self, line: _Line | None, error: Exception) -> None:
         """Use the server no more until it is found again."""
@@ -226,6 +261,11 @@ def made(url: str) -> ConnectionPool:
 def _connection(pool: ConnectionPool) -> AbstractConnection:
     connection: AbstractConnection = pool.make_connection()  # type: ignore[no-untyped-call]  # the library's own
     return connection
+
+
+def _written(text: str) -> bytes:
+    value = text.encode()
+    return b"$%d\r\n%b\r\n" % (len(value), value)
 
 
 async def _answer(connection: AbstractConnection, *command: str) -> str:
