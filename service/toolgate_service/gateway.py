@@ -14,6 +14,7 @@ from toolgate_service.mail.post import Post
 from toolgate_service.mail.smtp import SmtpMailer
 from toolgate_service.metrics.entries import CountedStore
 from toolgate_service.metrics.figures import Figures
+from toolgate_service.organizations.strangers import Strangers
 from toolgate_service.settings import Settings
 from toolgate_service.slack.replies import Replies
 from toolgate_service.storage.database import EXPORTS, open_database
@@ -43,6 +44,7 @@ class Gateway:
         self.vault = Vault.of(settings)
         self.passwords = Passwords(settings.login_threads, settings.login_queue)
         self.hub = DecisionHub()
+        self.strangers = Strangers(self.database)
         self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
         self.post = _post(settings)
         self.reader, self.rates, self.log_store = stores_of(

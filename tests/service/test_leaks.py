@@ -210,6 +210,8 @@ def test_settings_are_shown_without_secrets(tmp_path: Path, command: str, form: 
     env |= {
         "TOOLGATE_API_KEY": KEY,
         "TOOLGATE_CLIENT_KEY_PASSWORD": PASSWORD,
+        "TOOLGATE_REDIS_URL": "redis://:hunter2@127.0.0.1:1/0",
+        "TOOLGATE_SECRET_PREVIOUS": f"{SECRET}, once",
         "TOOLGATE_PROXY": "http://a:hunter2@b",
     }
     ended = FORK_SERVER.run("config", command, *form, env=environment(tmp_path, env))

@@ -39,6 +39,7 @@ async def admit(scope: Scope, gateway: Gateway, ask: Ask) -> Standing:
     if standing.ip_allow_list is not None:
         peer = peer_of(scope)
         if not networks.admits(standing.ip_allow_list, peer):
+            await gateway.strangers.tell(standing, peer)
             raise networks.elsewhere(peer)
     if rate.exceeded:
         raise rate.refusal()

@@ -12,10 +12,12 @@ import pytest
 from support.console import Reader, text_of
 from support.crowd import meanwhile, together
 from support.gateway import LiveGateway, Owner
-from support.insight import key_to_test, set_plan
+from support.insight import key_to_test, rows, set_plan
 from support.raw import Raw
 from support.shapes import complaints, refused
 from support.team import Colleague
+
+from toolgate_service.organizations.keys import key_digest
 
 PATH = "/api/organization/allowed-networks"
 WITHIN, OUTSIDE = "203.0.113.9", "198.51.100.1"
@@ -156,6 +158,25 @@ def test_a_list_is_kept_canonical_and_audited(proxied: LiveGateway) -> None:
         [entry] = owner.http.get("/api/audit", params={"kind": "organization.networks_changed"}).json()
         assert entry["changes"] == {"networks": ["10.0.0.0/8", "192.0.2.1"]}
         assert (entry["user_id"], entry["ip_address"]) == (owner.user["id"], WITHIN)
+
+
+@pytest.mark.one_process("each gateway tells once a minute")
+def test_a_use_from_elsewhere_is_audited_and_fills_nothing(proxied: LiveGateway) -> None:
+    """The admin reads which key was used and from where: once a minute, however often it is tried and by how many."""
+    with Owner(proxied.url) as owner:
+        agent = owner.agent()
+        put(owner, NETWORKS)
+        headers = {"X-API-Key": owner.key, "X-Forwarded-For": OUTSIDE}
+        body = {"agent_id": agent, "action": "pay"}
+        ask = partial(httpx.post, f"{owner.url}/sdk/check", json=body, headers=headers, timeout=30)
+        for answer in together(*[ask] * 8):
+            refused(answer, 403, told(OUTSIDE))
+        [entry] = owner.http.get("/api/audit", params={"kind": "organization.key_used_elsewhere"}).json()
+        assert (entry["ip_address"], entry["user_id"], entry["changes"]) == (OUTSIDE, None, None)
+        [(key,)] = rows(proxied, "SELECT id FROM api_keys WHERE digest = ?", key_digest(owner.key))
+        assert entry["resource_id"] == key
+        owner.http.headers["X-Forwarded-For"] = WITHIN
+        assert owner.check(agent, "pay").status_code == 200
 
 
 @pytest.mark.parametrize(
