@@ -27,7 +27,7 @@ STARTS = 5
 LOCALE = ("--encoding=UTF8", "--locale=C", "--no-instructions")
 SETTINGS: dict[str, object] = {
     "listen_addresses": "127.0.0.1",
-    "max_connections": 300,
+    "max_connections": 1000,
     "shared_buffers": "64MB",
     # Many a server's zone is not UTC, and few are whole hours away.
     "timezone": "Asia/Kathmandu",
