@@ -9,7 +9,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from support.bulk import write_entries
 from support.crowd import meanwhile
+from support.forking import FORK_SERVER
 from support.gateway import LiveGateway, Owner
 from support.operating import Operator, url_of
 from support.waiting import until
@@ -184,3 +186,25 @@ def test_a_lost_database_is_restored(saved: tuple[LiveGateway, Owner, str, Path]
     assert list(gateway.folder.glob("gateway.db.*"))
     with gateway, Wire.of(owner) as wire:
         assert wire.allowed(agent, "mail.send") is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("written", [1, 200_000, 800_000, 1_600_000, 2_400_000])
+def test_a_restore_that_is_killed_leaves_the_old(tmp_path: Path, written: int) -> None:
+    """Killed while it writes into the database's journal, at whatever byte, it has changed nothing; again, it restores."""
+    file, journal = tmp_path / "backup.db", tmp_path / "gateway.db-wal"
+    with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
+        agent = owner.agent()
+        write_entries(gateway, owner, [agent], 10_000)
+        operator = Operator.of(gateway)
+        operator.done("backup", str(file))
+        owner.permit(agent, "mail.send")
+    restoring = FORK_SERVER.start("db", "restore", str(file), env=operator.env)
+    until(lambda: journal.exists() and journal.stat().st_size >= written)
+    restoring.kill()
+    restoring.wait(30)
+    restoring.stdout.close()
+    operator.done("check")
+    assert one(gateway.database, "SELECT count(*) FROM permissions") == 1
+    operator.done("restore", str(file))
+    assert one(gateway.database, "SELECT count(*) FROM permissions") == 0
