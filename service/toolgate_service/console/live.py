@@ -139,6 +139,9 @@ class Live:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stirred.wait(), LOOK_SELDOM if hub.hears_others else LOOK_AGAIN)
                     await asyncio.sleep(GATHER)
+        # The gateway is about to end: pages come again, elsewhere.
+        async with watch.changed:
+            watch.changed.notify_all()
 
     async def _look(self, place: Place, watch: _Watch) -> None:
         look, *where = place

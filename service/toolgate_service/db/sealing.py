@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from toolgate_service.secret_file import secret_path, stored_secret
+from toolgate_service.secret_file import secret_path
 from toolgate_service.settings import Settings
 from toolgate_service.vault import Vault
 
@@ -24,7 +24,5 @@ def opens(settings: Settings, connection: sqlite3.Connection) -> bool | None:
     found = connection.execute(_SEALED).fetchone()
     if found is None:
         return None
-    secret = settings.secret.get_secret_value().encode() if settings.secret else stored_secret(secret_path())
     row, organization, sealed = found
-    vault = Vault(secret, *settings.former_secrets())
-    return vault.open(sealed, table="ApiKey", row=row, organization=organization) is not None
+    return Vault.of(settings).open(sealed, table="ApiKey", row=row, organization=organization) is not None

@@ -101,6 +101,7 @@ def _server_of(
         app,
         http=cast("type", made),
         ws="none",
+        lifespan="off",
         log_config=None,
         log_level="warning",
         access_log=False,

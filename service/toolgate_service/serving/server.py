@@ -70,7 +70,13 @@ class GatewayServer(uvicorn.Server):
         self._leaving = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin; from here on signals are heard."""
+        """Begin; from here on signals are heard.
+
+        Raises:
+            StorageError: the gateway cannot begin.
+        """
+        # Not by the application's lifespan, whose failure uvicorn tells in a traceback.
+        await self._gateway.start()
         if self._certificates is not None:
             self.config.ssl = self._certificates.context
         await super().startup(sockets)
@@ -127,6 +133,8 @@ class GatewayServer(uvicorn.Server):
             await self._metrics.stop()
         try:
             await super().shutdown(sockets)
+            if not self.force_exit:
+                await self._gateway.stop()
         finally:
             closing.cancel()
             if self._gateway.settings.traces:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from support.console import Reader
 from support.crowd import meanwhile
 from support.gateway import Owner
 from support.serving import Serving
@@ -53,6 +54,16 @@ def test_everything_is_answered_and_everybody_sent_elsewhere(leaving: Serving) -
         assert [answer.headers.get_all("Connection") for answer in answers] == [["close"]] * 4  # type: ignore[attr-defined]  # an HTTPMessage
         ready = wire.send("GET", "/health/ready")
         assert (ready.status, ready.json()["detail"]) == (503, "shutting down")
+        assert leaving.process.poll() is None
+
+
+def test_an_open_page_is_told_to_come_again(leaving: Serving) -> None:
+    """An event stream of the console ends as soon as the gateway is about to, and not with it."""
+    with Owner(leaving.url) as owner, Reader.of(leaving.url, owner.email) as reader:
+        with reader.http.stream("GET", "/console/approvals/events?environment=production") as answer:
+            assert answer.status_code == 200
+            leaving.process.send_signal(signal.SIGTERM)
+            assert answer.read().startswith(b"retry: ")
         assert leaving.process.poll() is None
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from support.crowd import meanwhile, together
 from support.gateway import LiveGateway, Owner
-from support.serving import Serving
+from support.serving import Serving, run_serve
 from support.waiting import until
 from support.wire import GONE, Heard, Wire
 from support.workers import one_to_each, workers_of
@@ -176,6 +176,18 @@ def test_a_worker_that_is_killed_is_replaced(serving: Serving) -> None:
     # Each worker's own, also the new ones'.
     assert [httpx.get(url, timeout=30).status_code for url in figures] == [200, 200]
     assert serving.ended_by(signal.SIGTERM, SECONDS) == 0
+
+
+def test_workers_that_cannot_begin_end_the_start(home: Path, kept: dict[str, str]) -> None:
+    """What keeps a worker from beginning is told in one line, the parent says what became of it, and nobody stays."""
+    address = f"sqlite:///{home}/gateway.db"
+    (home / "gateway.db.rates").mkdir()
+    ended = run_serve(home, "--workers", "2", extra=kept | {"TOOLGATE_DATABASE_URL": address})
+    assert (ended.returncode, ended.stdout) == (1, "")
+    lines = ended.stderr.splitlines()
+    assert lines[-1] == "toolgate: a worker ended before all served; what it said stands above"
+    assert any("a worker cannot begin: " in line and "gateway.db.rates" in line for line in lines)
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.usefixtures("interruptible")
