@@ -40,10 +40,6 @@ class Rounds:
 
 async def claim(database: Database, holder: str, rounds: Rounds) -> bool:
     """Begin a round; False where none is due, or another gateway is at it."""
-    async with database.reading() as session:
-        # Mostly none is: nobody's turn is taken for that.
-        if not _may_begin(await _beat(session, UPKEEP), holder, rounds, now(session)):
-            return False
     return await anew(partial(_claim, database, holder, rounds))
 
 
@@ -76,6 +72,10 @@ async def release(database: Database, holder: str, *, done: bool) -> None:
 
 
 async def _claim(database: Database, holder: str, rounds: Rounds) -> bool:
+    async with database.reading() as session:
+        # Mostly none is due: nobody's turn is taken for that.
+        if not _may_begin(await _beat(session, UPKEEP), holder, rounds, now(session)):
+            return False
     async with database.writing(UPKEEP) as session:
         beat, moment = await _beat(session, UPKEEP), now(session)
         if not _may_begin(beat, holder, rounds, moment):

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from toolgate_service.ids import new_id
 from toolgate_service.storage.database import Database
+from toolgate_service.storage.races import anew
 from toolgate_service.upkeep.heartbeat import Rounds, claim, keep, release
 from toolgate_service.upkeep.retention import RetentionHalted
 
@@ -116,7 +117,8 @@ class Upkeep:
     async def _round(self) -> None:
         for step in self._steps:
             try:
-                await step()
+                # From its beginning, as long as it has committed nothing; then each of its transactions by itself.
+                await anew(step)
             except RetentionHalted as halted:
                 logger.warning("retention halts: %s", halted)
             except Exception:

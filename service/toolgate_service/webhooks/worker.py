@@ -103,7 +103,7 @@ class Worker:
 
     async def _turn(self, *, urgent: bool) -> None:
         results = list(self._results)
-        if not results and not urgent and not await anything_due(self._database):
+        if not results and not urgent and not await anew(lambda: anything_due(self._database)):
             return
         taken = await anew(lambda: self._write_and_take(results))
         del self._results[: len(results)]
