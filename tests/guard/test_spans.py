@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.waiting import until
 
-from toolgate import Guard, GuardError, acting_as, spans
+from toolgate import Guard, GuardError, acting_as, calling, spans
 
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -347,3 +347,42 @@ async def test_a_tool_that_goes_on(make_guard: Callable[..., Any], seen: Seen, t
     assert outside == [("", 1)]
     assert seen.tool["toolgate.outcome"] == "success"
     assert current() == ""
+
+
+async def test_requests_and_entries_carry_the_trace(call: Any, gateway: Any, seen: Seen) -> None:
+    """A check that of its own span, in a header; an entry that of the call, in itself, for it goes with others, later."""
+    await call(lambda: None)
+    assert all(guard.flush(10) for guard in gateway.guards)
+    spans = seen.spans
+    tool = next(each for name, each in spans.items() if name.startswith("execute_tool "))
+    [check] = [each for each in gateway.requests if each.url.path == "/sdk/check"]
+    assert check.headers["traceparent"] == traceparent(spans["toolgate.check"])
+    assert [entry["traceparent"] for entry in gateway.taken] == [traceparent(tool)]
+    assert not [each for each in gateway.requests if "baggage" in each.headers]
+
+
+async def test_without_a_span_nothing_is_carried(call: Any, gateway: Any) -> None:
+    """OpenTelemetry is loaded, and nobody has begun a trace: no header, no member."""
+    await call(lambda: None)
+    assert all(guard.flush(10) for guard in gateway.guards)
+    assert not [each for each in gateway.requests if "traceparent" in each.headers]
+    assert ["traceparent" in entry for entry in gateway.taken] == [False]
+
+
+def test_the_entry_of_a_named_call_carries_none(make_guard: Any, gateway: Any, seen: Seen) -> None:
+    """It is word for word the same the next time, in whatever trace that is."""
+    gateway.check = [BLOCKED, BLOCKED]
+    guard = make_guard()
+    for _ in range(2):
+        with pytest.raises(GuardError), calling("call-1"), guard.action("mail.send", {}):
+            pass
+    assert guard.flush(10)
+    first, second = gateway.taken
+    assert first == second
+    assert "traceparent" not in first
+
+
+def traceparent(span: ReadableSpan) -> str:
+    """Return how W3C Trace Context names a span that is kept."""
+    assert span.context is not None
+    return f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-{span.context.trace_flags:02x}"
