@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -116,16 +116,27 @@ async def _each(columns: Columns, file: sqlite3.Connection) -> AsyncIterator[tup
 
 @asynccontextmanager
 async def _transaction(target: Database) -> AsyncIterator[Any]:
+    import asyncpg
+
     from toolgate_service.storage.postgres import PostgresDatabase
 
     assert isinstance(target, PostgresDatabase)  # noqa: S101 - for the types: a file was refused above
-    connection = await target.connect()
     try:
-        async with connection.transaction():
-            await connection.execute("SET LOCAL statement_timeout = 0")
-            yield connection
-    finally:
-        await connection.close(timeout=10)
+        connection = await target.connect()
+        try:
+            async with connection.transaction():
+                await connection.execute("SET LOCAL statement_timeout = 0")
+                yield connection
+        finally:
+            # A server that went away says no goodbye.
+            with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await connection.close(timeout=10)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        # Nobody knows what became of a commit that was not answered: the next attempt does.
+        raise StartError(
+            f"the PostgreSQL server did not go on ({type(error).__name__}: {first_line(error)}); run this again: a copy that "
+            "was committed nevertheless is refused, as its tables have rows"
+        ) from None
 
 
 async def _analyze(target: Database) -> None:

@@ -1,5 +1,6 @@
 """`toolgate db copy`: everything that an embedded file has is on the server, and a gateway there answers the same."""
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -289,6 +290,37 @@ def test_a_row_that_arrives_changed_is_seen(filled: Filled, server: Server) -> N
     finished(_execute(url, trigger))
     told = Operator.of(filled.gateway).refused("copy", "--to", url)
     assert "of 'agents' did not arrive as it was" in told
+    assert set(finished(_counts(url)).values()) == {0}
+
+
+def test_a_server_that_goes_away_leaves_it_empty(filled: Filled, server: Server) -> None:
+    """A connection that ends in the middle is told in one line, and nothing was copied."""
+    url = server.url_of(server.create_database())
+    trigger = """
+        CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+        CREATE TRIGGER leave BEFORE INSERT ON agents FOR EACH ROW EXECUTE FUNCTION leave()
+    """
+    finished(_execute(url, trigger))
+    assert "did not go on" in Operator.of(filled.gateway).refused("copy", "--to", url)
+    assert set(finished(_counts(url)).values()) == {0}
+
+
+@pytest.mark.slow
+def test_a_table_that_somebody_holds(filled: Filled, server: Server) -> None:
+    """Where another session keeps a table to itself, the command gives up after ten seconds and says so."""
+    url = server.url_of(server.create_database())
+
+    async def hold() -> str:
+        connection = await asyncpg.connect(url)
+        try:
+            async with connection.transaction():
+                await connection.execute("LOCK TABLE agents IN ACCESS SHARE MODE")
+                return await asyncio.to_thread(Operator.of(filled.gateway).refused, "copy", "--to", url)
+        finally:
+            await connection.close()
+
+    assert "run this again" in finished(hold())
     assert set(finished(_counts(url)).values()) == {0}
 
 
