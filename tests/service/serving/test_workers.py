@@ -26,7 +26,8 @@ MANY = [10, pytest.param(200, marks=pytest.mark.slow)]
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway with two workers."""
-    with LiveGateway(tmp_path_factory.mktemp("workers"), env={"TOOLGATE_WORKERS": "2"}) as gateway:
+    env = {"TOOLGATE_WORKERS": "2", "TOOLGATE_PENDING_PER_AGENT": "1000"}
+    with LiveGateway(tmp_path_factory.mktemp("workers"), env=env) as gateway:
         yield gateway
 
 
