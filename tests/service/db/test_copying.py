@@ -85,9 +85,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
         owner = stage.owner
         owner.key = stage.key
         agent, held, logged = _live(stage)
-        _fill_what_is_empty(gateway, owner)
         answers = {path: owner.http.get(path).json() for path in ASKED}
         gateway.stop()
+        # Now, as its upkeep would remove what is old.
+        _fill_what_is_empty(gateway, owner)
         yield Filled(gateway, owner, agent, held, answers, logged)
 
 
