@@ -2,6 +2,8 @@
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.gateway import LiveGateway, Owner
-from support.receiver import Receiver
+from support.receiver import Answer, Receiver
 from support.waiting import until
 
 from toolgate import Guard
@@ -250,6 +252,25 @@ def test_the_last_spans_are_sent_at_the_end(tmp_path: Path) -> None:
             assert not collector.spans
         [told] = [one for one in collector.spans if one.name == "GET /health"]
         assert told.service == "mine"
+
+
+def test_a_collector_that_is_silent_keeps_nobody(tmp_path: Path) -> None:
+    """Requests are answered, and the end comes soon, though whoever takes spans takes none."""
+    held = threading.Event()
+    with Collector(default=Answer(after=held)) as collector:
+        env = {
+            "TOOLGATE_TRACES": "true",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}",
+            "OTEL_BSP_SCHEDULE_DELAY": "10",
+        }
+        with LiveGateway(tmp_path, env=env) as gateway:
+            assert httpx.get(f"{gateway.url}/health").status_code == 200
+            collector.wait()
+            assert httpx.get(f"{gateway.url}/health").status_code == 200
+            began = time.monotonic()
+        # The exporter's own patience is ten seconds.
+        assert time.monotonic() - began < 9
+        held.set()
 
 
 def test_without_the_packages_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

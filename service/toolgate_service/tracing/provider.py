@@ -1,6 +1,7 @@
 """Where spans go: by OpenTelemetry's own settings (`OTEL_*`), over OTLP."""
 
 import os
+import threading
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -11,7 +12,7 @@ from toolgate_service.tracing.spans import trace_with
 
 SERVICE = "toolgate-gateway"
 #: seconds that the last spans have
-GRACE_MS = 2_000
+GRACE = 2.0
 
 
 def demand_exporter() -> None:
@@ -39,11 +40,14 @@ def begin_traces() -> trace.Tracer:
 
 
 def end_traces() -> None:
-    """Send what is left, and stop telling; waits for a collector, though not for long."""
+    """Send what is left, and stop telling; a collector that is away keeps nobody for longer than `GRACE`."""
     trace_with(None)
     provider: Any = trace.get_tracer_provider()
     if hasattr(provider, "force_flush"):
-        provider.force_flush(GRACE_MS)
+        # By a thread that dies with the process: the exporter tries again for ten seconds, whatever time it is given.
+        sending = threading.Thread(target=provider.force_flush, name="last-spans", daemon=True)
+        sending.start()
+        sending.join(GRACE)
 
 
 def _provider() -> Any:
@@ -56,6 +60,6 @@ def _provider() -> Any:
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
     resource = Resource.create({} if named else {"service.name": SERVICE})
-    provider = TracerProvider(resource=resource)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider

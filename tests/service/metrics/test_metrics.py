@@ -1,6 +1,7 @@
 """GET /metrics: what a gateway has done, off the public surface and without a tenant in it (decisions §3)."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -264,6 +265,15 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     """At start, with the setting's name and an example."""
     with pytest.raises(StartError, match=r"TOOLGATE_METRICS_ADDRESS: .* write HOST:PORT"):
         load_settings({"metrics_address": text})
+
+
+def test_without_the_package_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At start, with what to install."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(
+        StartError, match=r"TOOLGATE_METRICS_ADDRESS: needs the extra 'metrics'; .*toolgate\[metrics\]"
+    ):
+        load_settings({"metrics_address": "127.0.0.1:9090"})
 
 
 @pytest.mark.parametrize(

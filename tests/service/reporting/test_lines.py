@@ -151,8 +151,8 @@ def test_a_locked_database_is_one_line_until_it_is_free(tmp_path: Path) -> None:
     with started(tmp_path) as gateway, httpx.Client(base_url=gateway.url, timeout=30) as client:
         other = sqlite3.connect(gateway.database, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        statuses = [client.get("/health/ready").status_code for _ in range(3)]
-        assert statuses == [503, 503, 503]
+        statuses = [client.get("/health/ready").status_code for _ in range(2)]
+        assert statuses == [503, 503]
         other.execute("ROLLBACK")
         other.close()
         until(lambda: client.get("/health/ready").status_code == 200)
