@@ -1,6 +1,7 @@
 """GET /metrics: what a gateway has done, off the public surface and without a tenant in it (decisions §3)."""
 
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -322,3 +323,16 @@ def test_without_the_setting_nothing_is_counted(tmp_path: Path) -> None:
     with LiveGateway(tmp_path) as gateway:
         assert "metrics" not in gateway.announced
         assert httpx.get(f"{gateway.url}/metrics").status_code == 404
+
+
+def test_who_hangs_up_is_counted(gateway: LiveGateway, owner: Owner) -> None:
+    """A caller who goes before the body is whole gets no answer, and is counted as one without."""
+    before = figures(gateway)
+    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) as connection:
+        connection.sendall(b"POST /sdk/check HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        until(
+            lambda: (
+                one(figures(gateway), "toolgate_connections_open") > one(before, "toolgate_connections_open")
+            )
+        )
+    until(lambda: grown(before, figures(gateway), "toolgate_requests_total") == {"check/499": 1})
