@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Where two transactions meet, or the database's own clock, locks and disk decide: the rest is the same whichever database
 # is behind it, and was just tested. All of it runs there too in `make test-full`.
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py durability \
-	hotpath months replicas storage/test_clock.py storage/test_plans.py storage/test_turns.py upgrades web/test_at_once.py)
+	hotpath months replicas serving/test_rolling.py storage/test_clock.py storage/test_plans.py storage/test_turns.py upgrades web/test_at_once.py)
 
 # Whatever must stay exact when each request goes to another process: races, revocation, idempotency, limits.
 REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pending_limit.py approvals/test_quorum.py \

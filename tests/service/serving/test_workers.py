@@ -111,6 +111,7 @@ def test_a_decision_at_one_worker_wakes_who_waits_at_the_other(owner: Owner, eac
     assert polled.json()["status"] == "approved"
 
 
+@pytest.mark.slow
 def test_a_minute_is_counted_by_both_workers_together(tmp_path: Path) -> None:
     """On the free plan a hundred requests pass, however they are spread."""
     env = {"TOOLGATE_WORKERS": "2"}
