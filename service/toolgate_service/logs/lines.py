@@ -18,6 +18,7 @@ from toolgate_service.logs.models import LogEntry
 from toolgate_service.logs.months.catalogue import month_of
 from toolgate_service.logs.service import Filters, agent_names, in_order, matching
 from toolgate_service.storage.database import now
+from toolgate_service.storage.pruning import ForPartitions
 from toolgate_service.storage.types import Id, Timestamp
 from toolgate_service.web.paging import Position
 
@@ -122,11 +123,17 @@ async def around(session: AsyncSession, entry: LogEntry, count: int) -> tuple[Se
         entry: which.
         count: how many of each at the most.
     """
-    mine = (entry.organization_id, entry.environment, Filters(agent_id=entry.agent_id))
-    earlier = in_order(*mine, Position(entry.created_at, entry.id))
-    before = await rows(session, _lines(earlier).limit(count))
-    place = tuple_(literal(entry.created_at, Timestamp()), literal(entry.id, Id()))
-    later = matching(*mine).where(tuple_(col(LogEntry.created_at), col(LogEntry.id)) > place)
+    mine = (entry.organization_id, entry.environment)
+    whose, at = Filters(agent_id=entry.agent_id), Position(entry.created_at, entry.id)
+
+    async def ask(filters: Filters) -> Sequence[Sequence[Any]]:
+        return await rows(session, _lines(in_order(*mine, filters, at)).limit(count))
+
+    before = await newest(session, whose, at, count, ask)
+    moment = literal(entry.created_at, Timestamp())
+    place = tuple_(moment, literal(entry.id, Id()))
+    later = matching(*mine, whose).where(tuple_(col(LogEntry.created_at), col(LogEntry.id)) > place)
+    later = later.where(ForPartitions(col(LogEntry.created_at) >= moment))
     later = later.order_by(col(LogEntry.created_at), col(LogEntry.id))
     after = await rows(session, _lines(later).limit(count))
     return await named(session, after[::-1]), await named(session, before)
