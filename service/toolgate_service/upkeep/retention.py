@@ -41,6 +41,8 @@ FAILURES = timedelta(days=30)
 #: for how long links to reset a password are counted, also those that a newer one replaced
 RESETS = timedelta(hours=1)
 RATES = timedelta(hours=1)
+#: organizations that one statement looks at
+AT_ONCE = 1_000
 #: the payment provider sends an event again for 30 days at most
 EVENTS = timedelta(days=90)
 
@@ -162,8 +164,16 @@ async def _with_old(
     ).where(oldest.scalar_subquery().is_not(None))
     if plan is not None:
         query = query.where(Organization.plan == plan)
+    found: list[_Tenant] = []
+    last = ""
     async with database.reading() as session:
-        return [_Tenant._make(row) for row in (await session.exec(query)).all()]
+        # Not all in one statement: where months are many, it would take longer than a statement may.
+        ids = select(Organization.id).order_by(col(Organization.id)).limit(AT_ONCE)
+        while some := (await session.exec(ids.where(Organization.id > last) if last else ids)).all():
+            last = some[-1]
+            within = col(Organization.id).between(some[0], last)
+            found += [_Tenant._make(row) for row in (await session.exec(query.where(within))).all()]
+    return found
 
 
 async def _prune_entries(database: Database, plans: Plans, batch: int, moment: datetime) -> int:

@@ -13,6 +13,7 @@ from toolgate_service.errors import StorageFault
 from toolgate_service.logs.months import settling
 from toolgate_service.logs.months.ahead import make_months, missing
 from toolgate_service.logs.months.catalogue import Part
+from toolgate_service.logs.months.making import alone
 
 pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
 
@@ -56,6 +57,17 @@ async def test_of_several_gateways_each_month_is_made_once(calendar: LiveGateway
         made = await asyncio.gather(*(make_months(each) for each in (one, two, three, four)))
         assert sorted(name for each in made for name in each) == [named(0), named(1), named(2)]
         assert await make_months(one) == []
+
+
+async def test_what_another_gateway_does_is_left_to_it(calendar: LiveGateway) -> None:
+    """While one is about the months nobody else is, and nobody waits."""
+    url = calendar.database_url
+    await asyncio.to_thread(with_months, url, -1, -1)
+    async with opened(url) as one, opened(url) as two:
+        async with alone(one) as connection:
+            assert connection is not None
+            assert await make_months(two) == ()
+        assert await make_months(two) == [named(0), named(1), named(2)]
 
 
 def log(owner: Owner, agent: str) -> str:

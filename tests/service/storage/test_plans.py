@@ -45,6 +45,7 @@ AT_LARGE = {
     "metrics/looks.py": "how much waits, of whomever",
     "upkeep/batches.py": "what is kept no longer",
     "upkeep/expiry.py": "what runs out",
+    "upkeep/retention.py": "all organizations, so many at once",
     "webhooks/claims.py": "what is due",
 }
 #: the lists that grow without end are read in order
@@ -82,6 +83,7 @@ UNHEARD = {
     "embedded/household.py token_of",
     "grants/votes.py why_no_longer",
     "logs/months/dropping.py _drop",
+    "logs/months/making.py hurried",
     "logs/months/making.py make_part",
     "logs/months/settling.py _change_places",
     "logs/months/settling.py homeless_before",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from toolgate_service.logs.months.catalogue import Part, moment_of, month_of, parts_of
-from toolgate_service.logs.months.making import alone, make_part
+from toolgate_service.logs.months.making import alone, hurried, make_part
 from toolgate_service.logs.months.settling import homeless_before, settle
 from toolgate_service.storage.postgres import PostgresDatabase
 
@@ -19,17 +19,21 @@ AHEAD = 3
 async def make_months(database: PostgresDatabase) -> Sequence[str]:
     """Make the present month and the next ones, where they are missing, and return the names of what was made.
 
+    While another gateway does it there is nothing to do.
+
     Raises:
         StorageFault: the server cannot be used, or others hold the log; the next round tries again.
     """
     async with alone(database) as connection:
+        if connection is None:
+            return ()
         stretches = missing(await parts_of(connection), await moment_of(connection))
         made: list[str] = []
         if stretches and await homeless_before(connection, stretches[-1][1]):
             made.append(await settle(connection))
             stretches = missing(await parts_of(connection), await moment_of(connection))
         for begins, ends in stretches:
-            async with connection.transaction():
+            async with hurried(connection):
                 made.append(await make_part(connection, begins, ends))
         return made
 

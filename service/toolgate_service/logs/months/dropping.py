@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import asyncpg
 
 from toolgate_service.logs.months.catalogue import PAST, Part, bound, parts_of
-from toolgate_service.logs.months.making import alone
+from toolgate_service.logs.months.making import alone, hurried
 from toolgate_service.plans import UNLIMITED, longest
 from toolgate_service.storage.postgres import PostgresDatabase
 
@@ -48,13 +48,15 @@ async def drop_months(database: PostgresDatabase, moment: datetime, kept: Kept, 
         StorageFault: the server cannot be used, or others hold the log; the next round tries again.
     """
     async with alone(database) as connection:
+        if connection is None:
+            return 0
         over = await _over(connection, moment, kept, test)
         rows = sum([await _rows_of(connection, part) for part in over])
         if not rows and [part.name for part in over] in ([], [PAST]):
             return 0
         for left in reversed(range(TRIES)):
             try:
-                async with connection.transaction():
+                async with hurried(connection):
                     await _drop(connection, over, moment, kept, test)
             except asyncpg.LockNotAvailableError:
                 if not left:

@@ -1,7 +1,7 @@
 """Being alone with the months of the log, and making one of them."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -14,33 +14,46 @@ from toolgate_service.storage.postgres import PostgresDatabase
 if TYPE_CHECKING:
     from toolgate_service.storage.postgres import Connection
 
-#: Whoever makes or drops months is alone with them through several transactions, until its connection ends.
-_TURN = "SELECT pg_advisory_lock(hashtextextended('months of the log', 0))"
+#: Whoever makes or drops months is alone with them through several transactions: as long as this one lasts, which does
+#: nothing else. A lock of the session's own would stay behind in a pool of connections between here and the server.
+_TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('months of the log', 0))"
+_PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = 0"
 #: How long anything is waited for that others hold, which all who come after have to wait for too. Shorter than the
 #: second after which the server calls two that wait for each other a deadlock.
-_HURRY = "SET lock_timeout = '500ms'"
+_HURRY = "SET LOCAL lock_timeout = '500ms'"
 
 
 @asynccontextmanager
-async def alone(database: PostgresDatabase) -> AsyncIterator["Connection"]:
-    """Lend a connection of its own, and the months to nobody else meanwhile.
+async def alone(database: PostgresDatabase) -> AsyncIterator["Connection | None"]:
+    """Lend a connection, and the months to nobody else meanwhile; None while another gateway has them.
 
     Raises:
         StorageFault: the server cannot be used just now, or others have what is needed.
     """
     try:
-        connection = await database.connect()
-        try:
-            await connection.execute(_TURN)
-            await connection.execute(_HURRY)
-            yield connection
-            await connection.close()
-        finally:
-            connection.terminate()
+        async with AsyncExitStack() as stack:
+            guard, connection = await _opened(stack, database), await _opened(stack, database)
+            async with guard.transaction():
+                await guard.execute(_PATIENCE)
+                yield connection if await guard.fetchval(_TURN) else None
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         # Not the driver's own words: they quote rows, and rows hold contexts.
         code = getattr(error, "sqlstate", None)
         raise StorageFault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else "")) from None
+
+
+async def _opened(stack: AsyncExitStack, database: PostgresDatabase) -> "Connection":
+    connection = await database.connect()
+    stack.callback(connection.terminate)
+    return connection
+
+
+@asynccontextmanager
+async def hurried(connection: "Connection") -> AsyncIterator[None]:
+    """Begin a transaction that waits for nobody's lock for long."""
+    async with connection.transaction():
+        await connection.execute(_HURRY)
+        yield
 
 
 async def make_part(connection: "Connection", begins: datetime, ends: datetime) -> str:

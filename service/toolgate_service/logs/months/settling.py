@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from toolgate_service.logs.months.catalogue import DEFAULT, PAST, bound, moment_of, month_of, parts_of
-from toolgate_service.logs.months.making import attaching, make_part, name_of
+from toolgate_service.logs.months.making import attaching, hurried, make_part, name_of
 
 if TYPE_CHECKING:
     from toolgate_service.storage.postgres import Connection
@@ -31,6 +31,8 @@ READING = 6 * 3600.0
 _LOCK = "LOCK TABLE agents, log_entries IN ACCESS EXCLUSIVE MODE"
 _HOMELESS = f"SELECT EXISTS (SELECT 1 FROM {DEFAULT} WHERE created_at < $1)"  # noqa: S608 - our own name
 _NEWEST = f"SELECT max(created_at) FROM {DEFAULT}"  # noqa: S608 - our own name
+_WITHOUT_END = "SET LOCAL statement_timeout = 0"
+_VALIDATE = f"ALTER TABLE {DEFAULT} VALIDATE CONSTRAINT log_entries_bounds"
 _FORGET = f"ALTER TABLE {DEFAULT} DROP CONSTRAINT IF EXISTS log_entries_bounds"
 
 
@@ -50,25 +52,28 @@ async def settle(connection: "Connection") -> str:
     """
     parts = await parts_of(connection)
     begins = parts[-1].ends if parts else None
-    newest = await connection.fetchval(_NEWEST, timeout=READING)
+    async with connection.transaction():
+        await connection.execute(_WITHOUT_END)
+        newest = await connection.fetchval(_NEWEST, timeout=READING)
     ends = month_of(max(month_of(await moment_of(connection), 1), newest), 1)
     name = PAST if begins is None else name_of(begins)
     lower = "" if begins is None else f"created_at >= {bound(begins)} AND "
-    await connection.execute(_FORGET)
-    await connection.execute(
-        f"ALTER TABLE {DEFAULT} ADD CONSTRAINT log_entries_bounds "
-        f"CHECK ({lower}created_at < {bound(ends)}) NOT VALID"
-    )
-    try:
-        await connection.execute("SET statement_timeout = 0")
+    async with hurried(connection):
+        await connection.execute(_FORGET)
         await connection.execute(
-            f"ALTER TABLE {DEFAULT} VALIDATE CONSTRAINT log_entries_bounds", timeout=READING
+            f"ALTER TABLE {DEFAULT} ADD CONSTRAINT log_entries_bounds "
+            f"CHECK ({lower}created_at < {bound(ends)}) NOT VALID"
         )
+    try:
+        async with hurried(connection):
+            await connection.execute(_WITHOUT_END)
+            await connection.execute(_VALIDATE, timeout=READING)
         await _change_places(connection, name, begins, ends)
     except BaseException:
         # Left behind, it would refuse whatever is written after its end.
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            await connection.execute(_FORGET)
+            async with hurried(connection):
+                await connection.execute(_FORGET)
         raise
     logger.info("the log's entries until %s are in a part of their own, %s", f"{ends:%Y-%m}", name)
     return name
@@ -79,7 +84,7 @@ async def _change_places(
 ) -> None:
     for left in reversed(range(TRIES)):
         try:
-            async with connection.transaction():
+            async with hurried(connection):
                 await connection.execute(_LOCK)
                 await connection.execute(f"ALTER TABLE log_entries DETACH PARTITION {DEFAULT}")
                 await connection.execute(f"ALTER TABLE {DEFAULT} RENAME TO {name}")
