@@ -28,6 +28,8 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
     target = file.expanduser().absolute()
     if target.exists() and target.samefile(source):
         raise StartError(f"{str(file)!r} is the database itself; name another file")
+    if target.is_dir():
+        raise StartError(f"{str(file)!r} is a folder; name a file in it")
     if target.exists() and not force:
         raise StartError(f"{str(file)!r} is there already; replace it with --force, or name another file")
     if not target.parent.is_dir():

@@ -12,7 +12,7 @@ from toolgate_service.db.desk import done, existing_file, first_line, settings_f
 from toolgate_service.db.report import Report, shown
 from toolgate_service.db.rows import COPIED, Columns, rows_of
 from toolgate_service.db.whole import alone_with, revision_of
-from toolgate_service.errors import StartError
+from toolgate_service.errors import StartError, StorageError
 from toolgate_service.storage.database import Database, is_embedded
 from toolgate_service.storage.migrate import schema_of
 
@@ -38,7 +38,10 @@ def copy(to: str, url: str | None = None) -> Report:
     async def work() -> list[Compared]:
         with alone_with(source) as file:
             async with worked_on(to) as target:
-                newest = await _made(target)
+                try:
+                    newest = await _made(target)
+                except StorageError as error:
+                    raise StartError(str(error).replace("TOOLGATE_DATABASE_URL", "--to")) from None
                 revision = revision_of(file, source)
                 if revision != newest:
                     raise StartError(

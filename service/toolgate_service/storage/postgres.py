@@ -38,6 +38,9 @@ SILENCE = 40
 POOL = 8
 POOL_TIMEOUT = 5
 
+#: what says that a server, or the URL that names it, cannot be used; a port may be too large a number
+REFUSALS = (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError)
+
 #: what every connection asks of the server: nothing waits for ever (milliseconds), moments come back in UTC, and no
 #: statement is long enough for the compiler to pay
 ASKED = {
@@ -115,7 +118,7 @@ class PostgresDatabase:
                 await connection.execute(text("SET LOCAL statement_timeout = 0"))
                 await connection.execute(text("SET LOCAL lock_timeout = 0"))
                 yield connection
-        except (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        except REFUSALS as error:
             # Without the chain: a driver's own words may hold the URL, and the URL the password.
             raise StorageError(
                 f"cannot use the PostgreSQL database of TOOLGATE_DATABASE_URL: {_why(error)}; write "
@@ -241,7 +244,7 @@ def _why(error: Exception) -> str:
             return str(orig).rpartition(">: ")[2].splitlines()[0]
         case TimeoutError():
             return f"no answer within {CONNECT_TIMEOUT} seconds"
-        case asyncpg.InterfaceError() | ValueError():
+        case asyncpg.InterfaceError() | ValueError() | OverflowError():
             # Complaints about the URL quote it.
             return "the URL cannot be used"
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -348,9 +348,15 @@ def test_passwords_are_not_told(tmp_path: Path) -> None:
     with LiveGateway(tmp_path) as gateway:
         operator = Operator.of(gateway)
     away = "postgresql://ada:hunter2@127.0.0.1:1/toolgate"
-    for arguments in (
-        ("copy", "--to", away),
-        ("check", "--database-url", away),
-        ("upgrade", "--database-url", away),
+    nowhere = away.replace(":1/", ":99999/")
+    for url, words in (
+        (away, "of --to"),
+        (nowhere, "of --to"),
+        ("sqlite:///x", "a file"),
+        ("mysql://x:hunter2@y", "does not serve"),
     ):
-        assert "hunter2" not in operator.refused(*arguments)
+        told = operator.refused("copy", "--to", url)
+        assert words in told
+        assert "hunter2" not in told
+    for asked in (("check", "--database-url", away), ("upgrade", "--database-url", nowhere)):
+        assert "hunter2" not in operator.refused(*asked)
