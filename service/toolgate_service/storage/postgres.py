@@ -49,6 +49,8 @@ ASKED = {
     "statement_timeout": "30000",
     # A gateway whose machine went away in the middle of a turn would keep it until the network noticed, hours later.
     "idle_in_transaction_session_timeout": "90000",
+    # Whatever the operator's default: who has waited for a turn must see what was committed meanwhile.
+    "default_transaction_isolation": "read committed",
     "timezone": "UTC",
     "jit": "off",
 }

@@ -161,3 +161,17 @@ async def test_a_server_that_is_away_is_a_fault_each_time(database: PostgresData
         with pytest.raises(StorageFault):
             await pid_of(connections)
     await connections.close()
+
+
+async def test_an_operators_default_is_not_the_gateways(database: PostgresDatabase) -> None:
+    """Who has waited for a turn sees what was committed meanwhile: no snapshot from before, and nothing to do anew."""
+    operator = await database.connect()
+    name = await operator.fetchval("SELECT current_database()")
+    await operator.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    await operator.close()
+    connections = Connections(database, 1)
+    await connections.open()
+    assert [tuple(row) for row in await connections.rows("SHOW transaction_isolation")] == [
+        ("read committed",)
+    ]
+    await connections.close()
