@@ -3,9 +3,11 @@
 import asyncio
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from support.bulk import write_entries
+from support.databases import empty_database
 from support.gateway import LiveGateway, Owner
 from support.months import connected, fetched, named, names, opened, parts, run, this_month, with_months
 
@@ -42,10 +44,13 @@ def test_with_each_month_the_one_after_the_next_is_needed(
     assert all(one[1] == other[0] for one, other in pairwise(needed))
 
 
-def test_a_new_database_has_this_month_and_the_next_two(calendar: LiveGateway) -> None:
+async def test_a_new_database_has_this_month_and_the_next_two(tmp_path: Path) -> None:
     """The migration makes them, without a gap, and what is past and what is later have their places."""
-    assert names(calendar.database_url) == ["log_entries_past", named(0), named(1), named(2)]
-    found = parts(calendar.database_url)
+    url = empty_database(tmp_path)
+    async with opened(url) as database:
+        assert await make_months(database) == []
+    assert names(url) == ["log_entries_past", named(0), named(1), named(2)]
+    found = parts(url)
     assert all(one.ends == other.begins for one, other in pairwise(found))
 
 
