@@ -14,6 +14,7 @@ from support.crowd import meanwhile
 from support.forking import FORK_SERVER
 from support.gateway import LiveGateway, Owner
 from support.operating import Operator, url_of
+from support.tables import execute
 from support.waiting import until
 from support.wire import Wire
 
@@ -191,8 +192,8 @@ def test_a_lost_database_is_restored(saved: tuple[LiveGateway, Owner, str, Path]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("written", [1, 200_000, 800_000, 1_600_000, 2_400_000])
-def test_a_restore_that_is_killed_leaves_the_old(tmp_path: Path, written: int) -> None:
-    """Killed while it writes into the database's journal, at whatever byte, it has changed nothing; again, it restores."""
+def test_a_restore_that_is_killed_leaves_the_old_or_the_new(tmp_path: Path, written: int) -> None:
+    """Killed once it writes, at whatever byte, it has changed nothing or everything, and what was there is kept."""
     file, journal = tmp_path / "backup.db", tmp_path / "gateway.db-wal"
     with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
         agent = owner.agent()
@@ -200,12 +201,19 @@ def test_a_restore_that_is_killed_leaves_the_old(tmp_path: Path, written: int) -
         operator = Operator.of(gateway)
         operator.done("backup", str(file))
         owner.permit(agent, "mail.send")
+        log = "SELECT count(*) FROM log_entries"
+        execute(gateway, "DELETE FROM log_entries WHERE action = 'action.1'")
+        old = (1, one(gateway.database, log))
+        new = (0, one(file, log))
     restoring = FORK_SERVER.start("db", "restore", str(file), env=operator.env)
     until(lambda: journal.exists() and journal.stat().st_size >= written)
     restoring.kill()
     restoring.wait(30)
     restoring.stdout.close()
     operator.done("check")
-    assert one(gateway.database, "SELECT count(*) FROM permissions") == 1
+    permissions = "SELECT count(*) FROM permissions"
+    [aside] = gateway.folder.glob("gateway.db.2*")
+    assert (one(aside, permissions), one(aside, log)) == old
+    assert (one(gateway.database, permissions), one(gateway.database, log)) in {old, new}
     operator.done("restore", str(file))
-    assert one(gateway.database, "SELECT count(*) FROM permissions") == 0
+    assert (one(gateway.database, permissions), one(gateway.database, log)) == new
