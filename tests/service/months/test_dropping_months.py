@@ -106,7 +106,7 @@ def test_whoever_came_to_keep_more_meanwhile_keeps_it(months: str) -> None:
                 connection,
                 over,
                 datetime.now(UTC),
-                lambda *of: kept_days(BUILT_IN, *of, datetime.now(UTC)),
+                lambda plan, since, before: kept_days(BUILT_IN, plan, since, before, datetime.now(UTC)),
                 TEST_DAYS,
             )
 
