@@ -11,9 +11,7 @@ from support.gateway import LiveGateway
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveGateway, LiveGateway]]:
     """Two gateways, started at the same moment on one database."""
     folder = tmp_path_factory.mktemp("pair")
-    # As many may wait as the full counts ask for.
-    env = {"TOOLGATE_PENDING_PER_AGENT": "1000"}
-    first, second = LiveGateway(folder, env=env), LiveGateway(folder, env=env)
+    first, second = LiveGateway(folder), LiveGateway(folder)
     try:
         together(first.start, second.start)
         yield first, second
