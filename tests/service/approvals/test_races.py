@@ -26,7 +26,7 @@ from toolgate_service.clock import utcnow, wire
 from toolgate_service.storage.database import open_database
 from toolgate_service.upkeep.expiry import expire_approvals
 
-ROUNDS = pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.slow)])
+ROUNDS = pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=pytest.mark.slow)])
 CROWD = 50
 
 
