@@ -32,10 +32,8 @@ class Certificates:
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
         self._marks = self._marked()
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
-        self._load()
+        self.context = self._newest = self._loaded()
+        self.context.sni_callback = self._show_newest
 
     def look(self) -> None:
         """Take the files anew if they have changed; what cannot be used is logged, and the former ones stay."""
@@ -45,19 +43,27 @@ class Certificates:
         # Remembered at once: what cannot be used is said once. A key that comes after its certificate changes them again.
         self._marks = marks
         try:
-            self._load()
+            self._newest = self._loaded()
         except StartError as error:
             logger.error("the former TLS certificate stays: %s", error)  # noqa: TRY400 - the operator's to mend
         else:
             logger.info("the TLS certificate was taken anew")
 
-    def _load(self) -> None:
-        self.certificate = fitting(*self._files)
+    def _show_newest(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Have a connection that begins be shown what was taken last; it is asked whether it names a host or not."""
+        connection.context = self._newest
+
+    def _loaded(self) -> ssl.SSLContext:
+        fitting(*self._files)
+        # One of its own: a context that refuses the chain has put the new certificate in the place of the former already.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
         try:
-            # Into the one context: connections that are there keep what they have.
-            self.context.load_cert_chain(*self._files)
+            context.load_cert_chain(*self._files)
         except (OSError, ssl.SSLError) as error:
             raise StartError(f"{_CERT}: cannot be used: {error.strerror or error}") from None
+        return context
 
     def _marked(self) -> list[tuple[int, int, int] | None]:
         return [_mark(file) for file in self._files]
@@ -75,6 +81,13 @@ def fitting(certificate: Path, key: Path) -> x509.Certificate:
         raise StartError(
             f"{_CERT}: {str(certificate)!r} holds no certificate; name a file in PEM, -----BEGIN CERTIFICATE-----"
         ) from None
+    try:
+        public = found.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise StartError(
+            f"{_CERT}: the certificate in {str(certificate)!r} has a key of a kind that is not known here; use RSA, ECDSA "
+            "or Ed25519"
+        ) from None
     text = _read(_KEY, key)
     try:
         private = load_pem_private_key(text, None)
@@ -84,7 +97,7 @@ def fitting(certificate: Path, key: Path) -> x509.Certificate:
         raise StartError(
             f"{_KEY}: {str(key)!r} holds no private key; name a file in PEM, -----BEGIN PRIVATE KEY-----"
         ) from None
-    if private.public_key() != found.public_key():
+    if private.public_key() != public:
         raise StartError(
             f"{_KEY}: {str(key)!r} is not the key of the certificate in {str(certificate)!r}; name the two that were "
             "made together, the server's own certificate first in its file"

@@ -1,8 +1,10 @@
 """https without a proxy: what is served, what is refused, and a certificate that is renewed under way."""
 
+import base64
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -101,9 +103,53 @@ def test_a_renewed_certificate_is_taken_without_a_restart(
     assert serving.process.poll() is None
 
 
+def test_half_a_chain_leaves_the_former_certificate(files: tuple[Path, Path], tmp_path: Path) -> None:
+    """While an issuer's certificate is being written behind the new one, connections are shown the former; then the new."""
+    issuer = _made(tmp_path / "issuer")[0].read_bytes()
+    certificate, key = (file.read_bytes() for file in _made(tmp_path / "renewed"))
+    certificates = Certificates(*files)
+    before = _shown(certificates)
+    files[1].write_bytes(key)
+    for half in (100, len(issuer) - 10):
+        files[0].write_bytes(certificate + issuer[:half])
+        certificates.look()
+        assert _shown(certificates) == before
+    files[0].write_bytes(certificate + issuer)
+    certificates.look()
+    assert _shown(certificates) == x509.load_pem_x509_certificate(certificate).serial_number
+
+
+def _shown(certificates: Certificates) -> int:
+    """Return which certificate a connection is shown that names no host."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(down, up)
+    server = certificates.context.wrap_bio(up, down, server_side=True)
+    waiting = [client, server]
+    while waiting:
+        for side in tuple(waiting):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                waiting.remove(side)
+    shown = client.getpeercert(binary_form=True)
+    assert shown is not None
+    return x509.load_der_x509_certificate(shown).serial_number
+
+
 def test_old_versions_are_not_spoken(files: tuple[Path, Path]) -> None:
     """TLS 1.2 and later, nothing before."""
     assert Certificates(*files).context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def _of_an_unknown_kind(certificate: Path) -> bytes:
+    """Return a certificate whose key is of a kind that nobody knows."""
+    found = x509.load_pem_x509_certificate(certificate.read_bytes()).public_bytes(serialization.Encoding.DER)
+    # The identifier of elliptic curves (RFC 5480 §2.1.1), and one that is none.
+    known = bytes.fromhex("2a8648ce3d0201")
+    assert known in found
+    body = base64.encodebytes(found.replace(known, known[:-1] + b"\x77"))
+    return b"-----BEGIN CERTIFICATE-----\n" + body + b"-----END CERTIFICATE-----\n"
 
 
 def _encrypted() -> bytes:
@@ -119,12 +165,15 @@ def test_files_that_cannot_be_used_are_named(files: tuple[Path, Path], tmp_path:
     certificate, key = files
     (tmp_path / "encrypted.pem").write_bytes(_encrypted())
     (tmp_path / "notes.pem").write_text("these are my notes")
+    strange = tmp_path / "strange.pem"
+    strange.write_bytes(_of_an_unknown_kind(certificate))
     nowhere, folder, notes = tmp_path / "nowhere.pem", tmp_path, tmp_path / "notes.pem"
     other = _made(tmp_path / "other")[1]
     for pair, words in (
         ((nowhere, key), ("TOOLGATE_TLS_CERT", "nowhere.pem", "No such file")),
         ((certificate, folder), ("TOOLGATE_TLS_KEY", "directory")),
         ((notes, key), ("TOOLGATE_TLS_CERT", "notes.pem", "no certificate")),
+        ((strange, key), ("TOOLGATE_TLS_CERT", "strange.pem", "of a kind")),
         ((key, key), ("TOOLGATE_TLS_CERT", "no certificate")),
         ((certificate, notes), ("TOOLGATE_TLS_KEY", "no private key")),
         ((certificate, certificate), ("TOOLGATE_TLS_KEY", "no private key")),
