@@ -83,15 +83,14 @@ class Workers:
             announce: called once all serve.
 
         Raises:
-            StartError: one ended before all served.
+            StartError: one could not be started, or ended before all served.
         """
         # What is in memory now is shared, as long as no collector touches it.
         gc.collect()
         gc.freeze()
         with _signals() as heard:
             try:
-                for place in self._places:
-                    self._begin(place)
+                self._begin_all()
                 self._see_all_serve(heard)
                 if not heard.signals:
                     announce()
@@ -107,6 +106,29 @@ class Workers:
                     self._look(heard)
         signal.raise_signal(heard.signals[0])
 
+    def _begin_all(self) -> None:
+        try:
+            for place in self._places:
+                self._begin(place)
+        except OSError as error:
+            raise StartError(
+                f"cannot start a worker: {error.strerror}; let the gateway have more processes and open files, or serve with "
+                "fewer workers"
+            ) from None
+
+    def _begin_another(self, place: _Place) -> None:
+        try:
+            self._begin(place)
+        except OSError as error:
+            # The machine is full, which is no reason to end the workers that there are.
+            rest = self._rest(place, lived=0)
+            logger.error("cannot start a worker: %s; tried again in %g s", error.strerror, rest)  # noqa: TRY400 - the operator's to mend
+
+    def _rest(self, place: _Place, lived: float) -> float:
+        rest = place.rests.after(lived)
+        place.due = time.monotonic() + rest
+        return rest
+
     def _see_all_serve(self, heard: "_Heard") -> None:
         while not (heard.signals or all(place.serves for place in self._places)):
             self._look(heard)
@@ -118,7 +140,12 @@ class Workers:
 
     def _begin(self, place: _Place) -> None:
         ours, theirs = socket.socketpair()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
         if pid == 0:
             ours.close()
             # Whoever holds another's line would keep it from seeing the parent's end.
@@ -145,10 +172,13 @@ class Workers:
         now = time.monotonic()
         for place in self._places:
             if self._ends is None and place.due is not None and now >= place.due:
-                self._begin(place)
-            elif self._ends is not None and place.line is not None and now >= self._ends:
+                self._begin_another(place)
+        if self._ends is not None and now >= self._ends:
+            for place in self._running():
                 logger.error("worker %d does not end, and is killed", place.pid)
                 os.kill(place.pid, signal.SIGKILL)
+            # Even so it ends a moment later, which is waited for.
+            self._ends = now + self._patience
 
     def _until_next(self) -> float | None:
         moments = [self._ends] if self._ends is not None else [place.due for place in self._places]
@@ -171,8 +201,7 @@ class Workers:
         place.line = None
         _, status = os.waitpid(place.pid, 0)
         if self._ends is None:
-            rest = place.rests.after(time.monotonic() - place.begun)
-            place.due = time.monotonic() + rest
+            rest = self._rest(place, time.monotonic() - place.begun)
             logger.error("worker %d %s; another begins in %g s", place.pid, _ended(status), rest)
 
     def _end(self, how: bytes) -> None:
@@ -236,4 +265,8 @@ def _be_worker(work: Callable[[], None]) -> NoReturn:
 
 def _ended(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    if code >= 0:
+        return f"ended with {code}"
+    # Python has no names for most of the real-time signals.
+    known = -code in signal.Signals.__members__.values()
+    return f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"

@@ -2,7 +2,10 @@
 
 import os
 import re
+import resource
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -178,6 +181,46 @@ def test_a_worker_that_is_killed_is_replaced(serving: Serving) -> None:
     # Each worker's own, also the new ones'.
     assert [httpx.get(url, timeout=30).status_code for url in figures] == [200, 200]
     assert serving.ended_by(signal.SIGTERM, SECONDS) == 0
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again(serving: Serving) -> None:
+    """When the machine has nothing left for a new worker the others go on, the log says so, and later there is one."""
+    parent = serving.process.pid
+    before = workers_of(parent)
+    former = resource.prlimit(parent, resource.RLIMIT_NOFILE)
+    resource.prlimit(parent, resource.RLIMIT_NOFILE, (3, former[1]))
+    # One without a name in Python.
+    os.kill(before[0], signal.SIGRTMIN + 1)
+    until(lambda: "cannot start a worker: Too many open files; tried again in 1 s" in serving.complaint)
+    assert f"worker {before[0]} was ended by signal {signal.SIGRTMIN + 1}; " in serving.complaint
+    assert workers_of(parent) == [before[1]]
+    assert httpx.get(f"{serving.url}/health", timeout=30).status_code == 200
+    resource.prlimit(parent, resource.RLIMIT_NOFILE, former)
+    until(lambda: len(workers_of(parent)) == 2)
+
+
+#: a parent of two workers that hear nothing; it signals itself once both serve
+STUBBORN = """
+import logging, os, signal, socket, time
+from toolgate_service.serving.workers import SERVES, Workers
+
+def work(number, line):
+    line.send(SERVES)
+    while True:
+        time.sleep(60)
+
+logging.basicConfig()
+Workers(2, work, 0.2).run(socket.socket(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+"""
+
+
+def test_workers_that_do_not_end_are_killed_once() -> None:
+    """Whoever outlasts the parent's patience is killed and named in one line, and the parent ends by its signal."""
+    ended = subprocess.run(
+        [sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == -signal.SIGTERM
+    assert len(re.findall("worker [0-9]+ does not end, and is killed", ended.stderr)) == 2, ended.stderr
 
 
 def test_workers_that_cannot_begin_end_the_start(home: Path, kept: dict[str, str]) -> None:
