@@ -1,5 +1,6 @@
 """A span for each request, in the trace that the caller began (W3C Trace Context)."""
 
+import logging
 from typing import Any
 
 from opentelemetry import trace
@@ -13,6 +14,8 @@ from toolgate_service.web.edge import REQUEST_ID
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _CONTEXT_HEADERS = (b"traceparent", b"tracestate")
+#: they write down what is wrong with a caller's headers, word for word: nobody may fill the operator's log with them
+_TALKATIVE = ("opentelemetry.trace.span", "opentelemetry.trace.propagation.tracecontext")
 _DECISION = b"x-decision-id"
 _FAULT = 500
 #: the raw road, where no router leaves its templates
@@ -30,6 +33,8 @@ class Traced:
     def __init__(self, inner: ASGIApp, tracer: Tracer) -> None:
         self._inner = inner
         self._tracer = tracer
+        for name in _TALKATIVE:
+            logging.getLogger(name).setLevel(logging.ERROR)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
