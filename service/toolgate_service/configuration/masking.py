@@ -13,7 +13,9 @@ _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTA
 #: what a URL of a setting may begin with; of any other nobody knows what it is
 _SCHEMES = frozenset({"sqlite", "postgresql", "postgres", "postgresql+asyncpg", "redis", "rediss", "smtp", "smtps", "http", "https"})  # fmt: skip
 _USER = re.compile(r"[^:/?#@\[\]]*")
-_PARAMETER = re.compile(r"(?P<name>[^=&?;]+)=[^&;]*")
+_PARAMETER = re.compile(r"[^&;]+")
+#: where parameters begin, in what stands before an @
+_PARAMETERS_BEGIN = re.compile(r"\?[^?=]+=")
 #: parameters of a URL that say nothing about who is let in
 _HARMLESS = frozenset({"sslmode", "ssl", "tls", "mode"})
 
@@ -40,9 +42,12 @@ def masked_url(text: str) -> str:
     if found["scheme"] == "sqlite":
         return text
     user, password, place = _parts(found["rest"])
+    if password is not None and _PARAMETERS_BEGIN.search(password):
+        # The @ may be in a parameter's value, and what looks like a host the rest of it.
+        return f"{found['scheme']}://{HIDDEN}"
     place, number_sign, _ = place.partition("#")
     address, question, query = place.partition("?")
-    query = _PARAMETER.sub(_without_value, query) if "=" in query else HIDDEN * bool(query)
+    query = _PARAMETER.sub(_without_value, query)
     hidden = "" if password is None else f":{HIDDEN}"
     at = "" if user is None else "@"
     end = number_sign and f"#{HIDDEN}"
@@ -76,4 +81,8 @@ def _holds_secret(annotation: Any) -> bool:
 
 
 def _without_value(found: re.Match[str]) -> str:
-    return found[0] if found["name"].lower() in _HARMLESS else f"{found['name']}={HIDDEN}"
+    name, equals, _ = found[0].partition("=")
+    if equals and name.lower() in _HARMLESS:
+        return found[0]
+    # Without a name it may be the rest of a value that should have been escaped.
+    return f"{name}={HIDDEN}" if equals else HIDDEN

@@ -54,8 +54,8 @@ def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
         overrides: settings that go before the environment's.
         others: variables that are somebody else's to read.
     """
-    findings = list(unknown(os.environ, others))
     given = Given(overrides, given_in(os.environ), {})
+    findings = list(unknown(os.environ, _names_in(given.environment.get("secrets_dir")), others))
     try:
         given = Given.by(overrides, os.environ)
         settings = load_settings(overrides)
@@ -66,6 +66,14 @@ def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
         findings += asyncio.run(_look_around(settings))
     secrets = given.secrets()
     return Report(listed(given), [without(finding, secrets) for finding in findings])
+
+
+def _names_in(folder: str | None) -> Sequence[str]:
+    try:
+        return [path.name for path in Path(folder).expanduser().iterdir()] if folder else []
+    except OSError:
+        # What reads the settings says so.
+        return []
 
 
 async def _look_around(settings: Settings) -> Sequence[Finding]:

@@ -129,6 +129,8 @@ def test_no_secret_is_shown(home: Path, arguments: tuple[str, ...], extra: dict[
         ("postgresql://host/db?user=me&password=x&sslmode=require", "postgresql://host/db?user=…&password=…&sslmode=require"),
         ("redis://:p/a?s#s@w@host:6379/0", "redis://:…@host:6379/0"),
         ("redis://host?oops", "redis://host?…"),
+        ("postgresql://host/db?password=pa@ss", "postgresql://…"),
+        ("postgresql://me:x@host/db?password=pa&ss", "postgresql://me:…@host/db?password=…&…"),
         ("sqlite:////home/me@work/gateway.db", "sqlite:////home/me@work/gateway.db"),
         ("pass", "…"),
     ],
@@ -160,6 +162,19 @@ def test_a_misspelt_setting_is_named_with_what_was_meant(home: Path) -> None:
         "TOOLGATE_SERVICE_HOST": "10.0.0.1",
     }
     assert "variables" not in _checked(home, 0, harmless)
+
+
+def test_a_misspelt_file_is_named_with_what_was_meant(home: Path, tmp_path: Path) -> None:
+    """A file of TOOLGATE_SECRETS_DIR that no setting is called is told, in lower case too; others' files are not."""
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    (folder / "tls.key").write_text("of another")
+    for name, meant in (("TOOLGATE_SECRT", "TOOLGATE_SECRET"), ("toolgate_smtp_url", "TOOLGATE_SMTP_URL")):
+        (folder / name).write_text(HIDE)
+        finding = _checked(home, 1, {"TOOLGATE_SECRETS_DIR": str(folder)})["variables"]
+        assert finding["says"] == f"the file {name!r} is no setting"
+        assert finding["cure"] == f"did you mean {meant!r}?"
+        (folder / name).unlink()
 
 
 def test_the_variables_of_agents_are_known() -> None:
