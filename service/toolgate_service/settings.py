@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.mail.settings import MailServer, Sender, demand_all
-from toolgate_service.metrics.address import Address, read_address
+from toolgate_service.metrics.address import MAX_PORT, Address, read_address
 from toolgate_service.plan_file import PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
 from toolgate_service.redis_url import RedisServer
@@ -231,6 +231,16 @@ class Settings(BaseSettings):
             one, other = ("CERT", "KEY") if self.tls_key is None else ("KEY", "CERT")
             raise ValueError(
                 f"TOOLGATE_TLS_{other}: is needed beside TOOLGATE_TLS_{one}; set both, or neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_of_each(self) -> Self:
+        address = self.metrics_address
+        if address is not None and address.port + self.workers - 1 > MAX_PORT:
+            raise ValueError(
+                f"TOOLGATE_METRICS_ADDRESS: each of {self.workers} workers has a port of its own, from {address.port} on, and "
+                f"{MAX_PORT} is the last; choose a lower one"
             )
         return self
 

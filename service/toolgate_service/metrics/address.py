@@ -5,7 +5,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})")
-_MAX_PORT = 65_535
+#: the last there is
+MAX_PORT = 65_535
 
 
 class Address(NamedTuple):
@@ -22,7 +23,7 @@ def read_address(text: str) -> Address:
         ValueError: it is none, or what the figures need is not installed.
     """
     found = _ADDRESS.fullmatch(text.strip())
-    if found is None or int(found["port"]) > _MAX_PORT:
+    if found is None or int(found["port"]) > MAX_PORT:
         raise ValueError(f"{text!r} is no address to listen on; write HOST:PORT, for instance 127.0.0.1:9090")
     try:
         import_module("prometheus_client")

@@ -268,6 +268,16 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         load_settings({"metrics_address": text})
 
 
+def test_a_port_for_each_worker_must_be_there() -> None:
+    """Each worker takes the next one: beyond the last of all there is none, and one that is free is as good for each."""
+    with pytest.raises(
+        StartError, match=r"^TOOLGATE_METRICS_ADDRESS: each of 2 workers .* choose a lower one"
+    ):
+        load_settings({"metrics_address": "127.0.0.1:65535", "workers": "2"})
+    for port in (65534, 0):
+        assert load_settings({"metrics_address": f"127.0.0.1:{port}", "workers": "2"}).workers == 2
+
+
 def test_without_the_package_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """At start, with what to install."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
