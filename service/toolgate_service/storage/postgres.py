@@ -52,6 +52,8 @@ ASKED = {
     # Whatever the operator's default: who has waited for a turn must see what was committed meanwhile.
     "default_transaction_isolation": "read committed",
     "timezone": "UTC",
+    # The bounds of the log's months come as texts.
+    "datestyle": "ISO",
     "jit": "off",
 }
 

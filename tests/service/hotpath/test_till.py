@@ -12,10 +12,12 @@ from support.databases import database_url
 from support.mailbox import free_port
 from support.tills import at_once, in_one_minute, passed, replicas, so_far, turned, until_used
 from support.valkey import Valkey
+from support.waiting import eventually
 
 from toolgate_service.hotpath.postgres.windows import PostgresWindows
 from toolgate_service.hotpath.rates import Rate, Window
 from toolgate_service.hotpath.redis import server
+from toolgate_service.hotpath.redis.pool import Turn
 from toolgate_service.hotpath.redis.server import RedisServer
 from toolgate_service.storage.postgres import PostgresDatabase
 
@@ -305,6 +307,75 @@ async def test_a_wrong_password_is_told_without_it(valkey: Valkey, caplog: pytes
     await redis.close()
     assert "it does not take the user and the password" in caplog.text
     assert "barley" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("trouble", "cure", "why"),
+    [
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OutOfMemoryError"),
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "NOREPLICAS"),
+        ("ACL SETUSER default -zadd", "ACL SETUSER default +zadd", "ACL"),
+        ("ACL SETUSER default -hset", "ACL SETUSER default +hset", "ACL"),
+    ],
+)
+async def test_a_server_that_answers_and_refuses_to_count_is_not_used(
+    valkey: Valkey,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: str,
+    cure: str,
+    why: str,
+) -> None:
+    """Full, without its copies, or without a right: said once, not asked with each request, and used when that is over."""
+    monkeypatch.setattr(server, "LOOK_AGAIN", 0.02)
+    caplog.set_level(logging.INFO, "toolgate.gateway")
+
+    async def clock() -> float:
+        return time.time()
+
+    redis = RedisServer(valkey.url, clock)
+    await redis.open()
+    async with Redis.from_url(valkey.url) as operator:
+        await operator.execute_command(*trouble.split())
+
+        async def is_told() -> bool:
+            await (await redis.ask({("new", str(time.time())): Turn(1, 2, "me")})).replies()
+            return "cannot be used" in caplog.text
+
+        async def is_used() -> bool:
+            return redis.in_use
+
+        await eventually(is_told, seconds=10)
+        assert not redis.in_use
+        await operator.execute_command(*cure.split())
+        await eventually(is_used, seconds=10)
+    await redis.close()
+    refused, back = [record.getMessage() for record in caplog.records]
+    assert f"it refuses to count ({why});" in refused
+    assert "is back" in back
+
+
+async def test_a_server_that_is_none_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """What speaks like Redis and does not say which process it is, is left alone; the gateway starts."""
+
+    said = asyncio.Event()
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while commands := (await reader.read(1000)).count(b"*"):
+            writer.write(b"$11\r\nrole:master\r\n" * commands)
+        writer.close()
+        said.set()
+
+    async def clock() -> float:
+        return time.time()
+
+    async with await asyncio.start_server(speak, "127.0.0.1") as pretender:
+        redis = RedisServer(f"redis://127.0.0.1:{pretender.sockets[0].getsockname()[1]}", clock)
+        await redis.open()
+        assert not redis.in_use
+        await redis.close()
+        await said.wait()
+    assert "it does not say by INFO which process it is" in caplog.text
 
 
 async def everything_in(valkey: Valkey) -> dict[bytes, bytes]:

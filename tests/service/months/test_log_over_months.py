@@ -1,7 +1,7 @@
 """Lists, exports, single entries and idempotency keys do not notice where a month ends."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.bulk import write_entries
@@ -67,6 +67,14 @@ async def leafed(calendar: LiveGateway, keeper: Owner, filters: Filters) -> list
             if page.last is None:
                 return found
             after = page.last
+
+
+@pytest.mark.parametrize("ends", [datetime(1, 1, 15, tzinfo=UTC), datetime(1, 12, 15, tzinfo=UTC)])
+def test_before_the_second_year_there_is_nothing(
+    calendar: LiveGateway, keeper: Owner, ends: datetime
+) -> None:
+    """Asked for what was before a day of the year 1, which no month comes a year before, the log is empty, and not broken."""
+    assert finished(leafed(calendar, keeper, Filters(ends=ends))) == []
 
 
 def test_news_are_of_this_month_and_the_last(calendar: LiveGateway, keeper: Owner, agent: str) -> None:

@@ -54,6 +54,16 @@ async def test_a_new_database_has_this_month_and_the_next_two(tmp_path: Path) ->
     assert all(one.ends == other.begins for one, other in pairwise(found))
 
 
+@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres, MDY"])
+async def test_an_operators_way_to_write_dates_is_not_the_gateways(tmp_path: Path, style: str) -> None:
+    """The bounds of months are read, and the next ones made, whatever the database's DateStyle."""
+    url = empty_database(tmp_path)
+    name = fetched(url, "SELECT current_database()")[0][0]
+    run(url, f"ALTER DATABASE {name} SET datestyle = '{style}'")
+    async with opened(url) as database:
+        assert await make_months(database) == []
+
+
 async def test_of_several_gateways_each_month_is_made_once(calendar: LiveGateway) -> None:
     """Four that see at once that months are missing make each of them once, and none fails."""
     url = calendar.database_url

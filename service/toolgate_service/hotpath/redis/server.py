@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from toolgate_service.errors import StorageFault
 from toolgate_service.hotpath.rates import Window
@@ -37,6 +37,10 @@ class Unusable(Exception):
 FAULTS = (RedisError, OSError, EOFError, ValueError, RuntimeError, Unusable, StorageFault)
 
 
+#: One that will draw, and one that has drawn, of a minute that never comes: between them they have everything done.
+_TRIED = (Turn(1, 2, "tried"), Turn(0, 0, "tried", 2**31))
+
+
 class _Line:
     """A connection, and the process it leads to."""
 
@@ -50,6 +54,17 @@ class _Line:
     def packed(self, turns: Mapping[Window, Turn]) -> bytes:
         """Write commands; the library takes five times as long."""
         return b"".join([self._command(window, turn) for window, turn in turns.items()])
+
+    async def try_out(self) -> None:
+        """Do once, for nobody, all that is ever asked.
+
+        Raises:
+            RedisError: the server is full, may not write, or refuses the user a command. It answers all the same, and would
+                be found again, and lost, with every request.
+        """
+        for turn in _TRIED:
+            await self.connection.send_packed_command(self.packed({("", "tried"): turn}), check_health=False)
+            await self.connection.read_response()
 
     def _command(self, window: Window, turn: Turn) -> bytes:
         key = f"{self._keys}{window[0]}/{window[1]}}}"
@@ -207,6 +222,7 @@ class RedisServer:
             async with asyncio.timeout(CONNECTING):
                 await connection.connect()  # type: ignore[no-untyped-call]  # the library's own
                 line = _Line(connection, *await self._introduced(connection))
+                await line.try_out()
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
@@ -219,6 +235,8 @@ class RedisServer:
             told |= {name: value for name, _, value in (line.partition(":") for line in text.splitlines())}
         if told.get("role") != "master":
             raise Unusable("it is a copy, which takes no changes")
+        if not {"run_id", "master_replid"} <= told.keys():
+            raise Unusable("it does not say by INFO which process it is, as Redis and Valkey do")
         seconds = int(told.get("server_time_usec") or 0) / 1e6
         if seconds and abs(seconds - await self._clock()) > SKEW:
             raise Unusable(f"its clock and the database's differ by more than {SKEW:.0f} seconds")
@@ -281,5 +299,8 @@ def _why(error: Exception) -> str:
         return str(error)
     if isinstance(error, AuthenticationError):
         return "it does not take the user and the password"
+    if isinstance(error, ResponseError):
+        code = str(error).partition(" ")[0]
+        return f"it refuses to count ({code if code.isalpha() and code.isupper() else type(error).__name__})"
     # Not in its own words: they may quote what was sent.
     return type(error).__name__

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import MINYEAR, UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,9 +58,14 @@ async def moment_of(connection: "Connection") -> datetime:
 
 
 def month_of(moment: datetime, later: int = 0) -> datetime:
-    """Return when a moment's month began, in UTC, or the one so many months later; a negative number is earlier."""
+    """Return when a moment's month began, in UTC, or the one so many months later; a negative number is earlier.
+
+    Before the first month that there is, it is that one: somebody may ask for what was before the year 2.
+    """
     moment = moment.astimezone(UTC)
     years, month = divmod(moment.month - 1 + later, 12)
+    if moment.year + years < MINYEAR:
+        return datetime(MINYEAR, 1, 1, tzinfo=UTC)
     return datetime(moment.year + years, month + 1, 1, tzinfo=UTC)
 
 
