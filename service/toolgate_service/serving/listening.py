@@ -6,6 +6,7 @@ import logging
 import socket
 import struct
 import sys
+from contextlib import suppress
 
 from toolgate_service.errors import StartError
 from toolgate_service.web.unread import has_bytes
@@ -27,6 +28,9 @@ _DROPS_SYN = b"".join(
     struct.pack("HBBI", *step)
     for step in ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
 )
+#: Linux's names for how many hops a segment must have left, missing as well; and more than systems begin with, which is
+#: 64 or 128
+_IP_MINTTL, _IPV6_MINHOPCOUNT, _NOBODYS = 21, 73, 255
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -58,13 +62,35 @@ def turn_away(listening: socket.socket) -> None:
     """
     if sys.platform != "linux":
         return
+    try:
+        _drop_what_begins(listening)
+    except OSError:
+        # A sandbox may know no filters, and newer kernels let only CAP_NET_ADMIN attach one.
+        try:
+            _take_with(listening, _NOBODYS)
+        except OSError as error:
+            logger.info("connections that begin at this very moment may be reset: %s", error.strerror)
+
+
+def hear_again(connection: socket.socket) -> None:
+    """Take what comes on a connection that was established after `turn_away`, and may be as deaf as what listens is."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            _take_with(connection, 0)
+
+
+def _drop_what_begins(listening: socket.socket) -> None:
     steps = ctypes.create_string_buffer(_DROPS_SYN, len(_DROPS_SYN))
     program = struct.pack("HL", len(_DROPS_SYN) // 8, ctypes.addressof(steps))
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-    except OSError as error:
-        # A sandbox may know no filters.
-        logger.info("connections that begin at this very moment may be reset: %s", error.strerror)
+    listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+def _take_with(line: socket.socket, hops: int) -> None:
+    """Have the kernel drop what has fewer hops left. A handshake that has begun is finished all the same."""
+    # An IPv6 socket takes IPv4 too.
+    line.setsockopt(socket.IPPROTO_IP, _IP_MINTTL, hops)
+    if line.family == socket.AF_INET6:
+        line.setsockopt(socket.IPPROTO_IPV6, _IPV6_MINHOPCOUNT, hops)
 
 
 async def all_taken(listening: socket.socket) -> None:

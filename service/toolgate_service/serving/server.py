@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from toolgate_service.gateway import Gateway
-from toolgate_service.serving.listening import all_taken, turn_away
+from toolgate_service.serving.listening import all_taken, hear_again, turn_away
 from toolgate_service.serving.tls import Certificates
 from toolgate_service.web.at_once import Immediate
 from toolgate_service.web.connections import CLOSE, Connection, look_after
@@ -158,7 +158,11 @@ class GatewayServer(uvicorn.Server):
 
     async def _close_idle(self) -> None:
         # uvicorn asks each connection once; what was not at rest then may be now.
+        heard = set[object]()
         while True:
             await asyncio.sleep(LOOK_AGAIN)
             for connection in list(self.server_state.connections):
+                if connection not in heard:
+                    heard.add(connection)
+                    hear_again(connection.transport.get_extra_info("socket"))
                 connection.shutdown()

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,9 @@ from support.gateway import Owner
 from support.serving import Serving
 from support.waiting import until
 from support.wire import Wire
+
+from toolgate_service.serving import listening
+from toolgate_service.web.unread import has_bytes
 
 SECONDS = 15
 #: longer than any of these tests takes
@@ -194,3 +198,43 @@ def test_connections_that_the_kernel_has_taken_are_served(home: Path, kept: dict
         assert {_answer(client).partition("\r\n")[0] for client in clients} == {"HTTP/1.1 200 OK"}
         assert gateway.process.wait(SECONDS) == 0
     assert gateway.complaint == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the moment remains elsewhere")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("may_filter", [True, False])
+def test_nobody_is_let_in_after_the_last(
+    host: str, may_filter: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where no filter may be attached, a new connection waits without an answer, and one that was there is heard."""
+    if not may_filter:
+        # An option that no kernel knows.
+        monkeypatch.setattr(listening, "_SO_ATTACH_FILTER", 30_000)
+    with ExitStack() as stack:
+        ours = stack.enter_context(listening.listen(host, 0))
+        address = ours.getsockname()[:2]
+        client = stack.enter_context(socket.create_connection(address, timeout=SECONDS))
+        listening.turn_away(ours)
+        with pytest.raises(TimeoutError):
+            socket.create_connection(address, timeout=0.1)
+        taken = stack.enter_context(ours.accept()[0])
+        client.sendall(b"a")
+        assert taken.recv(1) == b"a"
+    assert caplog.records == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as above")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_who_was_let_in_last_is_heard(host: str) -> None:
+    """A connection whose handshake was finished meanwhile takes what its client sends again."""
+    with ExitStack() as stack:
+        ours = stack.enter_context(listening.listen(host, 0))
+        client = stack.enter_context(socket.create_connection(ours.getsockname()[:2], timeout=SECONDS))
+        taken = stack.enter_context(ours.accept()[0])
+        taken.settimeout(SECONDS)
+        # As it would be that of such a listening socket.
+        listening._take_with(taken, listening._NOBODYS)
+        client.sendall(b"a")
+        assert not has_bytes(taken.fileno())
+        listening.hear_again(taken)
+        assert taken.recv(1) == b"a"
