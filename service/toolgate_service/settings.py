@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.mail.settings import MailServer, Sender, demand_all
 from toolgate_service.metrics.address import MAX_PORT, Address, read_address
-from toolgate_service.plan_file import PlanFileError, read_plans
+from toolgate_service.plan_file import MAX_RATE, PlanFileError, read_plans
 from toolgate_service.plans import BUILT_IN, PlanName, Plans, plan_name
 from toolgate_service.redis_url import RedisServer
 from toolgate_service.secret_file import MIN_SECRET, former_secret, secret_path, stored_secret
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     registration: Literal["open", "invite", "closed"] = "open"
-    management_requests_per_minute: Annotated[int, Field(gt=0)] = 600
+    management_requests_per_minute: Annotated[int, Field(gt=0, le=MAX_RATE)] = 600
     smtp_url: MailServer | None = None
     mail_from: Sender | None = None
     upkeep_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600

@@ -8,7 +8,7 @@ from typing import Any
 from toolgate_service.db.desk import call, existing_file, settings_for
 from toolgate_service.db.report import Report
 from toolgate_service.db.sealing import keep_the_secret
-from toolgate_service.db.whole import alone_with, connected, copied, drafted, look_through, place
+from toolgate_service.db.whole import alone_with, beside, connected, copied, drafted, look_through, place
 from toolgate_service.errors import StartError
 
 
@@ -28,6 +28,8 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
     target = file.expanduser().absolute()
     if target.exists() and target.samefile(source):
         raise StartError(f"{str(file)!r} is the database itself; name another file")
+    if target.resolve() in beside(source.resolve()):
+        raise StartError(f"{str(file)!r} is a part of the database; name another file")
     if target.is_dir():
         raise StartError(f"{str(file)!r} is a folder; name a file in it")
     if target.exists() and not force:

@@ -18,10 +18,10 @@ TOLD = 20
 _UNFINISHED = """
     SELECT 'the index ' || indexrelid::regclass || ' is not valid; rebuild it with REINDEX' FROM pg_index
     JOIN pg_class ON pg_class.oid = indrelid
-    WHERE NOT indisvalid AND relkind = 'r' AND relnamespace = current_schema()::regnamespace
+    WHERE NOT indisvalid AND relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace
     UNION ALL
     SELECT 'the foreign key ' || conname || ' of ' || conrelid::regclass || ' was never validated' FROM pg_constraint
-    WHERE contype = 'f' AND NOT convalidated AND connamespace = current_schema()::regnamespace
+    WHERE contype = 'f' AND NOT convalidated AND connamespace = quote_ident(current_schema())::regnamespace
 """
 
 

@@ -101,8 +101,15 @@ def place(draft: Path, target: Path, *, force: bool) -> None:
         draft.replace(target)
     else:
         # A link, and no renaming: of two who write the same name one is refused.
-        target.hardlink_to(draft)
-        draft.unlink()
+        try:
+            target.hardlink_to(draft)
+        except FileExistsError:
+            raise
+        except OSError:
+            # A disk that knows no links, as many that are carried about: the name is taken first, and then filled.
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            draft.replace(target)
+        draft.unlink(missing_ok=True)
     sync(target.parent)
 
 

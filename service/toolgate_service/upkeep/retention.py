@@ -74,6 +74,9 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
         RetentionHalted: the clock was a day ahead of the newest heartbeat, less than a day ago.
     """
     moment, trusted = await steady_from(database)
+    # Of a clock that was ahead and is no more: until then its organizations would be let through nothing. So also, and
+    # above all, while a jump is not over.
+    await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATES))
     if trusted > moment and not force:
         raise RetentionHalted(
             "the clock is, or was of late, more than a day ahead of the newest heartbeat: nothing is removed until "
@@ -132,11 +135,15 @@ async def _prune_expired(database: Database, batch: int, moment: datetime) -> Co
         (Invitation, col(Invitation.expires_at) <= moment - SHOWN),
         (ProviderEvent, col(ProviderEvent.received_at) <= moment - EVENTS),
         (LoginFailures, col(LoginFailures.last_failed_at) <= moment - FAILURES),
-        (RateWindow, col(RateWindow.minute) < int((moment - RATES).timestamp()) // 60),
+        (RateWindow, col(RateWindow.minute) < _minute(moment - RATES)),
     )
     return Counter(
         {str(table.__tablename__): await delete_where(database, batch, table, rule) for table, rule in rules}
     )
+
+
+def _minute(moment: datetime) -> int:
+    return int(moment.timestamp()) // 60
 
 
 async def _with_old(

@@ -1,5 +1,6 @@
 """`toolgate db backup` and `restore`: one moment of the embedded file, whole, while everybody writes."""
 
+import errno
 import sqlite3
 import threading
 from collections import Counter
@@ -17,6 +18,10 @@ from support.operating import Operator, url_of
 from support.tables import execute
 from support.waiting import until
 from support.wire import Wire
+
+from toolgate_service.db.backing_up import backup
+from toolgate_service.db.revisions import upgrade
+from toolgate_service.errors import StartError
 
 pytestmark = pytest.mark.sqlite_only("a server has tools of its own")
 
@@ -96,6 +101,34 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
         assert "no folder" in operator.refused("backup", str(tmp_path / "nowhere" / "file"))
         with LiveGateway(tmp_path, env={"TOOLGATE_DATABASE_URL": url_of(notes)}):
             assert "in use" in operator.refused("backup", "--force", str(notes))
+
+
+@pytest.mark.parametrize("name", ["gateway.db-wal", "gateway.db-shm"])
+def test_a_backup_is_no_part_of_the_database(tmp_path: Path, name: str) -> None:
+    """Under the name of what SQLite keeps beside the file it would undo what was acknowledged last, or be undone."""
+    url = f"sqlite:///{tmp_path}/gateway.db"
+    upgrade(url)
+    for force in (False, True):
+        with pytest.raises(StartError, match=r"is a part of the database; name another file"):
+            backup(tmp_path / name, url, force=force)
+    assert not (tmp_path / name).exists()
+
+
+def test_a_disk_without_links_takes_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As most have that are carried about: the backup is there, whole, and in nobody's place."""
+
+    def linked(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", linked)
+    url = f"sqlite:///{tmp_path}/gateway.db"
+    upgrade(url)
+    backup(tmp_path / "saved.db", url)
+    with closing(sqlite3.connect(tmp_path / "saved.db")) as saved:
+        assert saved.execute("SELECT count(*) FROM organizations").fetchone() == (0,)
+    assert {path.name for path in tmp_path.glob("*saved*")} == {"saved.db"}
+    with pytest.raises(StartError, match="is there already"):
+        backup(tmp_path / "saved.db", url)
 
 
 @pytest.fixture

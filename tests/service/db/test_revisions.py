@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, make_url, text
 from support.databases import empty_database, engine, finished
 from support.gateway import SECRET, LiveGateway
 from support.operating import Operator
 
+from toolgate_service.db import check, upgrade
 from toolgate_service.storage.migrate import configuration
 
 
@@ -127,6 +128,17 @@ def test_a_file_that_is_none(operator: Operator, tmp_path: Path) -> None:
         assert str(notes) in operator.refused(*asked, "--database-url", f"sqlite:///{notes}")
     assert not missing.exists()
     assert notes.read_text() == "mine" * 5000
+
+
+@pytest.mark.postgresql_only("a file has no schemas")
+def test_a_schema_may_have_any_name(operator: Operator) -> None:
+    """With capitals, or with a space in it: what is in it is made, and found whole."""
+    url = operator.env["TOOLGATE_DATABASE_URL"]
+    say(operator, 'CREATE SCHEMA "My Tools"')
+    say(operator, f'ALTER DATABASE {make_url(url).database} SET search_path = "My Tools"')
+    upgrade(url)
+    report = check(url)
+    assert report.good, report.lines
 
 
 def test_a_newer_schema_is_told(operator: Operator) -> None:

@@ -52,6 +52,19 @@ async def test_two_count_together(tmp_path: Path) -> None:
         assert other.count_now("o", "production/actions", 4).exceeded
 
 
+async def test_a_start_forgets_what_a_wrong_clock_counted(tmp_path: Path) -> None:
+    """Set back by more than an hour, the clock opens no window by itself, and a start opens it; by less, none does."""
+    clock = Clock()
+    for ahead, exceeded in ((3540, True), (86400, False)):
+        async with processes(tmp_path, clock, 1) as [one]:
+            clock.now = 600.0 + ahead
+            assert not one.count_now(str(ahead), "production/actions", 1).exceeded
+            clock.now = 600.0
+            assert one.count_now(str(ahead), "production/actions", 1).exceeded
+        async with processes(tmp_path, clock, 1) as [one]:
+            assert one.count_now(str(ahead), "production/actions", 1).exceeded == exceeded
+
+
 async def test_looking_costs_nothing_and_says_what_counting_will(tmp_path: Path) -> None:
     """Before, at and beyond the limit, and in a new minute: the same as the next request is told."""
     clock = Clock()

@@ -2,7 +2,9 @@
 
 import pytest
 
+from toolgate_service.errors import StartError
 from toolgate_service.hotpath.rates import MemoryWindows, Rate
+from toolgate_service.settings import load_settings
 
 
 class Clock:
@@ -99,3 +101,10 @@ async def test_a_clock_set_back_opens_no_window() -> None:
     for now in (659.9, 660.1):
         clock.now = now
         assert (await windows.count("o", "production/actions", 1)).exceeded is True
+
+
+def test_a_limit_beyond_counting_is_no_setting() -> None:
+    """Counts have 32 bits on a server: a larger limit would refuse each request there, and is refused at the start."""
+    with pytest.raises(StartError, match="TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE"):
+        load_settings({"management_requests_per_minute": 2**31})
+    assert load_settings({"management_requests_per_minute": 10**9}).management_requests_per_minute == 10**9

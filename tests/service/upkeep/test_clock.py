@@ -1,11 +1,12 @@
 """A clock that jumps removes nothing (decisions §12)."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from support.bulk import write_entries
 from support.gateway import LiveGateway, Owner
-from support.tables import execute
+from support.tables import execute, rows
 from support.upkeep import Prune, ago, ago_text
 
 from toolgate_service.upkeep.retention import RetentionHalted
@@ -38,6 +39,25 @@ def test_a_day_ahead_of_the_newest_heartbeat_retention_halts(
     with pytest.raises(RetentionHalted):
         pruned()
     assert len(old.entries()) == 4
+
+
+def test_a_window_of_a_clock_that_was_ahead_keeps_nobody_out(
+    attic: LiveGateway, keeper: Owner, pruned: Prune
+) -> None:
+    """Counted while the clock was wrong, it goes even while nothing else is removed; the present minute's stays."""
+    pruned(force=True)
+    organization, minute = keeper.user["organization_id"], int(time.time()) // 60
+    for scope, ahead in (("right", 0), ("wrong", 24 * 60)):
+        statement = "INSERT INTO rate_windows (organization_id, scope, minute, requests) VALUES (?, ?, ?, 9)"
+        execute(attic, statement, organization, scope, minute + ahead)
+    last_beat(attic, 24.1, 100)
+    try:
+        with pytest.raises(RetentionHalted):
+            pruned()
+    finally:
+        last_beat(attic, 0, 100)
+    query = "SELECT scope FROM rate_windows WHERE requests = 9 AND organization_id = ?"
+    assert rows(attic, query, organization) == [("right",)]
 
 
 def test_after_a_steady_day_it_goes_on(attic: LiveGateway, old: Owner, pruned: Prune) -> None:

@@ -16,6 +16,8 @@ from toolgate_service.storage.sqlite_statements import BUSY_TIMEOUT, is_busy
 PATIENCE = 0.25
 #: seconds between two attempts. SQLite itself would sleep for a millisecond and more.
 PAUSE = 0.00005
+#: minutes; a window that lies further ahead is of a clock that was wrong, and keeps nobody out after a start
+AHEAD = 60
 
 
 class FileWindows:
@@ -52,7 +54,8 @@ class FileWindows:
                     _remove(self._path)
                     create_private(self._path)
                     self._connection = _connect(self._path)
-                self._connection.execute(_FORGET, (int(self._clock() // WINDOW),))
+                window = int(self._clock() // WINDOW)
+                self._connection.execute(_FORGET, (window, window + AHEAD))
             except sqlite3.Error as error:
                 raise StorageError(
                     f"cannot count requests in {str(self._path)!r}: {error}; see that the folder may be written, or "
@@ -139,7 +142,7 @@ CREATE TABLE IF NOT EXISTS windows (
 ) WITHOUT ROWID
 """
 
-_FORGET = "DELETE FROM windows WHERE minute < ?"
+_FORGET = "DELETE FROM windows WHERE minute NOT BETWEEN ? AND ?"
 
 #: No row comes back when the window is full.
 _COUNT = """
