@@ -339,8 +339,8 @@ class Sender:
         delivery = self._to_gateway((), self._timeout)
         if delivery.fault is not None:
             self._failures += 1
+            # Not told: no entry of this process waits for it.
             self._pace.failed(delivery.pause, lasting=delivery.lasting)
-            self._troubles.told(0, str(delivery.fault))
         return delivery.fault is None
 
     def _look_after_file(self) -> None:
