@@ -12,6 +12,10 @@ from toolgate_service.reporting.context import REQUEST
 #: the attribute of a record that holds fields of its own, by name
 FIELDS = "toolgate_fields"
 
+#: what would begin another line, or tell a terminal what to do, as Python escapes it
+_ESCAPED = {one: repr(chr(one))[1:-1] for one in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+_ESCAPED_IN_LINES = {one: escaped for one, escaped in _ESCAPED.items() if chr(one) not in "\n\t"}
+
 
 class TextFormat(logging.Formatter):
     """Moment, level, message, and the request, unless the message names it."""
@@ -20,10 +24,14 @@ class TextFormat(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
-        """Write a line, without what belongs behind it."""
-        line = super().formatMessage(record)
+        """Write a line, without what belongs behind it; others' words in it make no second one."""
+        line = super().formatMessage(record).translate(_ESCAPED)
         request = REQUEST.get()
         return line if request is None or request in line else f"{line} (request {request})"
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the standard library's name
+        """Write a traceback, in which others' words may stand too."""
+        return super().formatException(ei).translate(_ESCAPED_IN_LINES)
 
 
 class JsonFormat(logging.Formatter):

@@ -3,6 +3,7 @@
 import json
 import logging
 import sqlite3
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -216,6 +217,22 @@ def test_fields_of_their_own_are_members() -> None:
     assert (told["status"], told["request_id"]) == (200, "abc")
     assert text.endswith(" WARNING done (request abc)")
     assert named.endswith(" WARNING request abc failed")
+
+
+def test_others_words_make_no_line_and_move_no_terminal() -> None:
+    """What begins a line or commands a terminal is written as an escape, in a message and below it."""
+    words = "away\n2026-11-22 ERROR forged\x1b[2J\x9b31m\u2028\x7f"
+    said = TextFormat().format(record(words))
+    assert said.endswith(r" WARNING away\n2026-11-22 ERROR forged\x1b[2J\x9b31m\u2028\x7f")
+    assert json.loads(JsonFormat().format(record(words)))["message"] == words
+    try:
+        raise ValueError(words)
+    except ValueError:
+        failed = record("failed")
+        failed.exc_info = sys.exc_info()
+    told = TextFormat().format(failed)
+    assert told.splitlines()[-1] == r"2026-11-22 ERROR forged\x1b[2J\x9b31m\u2028\x7f"
+    assert len(JsonFormat().format(failed).splitlines()) == 1
 
 
 def test_the_trace_under_way_is_named() -> None:
