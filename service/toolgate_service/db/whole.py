@@ -2,7 +2,9 @@
 
 import os
 import secrets
+import signal
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -118,11 +120,29 @@ def drafted(target: Path) -> Iterator[Path]:
     """Name a file beside another, and leave none of it behind."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        yield draft
+        with _told_to_end():
+            yield draft
     finally:
         for path in (draft, *beside(draft), draft.with_name(f"{draft.name}-journal")):
             with suppress(FileNotFoundError):
                 path.unlink()
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Have SIGTERM end a block as Ctrl-C does: a timer that gives up on a backup leaves none of it on the disk."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def beside(path: Path) -> tuple[Path, Path]:

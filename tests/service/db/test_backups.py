@@ -1,6 +1,7 @@
 """`toolgate db backup` and `restore`: one moment of the embedded file, whole, while everybody writes."""
 
 import errno
+import signal
 import sqlite3
 import threading
 from collections import Counter
@@ -19,6 +20,7 @@ from support.tables import execute
 from support.waiting import until
 from support.wire import Wire
 
+from toolgate_service.db import backing_up
 from toolgate_service.db.backing_up import backup
 from toolgate_service.db.revisions import upgrade
 from toolgate_service.errors import StartError
@@ -129,6 +131,28 @@ def test_a_disk_without_links_takes_a_backup(tmp_path: Path, monkeypatch: pytest
     assert {path.name for path in tmp_path.glob("*saved*")} == {"saved.db"}
     with pytest.raises(StartError, match="is there already"):
         backup(tmp_path / "saved.db", url)
+
+
+def test_a_backup_that_is_told_to_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM in the middle: no half of a copy stays beside the name, and the signal means what it did before."""
+    before = signal.getsignal(signal.SIGTERM)
+    url = f"sqlite:///{tmp_path}/gateway.db"
+    upgrade(url)
+
+    def looked_through(*_: object) -> str:
+        assert [*tmp_path.glob(".saved.db.*.part")]
+        signal.raise_signal(signal.SIGTERM)
+        return "0001"
+
+    # Otherwise the signal would end the tests.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        monkeypatch.setattr(backing_up, "look_through", looked_through)
+        with pytest.raises(SystemExit, match="143"):
+            backup(tmp_path / "saved.db", url)
+    finally:
+        assert signal.signal(signal.SIGTERM, before).__name__ == "<lambda>"
+    assert not [*tmp_path.glob("*saved*")]
 
 
 @pytest.fixture
