@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from toolgate_service.serving.server import GatewayServer
 
@@ -34,7 +34,9 @@ class ToldServer(GatewayServer):
         asyncio.get_running_loop().add_reader(self.line, self._hear)
         await super().startup(sockets)
         if self.started:
-            self.line.send(SERVES)
+            # The parent may be gone already, which is heard next.
+            with suppress(BrokenPipeError):
+                self.line.send(SERVES)
 
     def _hear(self) -> None:
         try:

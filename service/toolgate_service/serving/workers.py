@@ -85,10 +85,11 @@ class Workers:
         Raises:
             StartError: one could not be started, or ended before all served.
         """
-        # What is in memory now is shared, as long as no collector touches it.
-        gc.collect()
-        gc.freeze()
         with _signals() as heard:
+            # What is in memory now is shared, as long as no collector touches it. Not before signals are noted: what a
+            # handler raises amid a collection is lost, and the signal with it.
+            gc.collect()
+            gc.freeze()
             try:
                 self._begin_all()
                 self._see_all_serve(heard)

@@ -223,6 +223,37 @@ def test_workers_that_do_not_end_are_killed_once() -> None:
     assert len(re.findall("worker [0-9]+ does not end, and is killed", ended.stderr)) == 2, ended.stderr
 
 
+#: a parent that is told to end by what a collection before its workers begin takes away
+EARLY = """
+import gc, os, signal, socket, sys, weakref
+from toolgate_service.serving.workers import SERVES, Workers
+
+class Circle:
+    pass
+
+def work(number, line):
+    line.send(SERVES)
+    line.recv(1)
+
+gc.disable()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+circle = Circle()
+circle.own = circle
+seen = weakref.ref(circle, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+del circle
+Workers(2, work, 5).run(socket.socket(), lambda: None)
+sys.exit(1)
+"""
+
+
+def test_a_signal_amid_a_collection_is_heard() -> None:
+    """Whoever is told to end while memory is tidied up before the workers begin ends in order."""
+    ended = subprocess.run(
+        [sys.executable, "-c", EARLY], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_workers_that_cannot_begin_end_the_start(home: Path, kept: dict[str, str]) -> None:
     """What keeps a worker from beginning is told in one line, the parent says what became of it, and nobody stays."""
     address = f"sqlite:///{home}/gateway.db"
