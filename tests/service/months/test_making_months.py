@@ -4,8 +4,10 @@ import asyncio
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
+from sqlalchemy import make_url
 from support.bulk import write_entries
 from support.databases import empty_database
 from support.gateway import LiveGateway, Owner
@@ -16,6 +18,8 @@ from toolgate_service.logs.months import settling
 from toolgate_service.logs.months.ahead import make_months, missing
 from toolgate_service.logs.months.catalogue import Part
 from toolgate_service.logs.months.making import alone
+from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.upkeep.months import make_months as make_in_upkeep
 
 pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
 
@@ -62,6 +66,32 @@ async def test_an_operators_way_to_write_dates_is_not_the_gateways(tmp_path: Pat
     run(url, f"ALTER DATABASE {name} SET datestyle = '{style}'")
     async with opened(url) as database:
         assert await make_months(database) == []
+
+
+async def test_a_user_that_may_not_make_them_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where somebody else owns the log, a line says what the server said; no traceback, and the upkeep goes on."""
+    url = empty_database(tmp_path)
+    async with opened(url):
+        pass
+    user, last = f"user_{token_hex(6)}", await asyncio.to_thread(names, url)
+    await asyncio.to_thread(
+        run,
+        url,
+        f"DROP TABLE {last[-1]}",
+        f"CREATE ROLE {user} LOGIN PASSWORD 'open-sesame'",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {user}",
+    )
+    small = make_url(url).set(username=user, password="open-sesame").render_as_string(hide_password=False)
+    try:
+        database = PostgresDatabase(small)
+        await make_in_upkeep(database)
+        await database.close()
+    finally:
+        await asyncio.to_thread(run, url, f"DROP OWNED BY {user}", f"DROP ROLE {user}")
+    assert "not made in this round: PostgreSQL: InsufficientPrivilegeError 42501" in caplog.text
+    assert "sesame" not in caplog.text
 
 
 async def test_of_several_gateways_each_month_is_made_once(calendar: LiveGateway) -> None:
