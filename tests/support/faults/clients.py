@@ -106,8 +106,14 @@ def approving(agent: str, board: Board) -> Callable[[Client, int], None]:
 
     def race(client: Client, approval_id: str, number: int) -> None:
         heard = client.check(agent, "files.delete", number=number)
-        if heard is not None and heard.json()["allowed"]:
+        if heard is None:
+            return
+        told = heard.json()
+        if told["allowed"]:
             client.ledger.passed(approval_id, heard.headers["X-Decision-ID"])
+        elif told["approval_id"] is not None:
+            # Somebody was first: what is asked for anew nobody will decide, and only so many may wait.
+            client.send("POST", f"/sdk/approvals/{told['approval_id']}/cancel")
 
     def work(client: Client, turn: int) -> None:
         number = client.number * 1_000_000 + turn
