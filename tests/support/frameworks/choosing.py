@@ -6,8 +6,8 @@ import pytest
 
 from support.frameworks.harness import Harness
 
-#: modules of this folder, each with its `HARNESSES`; named as the plugins
-FRAMEWORKS = ("langchain", "mcp", "pydantic_ai", "fastmcp", "openai_agents")
+#: modules of this folder, each with its `HARNESSES`; named as the plugins, and `recipe` for frameworks without one
+FRAMEWORKS = ("langchain", "mcp", "pydantic_ai", "fastmcp", "openai_agents", "recipe")
 
 
 def add_option(parser: pytest.Parser) -> None:

@@ -1,0 +1,183 @@
+"""What docs/recipe.md says beside the behaviour suite: other ways to hold, who acts, and the traps."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.frameworks.harness import Scene
+from support.frameworks.invented import Answer, Hooks, Loop, Pause, ToolCall
+from support.frameworks.recipe import around, between, made
+from support.waiting import eventually, until
+
+LOOK = ToolCall("look", {"what": "sky"}, "call-look")
+PAY = ToolCall("pay", {"to": "eve", "amount": 40}, "call-pay")
+BURN = ToolCall("burn", {"what": "water"}, "call-burn")
+
+both = pytest.mark.parametrize("hooks", [around, between])
+
+
+def hooks_of(scene: Scene, name: str) -> Hooks:
+    hook = made()[name](scene.guard, {"treasurer": scene.agent_id})
+    if name.endswith("Callbacks"):
+        return Hooks(before=hook.before, after=hook.after)
+    return Hooks(around=hook.around, aaround=hook.aaround)
+
+
+def ran_with(scene: Scene, hooks: Hooks, *calls: ToolCall, **habits: bool) -> Loop:
+    loop = Loop(dict(scene.tools), hooks, [calls], **habits)
+    loop.run()
+    return loop
+
+
+def waiting(scene: Scene) -> Any:
+    found = scene.owner.http.get("/api/approvals", params={"status": "pending"}).json()
+    return found and found[0]["id"]
+
+
+@pytest.mark.parametrize("hook", ["WaitingHook", "WaitingCallbacks"])
+def test_waiting_in_the_hook(scene: Scene, hook: str) -> None:
+    """Where the framework has no pause the call waits for the person, beside others that do not."""
+    loop = Loop(dict(scene.tools), hooks_of(scene, hook), [[PAY, LOOK]])
+    running = threading.Thread(target=loop.run)
+    running.start()
+    scene.approve(until(lambda: waiting(scene)))
+    running.join()
+    assert sorted(scene.ran) == [("look", "sky"), ("pay", "eve", 40)]
+    assert (loop.read["call-pay"], loop.text) == ("paid 40 to eve", "done")
+
+
+async def test_waiting_in_an_asynchronous_hook(scene: Scene) -> None:
+    """The same, and the loop goes on meanwhile."""
+    loop = Loop(dict(scene.tools), hooks_of(scene, "WaitingHook"), [[PAY]])
+    running = asyncio.create_task(loop.arun())
+    scene.deny(await eventually(lambda: asyncio.to_thread(waiting, scene)), "not eve")
+    await running
+    assert scene.ran == []
+    assert "not eve" in loop.read["call-pay"]
+
+
+@pytest.mark.parametrize("hook", ["WaitingHook", "WaitingCallbacks"])
+def test_waiting_in_vain(scene: Scene, hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the time is over the model is told: a pause would be lost on a framework that has none."""
+    monkeypatch.setattr(made()[hook], "holding", {"on_hold": "wait", "hold_timeout": 0.2})
+    loop = ran_with(scene, hooks_of(scene, hook), PAY)
+    assert (scene.ran, loop.paused, loop.text) == ([], {}, "done")
+    assert "waits for a person" in loop.read["call-pay"]
+
+
+@pytest.mark.parametrize("hook", ["TellingHook", "TellingCallbacks"])
+def test_telling_the_model_to_ask_again(scene: Scene, hook: str) -> None:
+    """The model reads that it waits; asked again by another id, once approved, it passes once; denials are not cached."""
+    loop = ran_with(scene, hooks_of(scene, hook), PAY, caches=True)
+    assert (loop.paused, loop.text) == ({}, "done")
+    assert "waits for a person" in loop.read["call-pay"]
+    scene.approve(waiting(scene))
+    loop.turns = [[ToolCall("pay", PAY.arguments, "call-again")]]
+    loop.run()
+    assert loop.read["call-again"] == "paid 40 to eve"
+    loop = ran_with(scene, hooks_of(scene, hook), PAY)
+    assert "waits for a person" in loop.read["call-pay"]
+    assert scene.ran == [("pay", "eve", 40)]
+    assert scene.requests() == 2
+
+
+@both
+def test_an_error_that_is_an_answer_is_a_failure(scene: Scene, hooks: Callable[[Scene], Hooks]) -> None:
+    """The model reads what the framework says, and the log does not say success."""
+    loop = ran_with(scene, hooks(scene), BURN, tells_errors=True)
+    assert loop.read["call-burn"] == "error: water does not burn"
+    assert scene.logged() == [("burn", "failed")]
+
+
+@both
+def test_a_tool_that_pauses_by_itself_has_not_failed(scene: Scene, hooks: Callable[[Scene], Hooks]) -> None:
+    """The framework comes back to it, and the tool then runs to its end."""
+    asked: list[str] = []
+
+    def look(what: str) -> str:
+        asked.append(what)
+        if len(asked) == 1:
+            raise Pause("which sky?")
+        return "seen"
+
+    loop = Loop({"look": look}, hooks(scene), [[LOOK]])
+    loop.run()
+    assert loop.paused["call-look"] == (LOOK, "which sky?")
+    loop.run()
+    assert (loop.read["call-look"], loop.text) == ("seen", "done")
+    assert scene.logged() == [("look", "pending"), ("look", "success")]
+
+
+@both
+def test_each_agent_acts_as_itself(scene: Scene, hooks: Callable[[Scene], Hooks]) -> None:
+    """Whom the gateway hears of is whom the page's mapping names; one that it does not know runs nothing."""
+    clerk = scene.owner.agent("clerk")
+    scene.owner.permit(clerk, "tools.look")
+    hung = hooks(scene)
+    hook = (hung.around or hung.before).__self__  # type: ignore[union-attr]  # one of them is a method of the page's
+    hook.agents["clerk"] = clerk
+    calls = [
+        ToolCall("look", {"what": name}, name, agent=name) for name in ("clerk", "treasurer", "stranger")
+    ]
+    loop = ran_with(scene, hung, *calls)
+    assert sorted(scene.ran) == [("look", "clerk"), ("look", "treasurer")]
+    assert "KeyError" in loop.read["stranger"] or "'stranger'" in loop.read["stranger"]
+    assert scene.guard.flush(30)
+    entries = {each["context"]["what"]: each["agent_id"] for each in scene.owner.entries()}
+    assert entries == {"clerk": clerk, "treasurer": scene.agent_id}
+
+
+@both
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCall("look", {"what": "sky"}, "i" * 300),
+        ToolCall("look", {"what": "sky"}, "a line\nand another"),
+        ToolCall("look me up", {"what": "sky"}, "call-odd"),
+    ],
+)
+def test_names_that_can_be_none_run_nothing(
+    scene: Scene, hooks: Callable[[Scene], Hooks], call: ToolCall
+) -> None:
+    """An id or action that the gateway does not take is a refusal."""
+    loop = ran_with(scene, hooks(scene), call)
+    assert scene.ran == []
+    assert loop.read[call.id].startswith("Not done")
+
+
+@both
+def test_a_guard_that_fails_runs_nothing(
+    scene: Scene, hooks: Callable[[Scene], Hooks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong in the hook, and wherever it is swallowed: the tool does not run."""
+    hung = hooks(scene)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(scene.guard, "action", fail)
+    loop = ran_with(scene, hung, LOOK)
+    assert scene.ran == []
+    assert "RuntimeError" in loop.read["call-look"] or "out of order" in loop.read["call-look"]
+
+
+def test_the_framework_is_as_careless_as_real_ones(scene: Scene) -> None:
+    """What the test above holds is no merit of the framework: there a hook that raises lets the tool run."""
+
+    def before(call: ToolCall) -> Answer | None:
+        raise RuntimeError("out of order")
+
+    ran_with(scene, Hooks(before=before, after=lambda *_: None), LOOK)
+    assert scene.ran == [("look", "sky")]
+
+
+def test_edits_reach_the_tool_of_two_callbacks(scene: Scene) -> None:
+    """What the framework runs is what was approved, in a loop that was taken up elsewhere."""
+    loop = ran_with(scene, between(scene), PAY)
+    scene.approve(waiting(scene), context={"to": "eve", "amount": 25})
+    taken_up = Loop(dict(scene.tools), between(scene))
+    taken_up.load(loop.state())
+    taken_up.run()
+    assert scene.ran == [("pay", "eve", 25)]

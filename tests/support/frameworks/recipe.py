@@ -1,0 +1,104 @@
+"""The code of docs/recipe.md, hung into an invented framework."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from support.frameworks import invented
+from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
+from support.frameworks.invented import Hooks, Loop, ToolCall
+from support.readme import blocks
+
+PAGE = "docs/recipe.md"
+
+
+@cache
+def made() -> dict[str, Any]:
+    """What the blocks of the page make, one after the other, with the invented framework as the reader's own."""
+    space: dict[str, Any] = {"__name__": "recipe"}
+    before = sys.modules.get("your_framework")
+    sys.modules["your_framework"] = invented
+    try:
+        for block in blocks(PAGE, "python"):
+            exec(compile(block, PAGE, "exec"), space)
+    finally:
+        if before is None:
+            del sys.modules["your_framework"]
+    return space
+
+
+def around(scene: Scene) -> Hooks:
+    """The hook around tools."""
+    hook = made()["GuardHook"](scene.guard, {"treasurer": scene.agent_id})
+    return Hooks(around=hook.around, aaround=hook.aaround, rejected=rejecting(scene))
+
+
+def between(scene: Scene) -> Hooks:
+    """The two callbacks."""
+    hook = made()["GuardCallbacks"](scene.guard, {"treasurer": scene.agent_id})
+    return Hooks(before=hook.before, after=hook.after, rejected=rejecting(scene))
+
+
+def rejecting(scene: Scene) -> Callable[[ToolCall, str, str], None]:
+    """What the page does about a no in the framework."""
+    agents = {"treasurer": scene.agent_id}
+    return lambda call, approval_id, why: made()["rejected"](scene.guard, agents, call, approval_id, why)
+
+
+class RecipeSession:
+    """One run of a loop."""
+
+    def __init__(
+        self, scene: Scene, mode: Mode, hooks: Callable[[Scene], Hooks], state: str | None = None
+    ) -> None:
+        self._scene, self._mode, self._hooks = scene, mode, hooks
+        self._loop = Loop(dict(scene.tools), hooks(scene))
+        if state is not None:
+            self._loop.load(state)
+
+    async def start(self, *calls: Call) -> Seen:
+        self._loop.turns.append([ToolCall(each.tool, dict(each.arguments), each.id) for each in calls])
+        return await self._run()
+
+    async def resume(self, answer: str = "go", only: Sequence[str] | None = None) -> Seen:
+        if answer == "reject":
+            for call_id in list(self._loop.paused):
+                if only is None or call_id in only:
+                    await asyncio.to_thread(self._loop.reject, call_id, "no")
+        return await self._run()
+
+    def restarted(self) -> "RecipeSession":
+        return RecipeSession(self._scene, self._mode, self._hooks, self._loop.state())
+
+    async def close(self) -> None:
+        pass
+
+    async def _run(self) -> Seen:
+        if self._mode == "async":
+            await self._loop.arun()
+        else:
+            await asyncio.to_thread(self._loop.run)
+        held = {call_id: about for call_id, (_, about) in self._loop.paused.items()}
+        return Seen(held, dict(self._loop.read), self._loop.text)
+
+
+class Recipe:
+    """A framework without a plugin, and the page's hook."""
+
+    prefix = "tools"
+    cannot: Mapping[str, str] = {}
+
+    def __init__(self, name: str, modes: Sequence[Mode], hooks: Callable[[Scene], Hooks]) -> None:
+        self.name, self.modes, self._hooks = name, modes, hooks
+
+    def session(self, scene: Scene, mode: Mode, folder: Path) -> RecipeSession:
+        return RecipeSession(scene, mode, self._hooks)
+
+
+HARNESSES: list[Harness] = [
+    Recipe("recipe-around", ("sync", "async"), around),
+    Recipe("recipe-callbacks", ("sync",), between),
+]
