@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from toolgate import ConfigurationError
+from toolgate_integrations._versions import order
 
-__all__ = ["INTEGRATIONS", "Integration", "MissingFrameworkError", "is_at_least", "require"]
+__all__ = ["INTEGRATIONS", "Integration", "MissingFrameworkError", "Part", "is_at_least", "require"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A distribution that a plugin needs, and its versions; the page of supported versions says the same.
+
+    Attributes:
+        distribution: Its name.
+        minimum: The oldest version with the hook.
+        tested: The newest that `make test` runs with.
+    """
+
+    distribution: str
+    minimum: str
+    tested: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +36,37 @@ class Integration:
         identifier: The plugin's module, and the extra that installs the framework.
         distribution: The framework's package.
         minimum: The oldest version with the hook.
+        tested: The newest version that `make test` runs with.
+        beside: What else of the framework the plugin needs, and runs tools too.
+        slim: A distribution that has the framework's code without its name.
     """
 
     identifier: str
     distribution: str
     minimum: str
+    tested: str
+    beside: tuple[Part, ...] = ()
+    slim: str | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All that the plugin needs."""
+        return (Part(self.distribution, self.minimum, self.tested), *self.beside)
+
+    @property
+    def cure(self) -> str:
+        """The command that installs it."""
+        return f"pip install 'toolgate[{self.identifier.replace('_', '-')}]'"
 
 
 INTEGRATIONS: Final[Mapping[str, Integration]] = {
     one.identifier: one
     for one in (
-        Integration("langchain", "langchain", "1.0.3"),
-        Integration("openai_agents", "openai-agents", "0.12.1"),
-        Integration("pydantic_ai", "pydantic-ai-slim", "2.0"),
-        Integration("mcp", "mcp", "2.0"),
-        Integration("fastmcp", "fastmcp", "4.0"),
+        Integration("langchain", "langchain", "1.0.3", "1.4.7", (Part("langgraph", "1.0.2", "1.2.22"),)),
+        Integration("openai_agents", "openai-agents", "0.12.1", "0.24.0"),
+        Integration("pydantic_ai", "pydantic-ai-slim", "2.0", "2.68.0"),
+        Integration("mcp", "mcp", "2.0", "2.3.0"),
+        Integration("fastmcp", "fastmcp", "4.0", "4.1.2", slim="fastmcp-slim"),
     )
 }
 
@@ -51,14 +82,13 @@ def require(identifier: str) -> None:
         MissingFrameworkError: It is not, or too old; one line, with the command that installs it.
     """
     wanted = INTEGRATIONS[identifier]
-    cure = f"pip install 'toolgate[{identifier.replace('_', '-')}]'"
     try:
         found = version(wanted.distribution)
     except PackageNotFoundError:
-        raise MissingFrameworkError(f"{wanted.distribution!r} is not installed; {cure}") from None
-    if _order(found) < _order(wanted.minimum):
+        raise MissingFrameworkError(f"{wanted.distribution!r} is not installed; {wanted.cure}") from None
+    if order(found) < order(wanted.minimum):
         raise MissingFrameworkError(
-            f"{wanted.distribution!r} is {found}, and {wanted.minimum} is the oldest that can be guarded; {cure}"
+            f"{wanted.distribution!r} is {found}, and {wanted.minimum} is the oldest that can be guarded; {wanted.cure}"
         )
 
 
@@ -69,22 +99,4 @@ def is_at_least(identifier: str, minimum: str) -> bool:
         identifier: The plugin's.
         minimum: The version.
     """
-    return _order(version(INTEGRATIONS[identifier].distribution)) >= _order(minimum)
-
-
-def _order(text: str) -> tuple[int, tuple[int, ...], bool]:
-    """What versions are compared by: what leads up to a release comes before it, what is mended after it does not."""
-    found = _VERSION.match(text)
-    if found is None:
-        return (0, (), False)
-    numbers = [int(each) for each in found["release"].split(".")]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return (int(found["epoch"] or 0), tuple(numbers), found["leads_up"] is None)
-
-
-# As far as PEP 440 is needed: `packaging`, which knows all of it, is no dependency of every framework.
-_VERSION: Final = re.compile(
-    r"v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)[._-]?(?P<leads_up>a|b|c|rc|pre|dev)?",
-    re.IGNORECASE | re.ASCII,
-)
+    return order(version(INTEGRATIONS[identifier].distribution)) >= order(minimum)

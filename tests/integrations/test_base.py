@@ -199,7 +199,7 @@ def test_wrong_arguments_are_refused(given: dict[str, Any], said: str) -> None:
 def test_versions_are_compared_as_numbers(monkeypatch: pytest.MonkeyPatch, found: str, will_do: bool) -> None:
     """The oldest that can be guarded is; one before it is refused in one line, with both versions and the cure."""
     monkeypatch.setattr(
-        _frameworks, "INTEGRATIONS", {"some_agents": Integration("some_agents", "some-ai", "2.28")}
+        _frameworks, "INTEGRATIONS", {"some_agents": Integration("some_agents", "some-ai", "2.28", "2.30")}
     )
     monkeypatch.setattr(_frameworks, "version", lambda name: found)
     if will_do:

@@ -13,6 +13,7 @@ from toolgate.cli.config import config
 from toolgate.cli.db import db
 from toolgate.cli.demo import demo
 from toolgate.cli.doctor import doctor
+from toolgate.cli.frameworks import frameworks
 from toolgate.cli.grants import grants
 from toolgate.cli.keys import keys
 from toolgate.cli.logs import logs
@@ -38,6 +39,7 @@ app.command()(logout)
 app.command()(whoami)
 app.command()(check)
 app.command()(doctor)
+app.command()(frameworks)
 app.command()(mcp_proxy)
 app.add_typer(agents)
 app.add_typer(permissions)

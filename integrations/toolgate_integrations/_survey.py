@@ -1,0 +1,130 @@
+"""Which agent frameworks are installed, and which of them a plugin can guard; nothing of theirs is imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import Distribution
+from typing import Final, Literal, TypeAlias
+
+from toolgate_integrations._frameworks import INTEGRATIONS, Integration, Part
+from toolgate_integrations._unguarded import UNGUARDED
+from toolgate_integrations._versions import next_series, order, series
+
+__all__ = ["KNOWN", "Found", "State", "normal", "survey"]
+
+State: TypeAlias = Literal["covered", "untested", "too old", "too new", "incomplete", "no plugin", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A distribution that runs tools, as it is installed.
+
+    Attributes:
+        framework: The distribution's name.
+        version: Its version; None if it does not say.
+        state: Whether a plugin can guard it: `covered`, or `untested` for a newer version of the series that was
+            tested; else what stands in the way.
+        says: That in a line.
+        cure: What to do, where something is to be done.
+        plugin: The module of the plugin, if there is one.
+        oldest: The oldest version that it takes.
+        tested: The newest it was tested with.
+    """
+
+    framework: str
+    version: str | None
+    state: State
+    says: str
+    cure: str | None = None
+    plugin: str | None = None
+    oldest: str | None = None
+    tested: str | None = None
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the plugin can be put into its agents."""
+        return self.state in {"covered", "untested"}
+
+
+def survey(path: Sequence[str] | None = None) -> list[Found]:
+    """Look which of the known frameworks are installed.
+
+    Args:
+        path: Folders to look into, the first that has one wins; None is `sys.path`.
+
+    Returns:
+        What was found, by name.
+    """
+    here = {name: version for name in sorted(KNOWN) for version in _installed(name, path)}
+    found = [one for integration in INTEGRATIONS.values() for one in _of(integration, here)]
+    found += [_without_plugin(name, here[name], runs) for name, runs in UNGUARDED.items() if name in here]
+    return sorted(found, key=lambda one: one.framework)
+
+
+def normal(name: str) -> str:
+    """A distribution's name as all who mean it write it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _installed(name: str, path: Sequence[str] | None) -> Iterator[str | None]:
+    """The version of the distribution that is imported by this name; nothing if there is none."""
+    looked = (
+        Distribution.discover(name=name) if path is None else Distribution.discover(name=name, path=[*path])
+    )
+    for distribution in looked:
+        try:
+            yield distribution.version or None
+        except Exception:  # noqa: BLE001 - whatever is wrong with others' metadata: that it is here must not be missed
+            yield None
+        return
+
+
+def _of(integration: Integration, here: Mapping[str, str | None]) -> Iterator[Found]:
+    missing = [part.distribution for part in integration.parts if part.distribution not in here]
+    plugin = f"toolgate_integrations.{integration.identifier}"
+    for part in integration.parts:
+        if part.distribution in here:
+            version = here[part.distribution]
+            state, says, cure = _judged(part, version, missing, integration.cure)
+            yield Found(part.distribution, version, state, says, cure, plugin, part.minimum, part.tested)
+    slim = integration.slim
+    if slim is not None and slim in here and integration.distribution in missing:
+        says = f"{integration.distribution!r} is not installed, and the plugin needs it"
+        yield Found(slim, here[slim], "incomplete", says, integration.cure, plugin)
+
+
+def _judged(
+    part: Part, version: str | None, missing: list[str], install: str
+) -> tuple[State, str, str | None]:
+    """Whether the plugin can guard this version, why, and what to do."""
+    if version is None:
+        return "unknown", "its metadata says no version", f"pip install --force-reinstall {part.distribution}"
+    if missing:
+        return "incomplete", f"{missing[0]!r} is not installed, and the plugin needs it", install
+    if order(version) < order(part.minimum):
+        return "too old", f"{part.minimum} is the oldest that can be guarded", install
+    if order(version) <= order(part.tested):
+        return "covered", f"tested up to {part.tested}", None
+    if series(version) == series(part.tested):
+        return "untested", f"newer than {part.tested}, up to which it is tested", None
+    beyond = f"pip install '{part.distribution}<{next_series(part.tested)}'"
+    return "too new", f"tested up to {part.tested}: a later series may have changed the hook", beyond
+
+
+def _without_plugin(name: str, version: str | None, runs: str) -> Found:
+    cure = (
+        "guard its tool functions with @guarded, or its hook by the recipe for any framework (docs/recipe.md)"
+    )
+    return Found(name, version, "no plugin", f"{runs}, and no plugin guards them", cure)
+
+
+#: every distribution that is looked for
+KNOWN: Final = frozenset(
+    {
+        *(part.distribution for one in INTEGRATIONS.values() for part in one.parts),
+        *(one.slim for one in INTEGRATIONS.values() if one.slim is not None),
+        *UNGUARDED,
+    }
+)

@@ -1,0 +1,51 @@
+"""Frameworks that are known, and have no plugin here: whoever installs one is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["UNGUARDED"]
+
+_AGENTS: Final = "its agents run tools"
+
+#: distributions, and what of them runs tools; a plugin's own stand in `INTEGRATIONS`
+UNGUARDED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "ag2",
+            "agency-swarm",
+            "agent-framework-core",
+            "agno",
+            "atomic-agents",
+            "autogen-agentchat",
+            "autogen-core",
+            "beeai-framework",
+            "browser-use",
+            "camel-ai",
+            "claude-agent-sdk",
+            "crewai",
+            "dspy",
+            "dspy-ai",
+            "google-adk",
+            "griptape",
+            "haystack-ai",
+            "langroid",
+            "letta",
+            "llama-index-core",
+            "marvin",
+            "mirascope",
+            "openhands-sdk",
+            "phidata",
+            "pyautogen",
+            "qwen-agent",
+            "semantic-kernel",
+            "smolagents",
+            "strands-agents",
+        ),
+        _AGENTS,
+    ),
+    "anthropic": "its tool runner runs tools, its plain client none",
+    "google-genai": "its automatic function calling runs tools, its plain client none",
+    "langchain-classic": "its AgentExecutor runs tools, past all middleware",
+}
