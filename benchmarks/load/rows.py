@@ -290,7 +290,7 @@ def _both(bar: Bar, postgresql: Bar | None = None) -> dict[str, Bar]:
 
 
 #: Three processes do not make a core faster: what they may cost is what each batch and bundle is smaller by.
-_SHARED_CORE = {POSTGRESQL: Bar(0.6, at_least=True)}
+_SHARED_CORE = {POSTGRESQL: Bar(0.5, at_least=True)}
 
 ROWS = (
     Row(
