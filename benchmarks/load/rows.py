@@ -289,8 +289,10 @@ def _both(bar: Bar, postgresql: Bar | None = None) -> dict[str, Bar]:
     return {SQLITE: bar, POSTGRESQL: postgresql or bar}
 
 
-#: Three processes do not make a core faster: what they may cost is what each batch and bundle is smaller by.
+#: Three processes do not make a core faster: what they may cost is what each bundle is smaller by ...
 _SHARED_CORE = {POSTGRESQL: Bar(0.5, at_least=True)}
+#: ... and each batch, where the batches of one organization are written one after another.
+_IN_TURN = {POSTGRESQL: Bar(1 / REPLICAS, at_least=True)}
 
 ROWS = (
     Row(
@@ -359,9 +361,9 @@ ROWS = (
     ),
     Row(
         "replicas-log",
-        "durable `/sdk/log`, 48 connections: three replicas against one, likewise",
+        "durable `/sdk/log`, 48 connections: three replicas against one, all entries of one organization",
         "/s",
-        _SHARED_CORE,
+        _IN_TURN,
         logs_of_replicas,
     ),
 )

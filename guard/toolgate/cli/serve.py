@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -43,15 +43,41 @@ def serve(
     prints all of them.
     """
     run, start_error = load_gateway("serve"), load_gateway("StartError")
+    ending = _Ending()
     # The gateway hands SIGTERM on once everything is closed: an orderly end is no failure.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, ending)
     try:
         overrides = named(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
-        run(host, port, overrides, typer.echo)
+        run(host, port, overrides, ending.unless_heard(typer.echo))
     except start_error as error:
         fail(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+class _Ending:
+    """What SIGTERM does while the gateway begins; once it serves, it hears signals itself."""
+
+    def __init__(self) -> None:
+        self._heard = False
+
+    def __call__(self, *_: object) -> None:
+        self._heard = True
+        sys.exit(0)
+
+    def unless_heard(self, announce: Callable[[str], object]) -> Callable[[str], None]:
+        """Return what announces that the gateway serves, or tells it once more to end.
+
+        What a handler raises within a finalizer is swallowed there, and the signal would be with it.
+        """
+
+        def serving(line: str) -> None:
+            if self._heard:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                announce(line)
+
+        return serving
 
 
 def named(**options: object) -> Mapping[str, str]:

@@ -1,6 +1,8 @@
 """Stopping properly: what is under way is answered, what was acknowledged stays, nothing hangs."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from support.crowd import meanwhile
 from support.databases import database_url
 from support.gateway import SECRET, Owner
-from support.serving import Serving
+from support.serving import Serving, environment
 from support.waiting import until
 from support.wire import GONE, Wire
 
@@ -105,3 +107,39 @@ def test_a_stop_during_the_start_is_a_stop(home: Path, kept: dict[str, str]) -> 
     with Serving(home, extra=kept) as gateway:
         assert gateway.listening().ended_by(signal.SIGTERM, SECONDS) == 0
         assert gateway.complaint == ""
+
+
+#: a SIGTERM while the database is prepared, in a finalizer: what a handler raises there is swallowed
+SWALLOWED = """
+import signal, sys, weakref
+from toolgate_service import server
+
+class Thing:
+    pass
+
+before = server._prepare
+
+async def prepare(settings):
+    thing = Thing()
+    mourner = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+    del thing
+    await before(settings)
+
+server._prepare = prepare
+sys.argv = ["toolgate", "serve", "--port", "0"]
+from toolgate.cli import main
+main()
+"""
+
+
+def test_a_signal_swallowed_while_the_gateway_begins_ends_it(home: Path, kept: dict[str, str]) -> None:
+    """It ends with 0 as soon as it hears signals itself, and nobody is told that it serves."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SWALLOWED],
+        env=environment(home, kept),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
