@@ -1,0 +1,172 @@
+"""An OpenAPI document: the operations it names, and where they are."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from toolgate import ConfigurationError
+from toolgate.capture.jsontext import loads
+from toolgate_integrations.openapi.servers import addresses
+
+__all__ = ["Document", "Operation", "credentials", "load", "operations"]
+
+#: as it was parsed, its file, or its text
+Document: TypeAlias = "Mapping[str, Any] | str | PathLike[str]"
+
+_METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a document.
+
+    Attributes:
+        name: Its `operationId`, or else `GET:/v1/refunds/{id}`.
+        method: In capitals.
+        path: Its template.
+        servers: The addresses under which the path is.
+    """
+
+    name: str
+    method: str
+    path: str
+    servers: tuple[str, ...]
+
+
+def load(source: Document) -> Mapping[str, Any]:
+    """Read a document.
+
+    Args:
+        source: What was parsed, a file's path, or text: what begins with `{` or has more than one line.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is no OpenAPI 3 document.
+    """
+    if isinstance(source, Mapping):
+        found: Any = source
+    elif isinstance(source, str) and (source.lstrip().startswith("{") or "\n" in source):
+        found = _parsed(source, "the text of the OpenAPI document")
+    elif isinstance(source, (str, PathLike)):
+        found = _parsed(_text(Path(source)), f"the OpenAPI document {str(source)!r}")
+    else:
+        raise ConfigurationError(
+            f"the OpenAPI document is a {type(source).__name__!r}; pass a mapping, a path or its text"
+        )
+    version = found.get("openapi") if isinstance(found, Mapping) else None
+    if not str(version).startswith("3."):
+        raise ConfigurationError(
+            f"openapi is {version!r} in the document; pass one of OpenAPI 3, and convert Swagger 2.0 before"
+        )
+    document: Mapping[str, Any] = found
+    return document
+
+
+def operations(document: Mapping[str, Any], servers: Sequence[str] | None) -> Iterator[Operation]:
+    """Every operation of a document.
+
+    Args:
+        document: As `load` gave it.
+        servers: Addresses in place of all that it names.
+
+    Raises:
+        ConfigurationError: It is not as OpenAPI wants it, or names no host.
+    """
+    paths = document.get("paths") or {}
+    for path, written in _mapping(paths, "paths").items():
+        if not str(path).startswith("/"):
+            # Extensions stand here too.
+            continue
+        where = f"paths[{path!r}]"
+        item = _resolved(document, _mapping(written, where), where)
+        for method in _METHODS:
+            if item.get(method) is None:
+                continue
+            place = f"{where}.{method}"
+            one = _mapping(item[method], place)
+            named = next((each["servers"] for each in (one, item, document) if each.get("servers")), None)
+            operation_id = one.get("operationId")
+            if operation_id is not None and (not isinstance(operation_id, str) or not operation_id):
+                raise ConfigurationError(f"{place}.operationId is {operation_id!r}; use a name")
+            name = operation_id or f"{method.upper()}:{path}"
+            yield Operation(name, method.upper(), str(path), addresses(named, servers, place))
+
+
+def credentials(document: Mapping[str, Any], within: str) -> frozenset[str]:
+    """The names under which callers show who they are.
+
+    Args:
+        document: As `load` gave it.
+        within: `query`, `header` or `cookie`.
+
+    Raises:
+        ConfigurationError: It is not as OpenAPI wants it.
+    """
+    components = _mapping(document.get("components") or {}, "components")
+    where = "components.securitySchemes"
+    schemes = _mapping(components.get("securitySchemes") or {}, where)
+    found = [_resolved(document, _mapping(each, where), where) for each in schemes.values()]
+    return frozenset(
+        str(each["name"])
+        for each in found
+        if each.get("type") == "apiKey" and each.get("in") == within and "name" in each
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise ConfigurationError(
+            f"the OpenAPI document {str(path)!r} cannot be read: {said}; pass its path, its text, or a mapping"
+        ) from None
+
+
+def _parsed(text: str, what: str) -> Any:
+    if text.lstrip().startswith("{"):
+        try:
+            return loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(f"{what} is no JSON: {error}") from None
+    try:
+        yaml = importlib.import_module("yaml")
+    except ImportError:
+        raise ConfigurationError(
+            f"{what} is no JSON, and YAML needs a library; pip install pyyaml, or pass it as JSON"
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())
+        raise ConfigurationError(f"{what} is neither JSON nor YAML: {said}") from None
+
+
+def _mapping(found: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise ConfigurationError(
+            f"{where} is a {type(found).__name__!r} in the OpenAPI document, not an object"
+        )
+    return found
+
+
+def _resolved(document: Mapping[str, Any], found: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """What a reference of the same document stands for."""
+    seen: list[str] = []
+    while "$ref" in found:
+        reference = str(found["$ref"])
+        if not reference.startswith("#/") or reference in seen:
+            raise ConfigurationError(
+                f"{where} refers to {reference!r}; put the document into one file, without circles"
+            )
+        seen.append(reference)
+        target: Any = document
+        for part in reference[2:].split("/"):
+            key = part.replace("~1", "/").replace("~0", "~")
+            target = target.get(key) if isinstance(target, Mapping) else None
+        found = _mapping(target, reference)
+    return found

@@ -1,0 +1,166 @@
+"""Which operation a request is, found out as strictly as the least strict server may read it.
+
+Where a server could take a path for another one than the document's reader does, it is no operation at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from toolgate import ConfigurationError
+from toolgate_integrations.openapi.document import Operation
+from toolgate_integrations.openapi.servers import Origin, origin_of, split
+
+__all__ = ["Found", "Routes"]
+
+_PARAMETER: Final = re.compile(r"\{([^{}/]+)\}")
+_WHOLE: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    template: str
+    pattern: re.Pattern[str]
+    loose: re.Pattern[str]
+    names: tuple[str, ...]
+    #: how much of it is literal: of two that fit, the document means the one with more
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    operation: Operation
+    path: str
+    segments: tuple[_Segment, ...]
+
+    def fits(self, segments: tuple[str, ...]) -> bool:
+        return all(ours.loose.fullmatch(theirs) for ours, theirs in zip(self.segments, segments, strict=True))
+
+    def beats(self, other: _Route) -> bool:
+        weights = [(a.weight, b.weight) for a, b in zip(self.segments, other.segments, strict=True)]
+        return all(ours >= theirs for ours, theirs in weights) and any(
+            ours > theirs for ours, theirs in weights
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The operation that a request is.
+
+    Attributes:
+        operation: The operation.
+        values: Its path parameters by name, decoded.
+    """
+
+    operation: Operation
+    values: Mapping[str, str]
+    _route: _Route
+
+    def path_with(self, values: Mapping[str, str]) -> str:
+        """The path of the same operation with other parameters, encoded.
+
+        Args:
+            values: All of them, by name.
+        """
+        return "".join(
+            "/" + _PARAMETER.sub(lambda found: quote(values[found[1]], safe=""), each.template)
+            for each in self._route.segments
+        )
+
+
+class Routes:
+    """The operations of a document, by where they are.
+
+    Args:
+        operations: The operations.
+
+    Raises:
+        ConfigurationError: A path names a parameter twice.
+    """
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._routes: dict[tuple[Origin, str, int], list[_Route]] = {}
+        self._origins: set[Origin] = set()
+        for operation in operations:
+            for server in dict.fromkeys(operation.servers):
+                origin, base = split(server)
+                route = _route(operation, base + operation.path)
+                self._origins.add(origin)
+                self._routes.setdefault((origin, operation.method, len(route.segments)), []).append(route)
+
+    def find(self, request: Any) -> Found | str:
+        """The operation a request is, or why it is none.
+
+        Args:
+            request: The HTTP library's.
+        """
+        origin = origin_of(request.url)
+        if origin is None or origin not in self._origins:
+            return "no server of the document is there"
+        segments = _segments(request.url.raw_path.partition(b"?")[0].decode("ascii", "replace"))
+        if segments is None:
+            return "its path has dots, slashes, semicolons or bytes that servers read in several ways"
+        fitting = [
+            each
+            for each in self._routes.get((origin, request.method, len(segments)), ())
+            if each.fits(segments)
+        ]
+        if not fitting:
+            return "no path of the document with this method fits"
+        best = next((one for one in fitting if all(one is each or one.beats(each) for each in fitting)), None)
+        if best is None:
+            return f"{fitting[0].path!r} and {fitting[1].path!r} both fit"
+        values: dict[str, str] = {}
+        for ours, theirs in zip(best.segments, segments, strict=True):
+            exact = ours.pattern.fullmatch(theirs)
+            if exact is None:
+                return f"it is written otherwise than {best.path!r}"
+            values.update(zip(ours.names, exact.groups(), strict=True))
+        return Found(best.operation, values, best)
+
+
+def _route(operation: Operation, path: str) -> _Route:
+    segments = tuple(_segment(each) for each in path[1:].split("/"))
+    names = [name for each in segments for name in each.names]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"the path {operation.path!r} names a parameter twice; name each once")
+    return _Route(operation, path, segments)
+
+
+# A large API has a thousand paths of a few hundred different pieces, and compiling one is what takes the time.
+@lru_cache(maxsize=4096)
+def _segment(template: str) -> _Segment:
+    parts = _PARAMETER.split(template)
+    literals, names = [unquote(each) for each in parts[::2]], tuple(parts[1::2])
+    pattern = "(.+?)".join(re.escape(each) for each in literals)
+    weight = sum(map(len, literals)) if names else _WHOLE
+    flags = re.DOTALL
+    return _Segment(
+        template, re.compile(pattern, flags), re.compile(pattern, flags | re.IGNORECASE), names, weight
+    )
+
+
+def _segments(path: str) -> tuple[str, ...] | None:
+    """A path as decoded pieces; None if servers may not agree on what it is."""
+    if not path.startswith("/"):
+        return None
+    found = []
+    for piece in path[1:].split("/"):
+        try:
+            text = unquote(piece, errors="strict")
+        except UnicodeDecodeError:
+            return None
+        # Some decode before they look for slashes and dots, and some cut off what follows a semicolon.
+        if (
+            text in {".", ".."}
+            or ";" in piece
+            or any(char in "/\\" or not " " <= char != "\x7f" for char in text)
+        ):
+            return None
+        found.append(text)
+    return tuple(found)
