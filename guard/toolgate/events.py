@@ -1,7 +1,7 @@
 """What the SDK tells the standard logging: logger `toolgate`, extra fields with stable names.
 
 toolgate_event        decision | waiting | approved | edited | cancelled | cancel_failed | record | record_failed |
-                      record_resumed | outbox_fills | entries_lost | fail_open
+                      record_resumed | outbox_fills | entries_lost | fail_open | request_failed
 toolgate_action       the action
 toolgate_agent_id     the agent
 toolgate_outcome      allowed | blocked | held | unasked, or the log entry's status
@@ -29,6 +29,7 @@ Event: TypeAlias = Literal[
     "record",
     "record_failed",
     "fail_open",
+    "request_failed",
 ]
 
 

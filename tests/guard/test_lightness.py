@@ -74,6 +74,13 @@ def test_the_first_call_loads_what_it_needs() -> None:
     }
 
 
+def test_the_middleware_is_loaded_by_who_uses_it() -> None:
+    """Nothing else of the SDK loads it; it loads no framework, and what speaks to the gateway with the first request."""
+    assert loaded_after("from toolgate import *", ["toolgate.asgi"]) == set()
+    code = "from toolgate.asgi import GuardMiddleware\nGuardMiddleware(print, actions={'POST /a': 'a.b'})"
+    assert loaded_after(code, [*HEAVY, "starlette", "fastapi"]) == set()
+
+
 @pytest.mark.parametrize(
     ("chosen", "other"),
     [("", "httpx2"), ("httpx", "httpx2"), ("httpx2", "httpx")],

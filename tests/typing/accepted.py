@@ -11,6 +11,8 @@ from functools import partial, partialmethod
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, assert_type, overload
 
 import pytest
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Scope
 
 import toolgate
 from toolgate import (
@@ -28,6 +30,7 @@ from toolgate import (
     guarded,
     resume,
 )
+from toolgate.asgi import Endpoint, GuardMiddleware
 from toolgate.permitted import Limits
 from toolgate.testing import Checked, FakeGateway, Logged, Requested
 
@@ -351,3 +354,21 @@ def embed() -> None:
         embedded.gateway.deny("appr", note="no")
     by_hand = FakeGateway(allow={"pay": {"max_amount": 0.5}, "math.add": None}, agents=("bot",))
     assert_type(by_hand.guard("bot"), Guard)
+
+
+def serve() -> ASGIApp:
+    def named(scope: Scope) -> Endpoint | None:
+        return Endpoint("stripe.refund", amount=cents_of) if scope["method"] == "POST" else None
+
+    async def agent_of(scope: Scope) -> str | None:
+        return None
+
+    app = Starlette()
+    app.add_middleware(GuardMiddleware, actions={"POST /refunds/{id}": "stripe.refund"}, agent="X-Agent")
+    inner = GuardMiddleware(app, actions=named, agent=agent_of, guard=guard, on_hold="wait", hold_timeout=5)
+    return GuardMiddleware(
+        inner,
+        actions={"GET /a": "a.read", "POST /a?n": Endpoint("a.write", exclude={"n"}, on_hold="tell")},
+        unguarded=["GET /health"],
+        max_body=10_000,
+    )

@@ -1,0 +1,32 @@
+"""What an agent's HTTP tool does with the service: it repeats what waits for a person, and gives the rest to the model."""
+
+import os
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+SERVICE = os.environ.get("SERVICE_URL", "http://127.0.0.1:8000")
+CALLS: list[tuple[str, str, dict[str, Any] | None]] = [
+    ("GET", "/charges/ch_1", None),
+    ("DELETE", "/charges/ch_1", None),
+    ("POST", "/charges/ch_1/refunds", {"amount": 40}),
+]
+
+
+def call(method: str, path: str, body: dict[str, Any] | None) -> httpx.Response:
+    """Make one request under one name, so that it is carried out once however often it is repeated."""
+    headers = {"Idempotency-Key": str(uuid4())}
+    while True:
+        answer = httpx.request(method, SERVICE + path, json=body, headers=headers)
+        if answer.headers.get("X-Toolgate-Outcome") != "pending":
+            return answer
+        print(f"  waits for a person: approval {answer.json()['approval_id']}", flush=True)
+        input("  Enter to ask again: ")
+
+
+if __name__ == "__main__":
+    for one in CALLS:
+        print(*one[:2], flush=True)
+        said = call(*one)
+        print(f"  -> {said.status_code} {said.text}", flush=True)

@@ -1,0 +1,50 @@
+"""What docs/asgi.md shows works as it stands there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.asgi import Client
+from support.readme import blocks, section
+
+from toolgate.asgi import GuardMiddleware
+from toolgate.testing import FakeGateway
+
+
+async def test_the_page_runs(fake_gateway: FakeGateway) -> None:
+    """Its blocks make an application that passes, refuses and asks as the page says."""
+    page: dict[str, Any] = {"__name__": "page", "AGENTS": {b"t-1": "ann"}}
+    for block in blocks("docs/asgi.md", "python"):
+        exec(compile(block, "docs/asgi.md", "exec", dont_inherit=True), page)
+    app = page["app"]
+    app.get("/health")(lambda: "here")
+    app.get("/search")(lambda q: q)
+    fake_gateway.allow("charges.search")
+    answers = [await Client(f"GET /{path}").ask(app) for path in ("health", "search?q=a", "docs")]
+    assert [each.status for each in answers] == [200, 200, 403]
+    fake_gateway.assert_logged("charges.search", "success", q="a")
+
+    async def tool(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    fake_gateway.allow("stripe.refund", max_amount=100)
+    guarded = GuardMiddleware(tool, actions=page["actions"], agent=page["agent_of"])
+    client = await Client("POST /refunds/ch_1?cents=400", headers={"authorization": "t-1"}).ask(guarded)
+    assert client.status == 200
+    assert fake_gateway.assert_checked("stripe.refund", amount=4).agent_id == "ann"
+
+
+def test_every_answer_is_in_the_table() -> None:
+    """The outcomes that stand there are those that clients are told."""
+    table = section("docs/asgi.md", "What the client is answered")
+    for outcome in (
+        "blocked",
+        "declined",
+        "expired",
+        "pending",
+        "unavailable",
+        "fault",
+        "refused",
+        "unnamed",
+    ):
+        assert f"`{outcome}`" in table

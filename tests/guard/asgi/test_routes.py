@@ -1,0 +1,210 @@
+"""Which requests are guarded, which pass, and that no other way leads to a guarded endpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.responses import PlainTextResponse
+from starlette.routing import Match, Mount, Route
+from support.asgi import Client, Tool
+
+from toolgate import ConfigurationError
+from toolgate.asgi import Endpoint, GuardMiddleware
+from toolgate.asgi.answers import Refusal
+from toolgate.asgi.routes import Routes
+from toolgate.testing import FakeGateway
+
+REST = ["* /{rest:path}"]
+
+
+def scope_of(request: str, **more: Any) -> dict[str, Any]:
+    return {**Client(request).scope, **more}
+
+
+def found(routes: Routes, request: str, **more: Any) -> Any:
+    """Action and arguments, None if it passes, or the status it is refused with."""
+    try:
+        one = routes.find(scope_of(request, **more))
+    except Refusal as refusal:
+        return refusal.status
+    return one and (one.endpoint.action, one.path)
+
+
+def test_the_first_that_fits_counts() -> None:
+    """Literal or not, in the order they are written, by method and the whole path."""
+    routes = Routes(
+        {
+            "GET /users/me": "me.read",
+            "GET /users/{id}": "user.read",
+            "DELETE /users/{id}": Endpoint("user.delete"),
+            "GET /files/{folder}/{name:path}": "file.read",
+        },
+        ["GET /health", "* /docs/{page:path}"],
+    )
+    assert found(routes, "GET /users/me") == ("me.read", {})
+    assert found(routes, "HEAD /users/7") == ("user.read", {"id": "7"})
+    assert found(routes, "DELETE /users/me") == ("user.delete", {"id": "me"})
+    assert found(routes, "GET /files/a/b/c.txt") == ("file.read", {"folder": "a", "name": "b/c.txt"})
+    for passes in ("GET /health", "HEAD /health", "PUT /docs/", "GET /docs/a/b"):
+        assert found(routes, passes) is None
+    for refused in (
+        "POST /health",
+        "GET /users",
+        "GET /users/7/x",
+        "GET /users/",
+        "GET /Health",
+        "GET /docs",
+    ):
+        assert found(routes, refused) == 403
+
+
+def test_below_a_prefix_the_prefix_is_not_looked_at() -> None:
+    """As frameworks do it: what is mounted, or behind a proxy, is named without where it stands."""
+    routes = Routes({"GET /a": "a.read"}, [])
+    assert found(routes, "GET /v1/a", root_path="/v1") == ("a.read", {})
+    assert found(routes, "GET /a", root_path="/v1") == ("a.read", {})
+    assert found(routes, "GET /v12/a", root_path="/v1") == 403
+
+
+@pytest.mark.parametrize("path", ["/a\n", "/a\x00", "//a", "/x/../a", "/./a", "/a/..", "/x//a"])
+def test_a_path_that_routers_read_in_two_ways_is_refused(path: str) -> None:
+    """Even where everything else passes."""
+    assert found(Routes({"GET /a": "a.read"}, REST), "GET /", path=path) == 400
+
+
+PIECES = [*"/ab.{}:%?;\n\r\0\t é", "/refunds/", "/all"]
+PATHS = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda pieces: "/" + "".join(pieces))
+
+
+@given(st.sampled_from(["GET", "HEAD", "POST", "PUT", "get"]), PATHS, st.sampled_from(["", "/b"]))
+def test_no_path_leads_past_the_guard(method: str, path: str, root: str) -> None:
+    """Whatever Starlette takes to a guarded endpoint is guarded as that endpoint or refused; all else may pass."""
+    named = {
+        "GET /refunds/{charge}": "get",
+        "POST /refunds/{charge}/all": "all",
+        "POST /a/{rest:path}": "rest",
+        "GET /a": "a",
+    }
+
+    def answer(_: Any) -> PlainTextResponse:
+        return PlainTextResponse("")
+
+    inner = [
+        Route(pattern.partition(" ")[2], answer, methods=[pattern.partition(" ")[0]], name=action)
+        for pattern, action in named.items()
+    ]
+    scope = scope_of(f"{method} /", path=root + path, root_path=root)
+    matches = [(route.matches(scope), route) for route in inner]
+    takes = [(child["path_params"], route.name) for (how, child), route in matches if how is Match.FULL]
+    try:
+        one = Routes(named, REST).find(scope)
+    except Refusal:
+        return
+    if takes:
+        assert one is not None
+        assert (one.path, one.endpoint.action) == takes[0]
+    else:
+        assert one is None
+
+
+async def test_inside_a_mount(fake_gateway: FakeGateway) -> None:
+    """An application that is guarded and mounted is guarded by its own paths."""
+    fake_gateway.allow("a.read")
+    tool = Tool()
+    app = Mount("/v1", GuardMiddleware(tool, actions={"GET /a/{id}": "a.read"}))
+    client = await Client("GET /v1/a/7").ask(app)
+    assert (client.status, len(tool.ran)) == (200, 1)
+    assert (await Client("GET /v1/b").ask(app)).status == 403
+    fake_gateway.assert_checked("a.read", id="7")
+
+
+async def test_a_function_may_name_the_action(fake_gateway: FakeGateway) -> None:
+    """Then method, path and all of the query are arguments, and what it does not name is refused."""
+    fake_gateway.allow("tools.read")
+    fake_gateway.hold("tools.write")
+    tool = Tool()
+
+    def named(scope: Any) -> str | None:
+        return {"GET": "tools.read", "POST": "tools.write"}.get(scope["method"])
+
+    app = GuardMiddleware(tool, actions=named, unguarded=["PUT /health"])
+    assert (await Client("GET /x?a=1&a=2&b=").ask(app)).status == 200
+    context = fake_gateway.checks[0].context
+    assert context == {"method": "GET", "path": "/x", "query": {"a": ["1", "2"], "b": ""}}
+    key = {"Idempotency-Key": "k"}
+    assert (await Client("POST /x?a=1", {"n": 1}, headers=key).ask(app)).status == 202
+    fake_gateway.approve(context={"method": "POST", "path": "/x", "query": {"a": "2"}, "n": 1})
+    assert (await Client("POST /x?a=1", {"n": 1}, headers=key).ask(app)).status == 200
+    assert tool.ran[-1] == ("/x", "a=2", b'{"n": 1}')
+    for taken in ("path", "method", "query"):
+        assert (await Client("POST /x", {taken: "/y"}).ask(app)).status == 400
+    assert (await Client("PUT /health").ask(app)).status == 200
+    assert (await Client("PUT /x").ask(app)).status == 403
+
+
+async def test_what_nobody_named_is_refused(fake_gateway: FakeGateway) -> None:
+    """An endpoint that was forgotten does not run; one that is said to pass is given the connection itself."""
+    tool = Tool()
+    app = GuardMiddleware(tool, actions={"POST /a": "a.write"}, unguarded=["GET /health"])
+    client = await Client("POST /b").ask(app)
+    assert (client.status, client.json["outcome"], tool.ran) == (403, "unnamed", [])
+    assert client.json["detail"] == "no action is named for POST /b"
+    passes = await Client("GET /health").ask(app)
+    assert (passes.status, tool.scopes[0] is passes.scope) == (200, True)
+    fake_gateway.assert_not_checked()
+
+
+async def test_websockets_and_the_rest() -> None:
+    """A guarded path takes no websocket, others do where they pass; a lifespan goes through; the unknown does not."""
+    tool = Tool()
+    app = GuardMiddleware(tool, actions={"POST /a": "a.write"}, unguarded=["GET /live", "PUT /a"])
+    for path, passes in (("/a", False), ("/b", False), ("/live", True)):
+        client = Client(f"GET {path}")
+        client.scope["type"] = "websocket"
+        del client.scope["method"]
+        await client.ask(app)
+        assert client.sent == ([] if passes else [{"type": "websocket.close", "code": 1008}])
+    lifespan = {"type": "lifespan"}
+    client = Client("GET /")
+    client.scope = lifespan
+    await client.ask(app)
+    assert [scope.get("path") for scope in tool.scopes] == ["/live", None]
+    assert tool.scopes[1] is lifespan
+    client.scope = {"type": "webtransport"}
+    with pytest.raises(ConfigurationError, match="webtransport"):
+        await client.ask(app)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("/refunds", "names no request"),
+        ("POST refunds", "names no request"),
+        ("post /refunds", "names no request"),
+        ("* /refunds", "names no request"),
+        ("POST /a b", "names no request"),
+        ("POST /{id:int}", "names no request"),
+        ("POST /{id", "names no request"),
+        ("POST /{}", "without a name"),
+        ("POST /{a-b}", "without a name"),
+        ("POST /a?", "without a name"),
+        ("POST /a?b&&c", "without a name"),
+        ("POST /{id}/{id}", "twice"),
+        ("POST /{id}?id", "twice"),
+        (3, "names no request"),
+    ],
+)
+def test_a_wrong_pattern_is_refused(pattern: Any, why: str) -> None:
+    """With the pattern, and how it is written."""
+    with pytest.raises(ConfigurationError, match=why) as raised:
+        Routes({pattern: "a.b"}, [])
+    assert repr(pattern) in str(raised.value)
+
+
+def test_what_passes_has_no_query() -> None:
+    """It is not looked at there: whoever writes one means something else."""
+    with pytest.raises(ConfigurationError, match="names no request"):
+        Routes({}, ["GET /health?verbose"])
