@@ -34,15 +34,15 @@ class Editor:
 @pytest.mark.parametrize("library", ["httpx", "httpx2"])
 async def test_a_changed_body(gateway: FakeGateway, library: str, mode: Any) -> None:
     """The API gets what was approved, everything else stays, and the log tells what was sent."""
-    client = Client(library, mode, gateway, on_hold=Editor(gateway, amount=40))
+    client = Client(library, mode, gateway, on_hold=Editor(gateway, amount=1000))
     body = {"charge": "ch_1", "amount": 90, "secret": "hush", "rate": 0.10}
     await client.send("POST", "/refunds?key=k&expand=a", json=body, headers={"Authorization": "Bearer t"})
     [sent] = client.sent
-    assert json.loads(sent.body) == {**body, "amount": 40}
+    assert json.loads(sent.body) == {**body, "amount": 1000}
     assert (sent.url, sent.headers["authorization"]) == (f"{BASE}/refunds?key=k&expand=a", "Bearer t")
     assert sent.headers["content-length"] == str(len(sent.body))
     [pending, success] = gateway.entries
-    assert (pending.context["amount"], success.context["amount"], success.status) == (90, 40, "success")
+    assert (pending.context["amount"], success.context["amount"], success.status) == (90, 1000, "success")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,26 @@ async def test_a_change_that_would_be_another_operation(gateway: FakeGateway, id
         ConfigurationError, match="approved with another 'id', which cannot be written into it"
     ):
         await client.send("GET", "/refunds/re_1")
+    assert client.sent == []
+    assert [each.status for each in gateway.entries] == ["pending", "failed"]
+
+
+async def test_a_streamed_body_that_was_changed(gateway: FakeGateway) -> None:
+    """It is sent in one piece, and says how long that is, once."""
+    client = Client("httpx", "sync", gateway, on_hold=Editor(gateway, amount=1000))
+    headers = {"Content-Type": "application/json"}
+    await client.send("POST", "/refunds", content=iter([b'{"amount"', b": 90}"]), headers=headers)
+    [sent] = client.sent
+    assert sent.body == b'{"amount":1000}'
+    assert sent.headers["content-length"] == "15"
+    assert "transfer-encoding" not in sent.headers
+
+
+async def test_a_change_that_cannot_be_written(gateway: FakeGateway) -> None:
+    """A form has no empty lists: what it would say in its place is not what was approved, and is not sent."""
+    client = Client("httpx", "sync", gateway, on_hold=Editor(gateway, tag=[]))
+    with pytest.raises(ConfigurationError, match="another 'tag', which cannot be written"):
+        await client.send("POST", "/refunds", data={"tag": ["a", "b"], "x": "1"})
     assert client.sent == []
     assert [each.status for each in gateway.entries] == ["pending", "failed"]
 
