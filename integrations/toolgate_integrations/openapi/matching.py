@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote
 
 from toolgate import ConfigurationError
@@ -20,6 +20,8 @@ __all__ = ["Found", "Routes"]
 
 _PARAMETER: Final = re.compile(r"\{([^{}/]+)\}")
 _WHOLE: Final = 1_000_000
+#: which pieces of a path are written out whole
+_Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,11 @@ class _Route:
     segments: tuple[_Segment, ...]
 
     def fits(self, segments: tuple[str, ...]) -> bool:
-        return all(ours.loose.fullmatch(theirs) for ours, theirs in zip(self.segments, segments, strict=True))
+        """Whether its parameters may be these; what is written out was looked at before."""
+        return all(
+            not ours.names or ours.loose.fullmatch(theirs)
+            for ours, theirs in zip(self.segments, segments, strict=True)
+        )
 
     def beats(self, other: _Route) -> bool:
         weights = [(a.weight, b.weight) for a, b in zip(self.segments, other.segments, strict=True)]
@@ -84,14 +90,19 @@ class Routes:
     """
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        self._routes: dict[tuple[Origin, str, int], list[_Route]] = {}
+        # By the places that are written out, then by what is written there: a large API has hundreds of paths of one
+        # length, and a handful of such shapes.
+        self._routes: dict[tuple[Origin, str, int], dict[_Shape, dict[tuple[str, ...], list[_Route]]]] = {}
         self._origins: set[Origin] = set()
         for operation in operations:
             for server in dict.fromkeys(operation.servers):
                 origin, base = split(server)
                 route = _route(operation, base + operation.path)
                 self._origins.add(origin)
-                self._routes.setdefault((origin, operation.method, len(route.segments)), []).append(route)
+                shape = tuple(at for at, each in enumerate(route.segments) if not each.names)
+                written = tuple(unquote(route.segments[at].template).casefold() for at in shape)
+                alike = self._routes.setdefault((origin, operation.method, len(route.segments)), {})
+                alike.setdefault(shape, {}).setdefault(written, []).append(route)
 
     def find(self, request: Any) -> Found | str:
         """The operation a request is, or why it is none.
@@ -105,11 +116,7 @@ class Routes:
         segments = _segments(request.url.raw_path.partition(b"?")[0].decode("ascii", "replace"))
         if segments is None:
             return "its path has dots, slashes, semicolons or bytes that servers read in several ways"
-        fitting = [
-            each
-            for each in self._routes.get((origin, request.method, len(segments)), ())
-            if each.fits(segments)
-        ]
+        fitting = self._fitting(origin, request.method, segments)
         if not fitting:
             return "no path of the document with this method fits"
         best = next((one for one in fitting if all(one is each or one.beats(each) for each in fitting)), None)
@@ -122,6 +129,16 @@ class Routes:
                 return f"it is written otherwise than {best.path!r}"
             values.update(zip(ours.names, exact.groups(), strict=True))
         return Found(best.operation, values, best)
+
+    def _fitting(self, origin: Origin, method: str, segments: tuple[str, ...]) -> list[_Route]:
+        """The operations whose path fits, in capitals or not."""
+        folded = [each.casefold() for each in segments]
+        return [
+            route
+            for shape, alike in self._routes.get((origin, method, len(segments)), {}).items()
+            for route in alike.get(tuple(folded[at] for at in shape), ())
+            if route.fits(segments)
+        ]
 
 
 def _route(operation: Operation, path: str) -> _Route:

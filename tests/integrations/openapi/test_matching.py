@@ -93,6 +93,15 @@ def test_two_paths_that_both_fit(paths: tuple[str, ...], asked: str) -> None:
     assert "both fit" in found
 
 
+def test_capitals_of_every_alphabet() -> None:
+    """What is another spelling of a path that is written out is not taken for a parameter."""
+    document = described("/straße", "/{name}")
+    for spelling in ("/STRASSE", "/STRAẞE", "/Straße"):
+        found = find("GET", spelling, document)
+        assert isinstance(found, str)
+        assert "otherwise than '/v1/straße'" in found
+
+
 def test_several_servers() -> None:
     """Each of them has all paths, and none of them those of another one's base."""
     document = described("/a", servers=("https://one.test", "https://two.test/base/", "http://[::1]:8080/v1"))
