@@ -1,11 +1,13 @@
 """Settings: the environment's, the defaults, and the secret that makes itself (decisions §7, §9)."""
 
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from support.readme import ROOT
 
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.plans import BUILT_IN
@@ -189,3 +191,14 @@ def test_the_plans_are_those_of_the_specification() -> None:
         "business": (10_000, 500_000, 90, 50, 25, 199),
         "enterprise": (1_000_000, -1, -1, -1, -1, 0),
     }
+
+
+def test_the_documentation_has_every_setting_and_no_other() -> None:
+    """Each is named on some page, and the table of the page about serving names none that there is not."""
+    known = {f"TOOLGATE_{name.upper()}" for name in Settings.model_fields} | {"TOOLGATE_SECRETS_DIR"}
+    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    assert known <= set(re.findall(r"TOOLGATE_[A-Z_]+", pages))
+    rows = re.findall(r"^\| (`TOOLGATE_.*?) \|", (ROOT / "docs" / "gateway.md").read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"TOOLGATE_[A-Z_]+", row)}
+    assert len(named) > 30
+    assert named <= known

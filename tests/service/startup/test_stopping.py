@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.crowd import meanwhile
-from support.databases import database_url
-from support.gateway import SECRET, Owner
+from support.gateway import Owner
+from support.homes import home, interruptible, kept
 from support.serving import Serving, environment
 from support.waiting import until
 from support.wire import GONE, Wire
@@ -19,26 +19,7 @@ SECONDS = 10
 CLIENTS = 4
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """An empty home."""
-    home = tmp_path / "home"
-    home.mkdir()
-    return home
-
-
-@pytest.fixture
-def kept(home: Path) -> dict[str, str]:
-    """What a gateway is told that keeps its data for this home."""
-    return {"TOOLGATE_DATABASE_URL": database_url(home), "TOOLGATE_SECRET": SECRET}
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Let the processes started here hear SIGINT: a shell's background job, and all it starts, ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+__all__ = ["home", "interruptible", "kept"]
 
 
 @pytest.fixture
