@@ -79,8 +79,7 @@ class FakeGateway:
             status = reply.status_code if isinstance(reply, httpx.Response) else 200
             detail = reply.json()["detail"] if isinstance(reply, httpx.Response) else None
             results.append({"status": status, "entry": None, "detail": detail})
-            # Sent again under its key, as after an answer that did not come in time, it is one entry.
-            if status == 200 and entry not in self.taken:
+            if status == 200:
                 self.taken.append(entry)
         return httpx.Response(200, json={"results": results}, headers=self.headers)
 
@@ -116,7 +115,11 @@ class FakeGateway:
         """Entries that were sent one by one, and those that were taken, once everything that waits was sent."""
         for guard in self.guards:
             guard.flush(5)
-        many = [{name: entry[name] for name in entry if name != "idempotency_key"} for entry in self.taken]
+        # Sent again under its key, as after an answer that did not come in time, an entry is one.
+        once: dict[str, dict[str, Any]] = {}
+        for entry in self.taken:
+            once.setdefault(entry["idempotency_key"], entry)
+        many = [{name: entry[name] for name in entry if name != "idempotency_key"} for entry in once.values()]
         return self.bodies("/sdk/log") + many
 
     @property
@@ -138,7 +141,7 @@ def make_guard(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterato
     made: list[Guard] = []
 
     def make(**options: Any) -> Guard:
-        given = {"agent_id": "agent-1", "transport": httpx.MockTransport(gateway), "timeout": 1.0, **options}
+        given = {"agent_id": "agent-1", "transport": httpx.MockTransport(gateway), "timeout": 5.0, **options}
         made.append(Guard("http://127.0.0.1:9", KEY, **given))
         gateway.guards.append(made[-1])
         return made[-1]
