@@ -141,7 +141,7 @@ def make_guard(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterato
     made: list[Guard] = []
 
     def make(**options: Any) -> Guard:
-        given = {"agent_id": "agent-1", "transport": httpx.MockTransport(gateway), "timeout": 5.0, **options}
+        given = {"agent_id": "agent-1", "transport": httpx.MockTransport(gateway), "timeout": 1.0, **options}
         made.append(Guard("http://127.0.0.1:9", KEY, **given))
         gateway.guards.append(made[-1])
         return made[-1]

@@ -1,13 +1,14 @@
 """Every framework behaves alike: its own agent loop and fake model, the plugin, and a live gateway."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from support.frameworks.choosing import harnesses
-from support.frameworks.harness import Call, Harness, Mode, Scene, Session
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Session
 from support.gateway import LiveGateway, Owner
 
 from toolgate import Guard
@@ -15,8 +16,24 @@ from toolgate import Guard
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
 MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")
+AGAIN = Call("pay", {"to": "eve", "amount": 40}, "call-again")
 DROP = Call("drop", {"table": "users"}, "call-drop")
 BURN = Call("burn", {"what": "water"}, "call-burn")
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+#: what a held call does in a test that is about that; the others are run as the framework pauses, or waits
+ABOUT: dict[str, OnHold] = {}
+
+
+def about(on_hold: OnHold) -> Callable[[T], T]:
+    """A test of those frameworks whose held calls can do this."""
+
+    def note(test: T) -> T:
+        ABOUT[test.__name__] = on_hold
+        return test
+
+    return note
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -29,7 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 pytest.param(harness, mode, id=f"{harness.name}-{mode}")
                 for harness in harnesses(metafunc.config)
                 for mode in harness.modes
-                if cell not in harness.cannot
+                if cell not in harness.cannot and ABOUT.get(cell, harness.holds[0]) in harness.holds
             ],
         )
 
@@ -37,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def scene(owner: Owner, harness: Harness, request: pytest.FixtureRequest) -> Iterator[Scene]:
     # Where nobody answers, all of it is waited for.
-    timeout = 1.0 if request.function is test_outage else None
+    timeout = 0.3 if request.function is test_outage else None
     agent_id = owner.agent()
     for tool, fields in (("look", {}), ("burn", {}), ("pay", {"requires_approval": True})):
         owner.permit(agent_id, f"{harness.prefix}.{tool}", **fields)
@@ -46,9 +63,14 @@ def scene(owner: Owner, harness: Harness, request: pytest.FixtureRequest) -> Ite
 
 
 @pytest.fixture
-async def session(scene: Scene, harness: Harness, mode: Mode, tmp_path: Path) -> AsyncIterator[Session]:
-    session = harness.session(scene, mode, tmp_path)
+async def session(
+    scene: Scene, harness: Harness, mode: Mode, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Session]:
+    on_hold = ABOUT.get(request.function.__name__, harness.holds[0])
+    session = harness.session(scene, mode, tmp_path, on_hold)
     yield session
+    # A test that failed may have left a thread waiting for a person.
+    scene.let_go()
     await session.close()
 
 
@@ -71,6 +93,7 @@ async def test_blocked(session: Session, scene: Scene) -> None:
     assert scene.logged() == [("drop", "denied")]
 
 
+@about("pause")
 async def test_held_then_approved(session: Session, scene: Scene) -> None:
     """A held call pauses the run; approved at the gateway it is carried out, once."""
     seen = await session.start(PAY)
@@ -85,6 +108,7 @@ async def test_held_then_approved(session: Session, scene: Scene) -> None:
     assert scene.logged() == [("pay", "pending"), ("pay", "success")]
 
 
+@about("pause")
 async def test_held_then_declined(session: Session, scene: Scene) -> None:
     """A call that a person declined is not carried out; the model reads their note."""
     seen = await session.start(PAY)
@@ -96,6 +120,7 @@ async def test_held_then_declined(session: Session, scene: Scene) -> None:
     assert scene.logged() == [("pay", "denied"), ("pay", "pending")]
 
 
+@about("pause")
 async def test_resumed_undecided(session: Session, scene: Scene) -> None:
     """Whatever the resume says, only the gateway's decision lets the call run: undecided, it pauses again."""
     first = await session.start(PAY)
@@ -110,6 +135,7 @@ async def test_resumed_undecided(session: Session, scene: Scene) -> None:
     assert scene.logged() == [("pay", "pending"), ("pay", "success")]
 
 
+@about("pause")
 async def test_rejected_in_the_framework(session: Session, scene: Scene) -> None:
     """Rejected in the framework's own way the call does not run, its request is withdrawn, and the log says so."""
     seen = await session.start(PAY)
@@ -122,6 +148,7 @@ async def test_rejected_in_the_framework(session: Session, scene: Scene) -> None
     assert scene.logged() == [("pay", "denied"), ("pay", "pending")]
 
 
+@about("pause")
 async def test_edited(session: Session, scene: Scene) -> None:
     """What the approver changed is what runs."""
     seen = await session.start(PAY)
@@ -151,6 +178,7 @@ async def test_outage(session: Session, scene: Scene, live_gateway: LiveGateway)
     assert seen.text == "done"
 
 
+@about("pause")
 async def test_parallel(session: Session, scene: Scene) -> None:
     """Of four calls in one turn each has its own fate: one runs, one is blocked, two wait and are decided apart."""
     seen = await session.start(LOOK, DROP, PAY, MORE)
@@ -169,6 +197,7 @@ async def test_parallel(session: Session, scene: Scene) -> None:
     assert scene.requests() == 2
 
 
+@about("pause")
 async def test_replayed_after_a_restart(session: Session, scene: Scene) -> None:
     """A run goes on in another process: nothing is asked or recorded twice, what ran does not run again."""
     seen = await session.start(LOOK, PAY)
@@ -185,6 +214,7 @@ async def test_replayed_after_a_restart(session: Session, scene: Scene) -> None:
     assert scene.logged() == [("look", "success"), ("pay", "pending"), ("pay", "success")]
 
 
+@about("pause")
 async def test_a_finished_run_is_not_carried_out_again(session: Session, scene: Scene) -> None:
     """The state of a paused run, gone on with twice, carries its call out once."""
     seen = await session.start(PAY)
@@ -196,6 +226,86 @@ async def test_a_finished_run_is_not_carried_out_again(session: Session, scene: 
     finally:
         await twin.close()
     assert scene.ran == [("pay", "eve", 40)]
+
+
+@about("wait")
+async def test_waited_for_then_approved(session: Session, scene: Scene) -> None:
+    """A call waits within the run; what the approver changed is what runs, once."""
+    run = asyncio.create_task(session.start(PAY))
+    asked = await scene.asked(1)
+    assert scene.ran == []
+    await asyncio.to_thread(scene.approve, asked["eve"], context={"to": "eve", "amount": 25})
+    seen = await run
+    assert scene.ran == [("pay", "eve", 25)]
+    assert "paid 25 to eve" in seen.read["call-pay"]
+    assert (seen.text, dict(seen.held)) == ("done", {})
+    assert ("pay", "success") in scene.logged()
+
+
+@about("wait")
+async def test_waited_for_then_declined(session: Session, scene: Scene) -> None:
+    """A call that a person declined while it waited is not carried out; the model reads their note."""
+    run = asyncio.create_task(session.start(PAY))
+    asked = await scene.asked(1)
+    await asyncio.to_thread(scene.deny, asked["eve"], "eve is not our customer")
+    seen = await run
+    assert scene.ran == []
+    assert "eve is not our customer" in seen.read["call-pay"]
+    assert seen.text == "done"
+    assert ("pay", "denied") in scene.logged()
+
+
+@about("wait")
+async def test_waited_for_in_parallel(session: Session, scene: Scene) -> None:
+    """Of four calls in one turn two wait, each for its own decision; the two others are held up by nobody's no."""
+    run = asyncio.create_task(session.start(LOOK, DROP, PAY, MORE))
+    asked: dict[str, str] = {}
+    for number in (1, 2):
+        # One after the other, where the framework carries out the calls of a turn so.
+        for to, approval_id in (await scene.asked(number)).items():
+            if to not in asked:
+                await asyncio.to_thread(
+                    *((scene.approve, approval_id) if to == "ann" else (scene.deny, approval_id, "not eve"))
+                )
+            asked[to] = approval_id
+    seen = await run
+    assert sorted(scene.ran) == [("look", "sky"), ("pay", "ann", 70)]
+    assert "seen sky" in seen.read["call-look"]
+    assert "blocked" in seen.read["call-drop"]
+    assert "not eve" in seen.read["call-pay"]
+    assert "paid 70 to ann" in seen.read["call-more"]
+    assert seen.text == "done"
+
+
+@about("tell")
+async def test_told_then_asked_again(session: Session, scene: Scene) -> None:
+    """The model reads that a call waits, and goes on; the same call made after the approval runs, once."""
+    seen = await session.start(PAY)
+    assert scene.ran == []
+    assert seen.read["call-pay"].startswith("Not done yet")
+    assert (seen.text, dict(seen.held)) == ("done", {})
+    asked = await scene.asked(1)
+    assert asked["eve"] in seen.read["call-pay"]
+    scene.approve(asked["eve"])
+    seen = await session.start(AGAIN)
+    assert scene.ran == [("pay", "eve", 40)]
+    assert "paid 40 to eve" in seen.read["call-again"]
+    assert scene.requests() == 1
+    assert scene.logged() == [("pay", "pending"), ("pay", "success")]
+
+
+@about("tell")
+async def test_told_in_parallel(session: Session, scene: Scene) -> None:
+    """Of four calls in one turn each has its own fate, and the model reads of all four."""
+    seen = await session.start(LOOK, DROP, PAY, MORE)
+    assert scene.ran == [("look", "sky")]
+    asked = await scene.asked(2)
+    assert "seen sky" in seen.read["call-look"]
+    assert "blocked" in seen.read["call-drop"]
+    assert asked["eve"] in seen.read["call-pay"]
+    assert asked["ann"] in seen.read["call-more"]
+    assert seen.text == "done"
+    assert scene.logged() == [("drop", "denied"), ("look", "success"), ("pay", "pending"), ("pay", "pending")]
 
 
 async def _ignoring(run: Any) -> None:

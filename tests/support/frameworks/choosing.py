@@ -6,6 +6,9 @@ import pytest
 
 from support.frameworks.harness import Harness
 
+#: those that are not installed beside the others: they have an environment of their own (group `apart`)
+APART = ()
+
 #: modules of this folder, each with its `HARNESSES`; named as the plugins, and `recipe` for frameworks without one
 FRAMEWORKS = ("langchain", "mcp", "pydantic_ai", "fastmcp", "openai_agents", "recipe")
 

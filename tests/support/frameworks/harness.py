@@ -1,13 +1,17 @@
 """What the behaviour suite asks of a framework's harness, and the scene it plays in."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from support.gateway import Owner
+from support.waiting import eventually
 from toolgate import Guard
 
 Mode = Literal["sync", "async", "stream"]
+#: what a held call does: pauses the run in the framework's own way, waits within it, or lets the model read that it waits
+OnHold = Literal["pause", "wait", "tell"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,20 @@ class Scene:
         """How many requests were ever made."""
         return len(self.owner.http.get("/api/approvals").json())
 
+    async def asked(self, number: int) -> dict[str, str]:
+        """Wait until so many requests were made; returns their ids by the recipient of the payment."""
+
+        async def all_of_them() -> list[dict[str, Any]]:
+            found = (await asyncio.to_thread(self.owner.http.get, "/api/approvals")).json()
+            return found if len(found) >= number else []
+
+        return {each["context"]["to"]: each["id"] for each in await eventually(all_of_them)}
+
+    def let_go(self) -> None:
+        """Decline whatever waits."""
+        for each in self.owner.http.get("/api/approvals", params={"status": "pending"}).json():
+            self.deny(each["id"], "the test has ended")
+
     def logged(self) -> list[tuple[str, str]]:
         """Each log entry's action, without its prefix, and status; sorted."""
         assert self.guard.flush(30)
@@ -114,7 +132,7 @@ class Session(Protocol):
     """One run of an agent that is scripted to make its calls in one turn, then to say "done"."""
 
     async def start(self, *calls: Call) -> Seen:
-        """Begin, and go on until the run ends or pauses."""
+        """Begin, and go on until the run ends or pauses; once more is the conversation's next turn."""
         ...
 
     async def resume(self, answer: Literal["go", "reject"] = "go", only: Sequence[str] | None = None) -> Seen:
@@ -137,14 +155,16 @@ class Harness(Protocol):
         name: as in the table of the docs.
         prefix: of the tools' actions.
         modes: in which it can be run.
+        holds: what held calls can do.
         cannot: cells of the suite that it has no way to do, by the test's name, and why.
     """
 
     name: str
     prefix: str
     modes: Sequence[Mode]
+    holds: Sequence[OnHold]
     cannot: Mapping[str, str]
 
-    def session(self, scene: Scene, mode: Mode, folder: Any) -> Session:
-        """A new run; what is durable goes into `folder`."""
+    def session(self, scene: Scene, mode: Mode, folder: Any, on_hold: OnHold = "pause") -> Session:
+        """A new run; what is durable goes into `folder`, and a held call does as `on_hold` says."""
         ...

@@ -1,5 +1,6 @@
 """LangChain's `create_agent` and a plain LangGraph with a `ToolNode`, and a scripted chat model."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from support.frameworks.graphs import tool_graph
-from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from support.frameworks.scripted import Model
 from toolgate_integrations.langchain import GuardMiddleware
 
@@ -19,21 +20,21 @@ from toolgate_integrations.langchain import GuardMiddleware
 class LangChainSession:
     """One thread of one agent."""
 
-    def __init__(self, scene: Scene, mode: Mode, saver: Any) -> None:
+    def __init__(self, scene: Scene, mode: Mode, saver: Any, on_hold: OnHold = "pause") -> None:
         self._scene, self._mode, self._saver = scene, mode, saver
         self._config: Any = {"configurable": {"thread_id": "thread-1"}}
         self._said: list[AIMessage] = []
         model = Model(messages=iter(self._saying()))
         tools = [tool(each) for each in scene.tools.values()]
-        self._agent = self.made_of(model, tools, GuardMiddleware(scene.guard), saver)
+        guard = GuardMiddleware(scene.guard, on_hold="interrupt" if on_hold == "pause" else on_hold)
+        self._agent = self.made_of(model, tools, guard, saver)
 
     def made_of(self, model: Model, tools: Any, guard: GuardMiddleware, saver: Any) -> Any:
         return create_agent(model, tools, middleware=[guard], checkpointer=saver, name="treasurer")
 
     def _saying(self) -> Any:
-        yield from self._said
         while True:
-            yield AIMessage("done")
+            yield self._said.pop(0) if self._said else AIMessage("done")
 
     async def start(self, *calls: Call) -> Seen:
         made = [{"name": each.tool, "args": dict(each.arguments), "id": each.id} for each in calls]
@@ -54,7 +55,7 @@ class LangChainSession:
 
     async def _run(self, given: Any) -> Seen:
         if self._mode == "sync":
-            self._agent.invoke(given, self._config)
+            await asyncio.to_thread(self._agent.invoke, given, self._config)
         elif self._mode == "async":
             await self._agent.ainvoke(given, self._config)
         else:
@@ -86,10 +87,11 @@ class LangChain:
     name = "langchain"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async", "stream")
+    holds: Sequence[OnHold] = ("pause", "wait", "tell")
     cannot: Mapping[str, str] = {}
 
-    def session(self, scene: Scene, mode: Mode, folder: Path) -> LangChainSession:
-        return LangChainSession(scene, mode, InMemorySaver())
+    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> LangChainSession:
+        return LangChainSession(scene, mode, InMemorySaver(), on_hold)
 
 
 class LangGraph:
@@ -98,10 +100,11 @@ class LangGraph:
     name = "langchain-toolnode"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async")
+    holds: Sequence[OnHold] = ("pause", "wait", "tell")
     cannot: Mapping[str, str] = {}
 
-    def session(self, scene: Scene, mode: Mode, folder: Path) -> LangGraphSession:
-        return LangGraphSession(scene, mode, InMemorySaver())
+    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> LangGraphSession:
+        return LangGraphSession(scene, mode, InMemorySaver(), on_hold)
 
 
 HARNESSES: list[Harness] = [LangChain(), LangGraph()]

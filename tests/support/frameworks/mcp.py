@@ -12,7 +12,7 @@ from mcp.server import MCPServer
 from mcp.server.request_state import RequestStateSecurity
 from mcp_types import CallToolResult, ElicitRequestURLParams, ElicitResult, InputRequiredResult
 
-from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from toolgate_integrations.mcp import GuardExtension
 
 PAGE = "https://toolgate.example.com/approvals/{approval_id}"
@@ -58,19 +58,26 @@ def connected(server: Any, era: str, user: Any) -> AbstractAsyncContextManager[A
 class Kind:
     """How a library's servers are made and reached."""
 
-    serve: Callable[[Scene], Any]
+    serve: Callable[..., Any]
     connect: Callable[[Any, str, Any], AbstractAsyncContextManager[Any]]
 
 
 OFFICIAL = Kind(bank, connected)
 
 
+def holding(on_hold: OnHold) -> dict[str, Any]:
+    """How a guard is told what held calls do."""
+    return {} if on_hold == "pause" else {"on_hold": on_hold, "hold_timeout": None}
+
+
 class ModernSession:
     """Calls whose results, or sealed states, the client keeps; every request stands alone."""
 
-    def __init__(self, scene: Scene, kept: dict[str, tuple[Call, Any]], kind: Kind) -> None:
+    def __init__(
+        self, scene: Scene, kept: dict[str, tuple[Call, Any]], kind: Kind, on_hold: OnHold = "pause"
+    ) -> None:
         self._scene, self._kept, self._kind = scene, dict(kept), kind
-        self._server = kind.serve(scene)
+        self._server = kind.serve(scene, **holding(on_hold))
 
     async def start(self, *calls: Call) -> Seen:
         return await self._go([(each, {}) for each in calls])
@@ -113,8 +120,8 @@ class ModernSession:
 class HandshakeSession:
     """Calls on one connection: while one waits, its user is being asked."""
 
-    def __init__(self, scene: Scene, kind: Kind) -> None:
-        self._scene, self._kind, self._server = scene, kind, kind.serve(scene)
+    def __init__(self, scene: Scene, kind: Kind, on_hold: OnHold = "pause") -> None:
+        self._scene, self._kind, self._server = scene, kind, kind.serve(scene, **holding(on_hold))
         self._made: list[Call] = []
         self._calls: dict[str, asyncio.Task[CallToolResult]] = {}
         self._asked: dict[str, asyncio.Future[ElicitResult]] = {}
@@ -125,9 +132,10 @@ class HandshakeSession:
 
     async def start(self, *calls: Call) -> Seen:
         # A connection is left by the task that made it.
-        ready = asyncio.Event()
-        self._connected = asyncio.create_task(self._connect(ready))
-        await ready.wait()
+        if self._connected is None:
+            ready = asyncio.Event()
+            self._connected = asyncio.create_task(self._connect(ready))
+            await ready.wait()
         self._made += calls
         for call in calls:
             self._calls[call.id] = asyncio.create_task(self._call(call))
@@ -193,13 +201,14 @@ class Modern:
 
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
+    holds: Sequence[OnHold] = ("pause", "wait", "tell")
     cannot: Mapping[str, str] = {}
 
     def __init__(self, name: str = "mcp", kind: Kind = OFFICIAL) -> None:
         self.name, self._kind = f"{name}-2026-07-28", kind
 
-    def session(self, scene: Scene, mode: Mode, folder: Path) -> ModernSession:
-        return ModernSession(scene, {}, self._kind)
+    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> ModernSession:
+        return ModernSession(scene, {}, self._kind, on_hold)
 
 
 class Handshake:
@@ -207,6 +216,7 @@ class Handshake:
 
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
+    holds: Sequence[OnHold] = ("pause", "wait", "tell")
     cannot: Mapping[str, str] = {
         "test_replayed_after_a_restart": "a call ends with its connection; made again it is a new one",
         "test_a_finished_run_is_not_carried_out_again": "there is no state of a waiting call that could be sent twice",
@@ -215,8 +225,8 @@ class Handshake:
     def __init__(self, name: str = "mcp", kind: Kind = OFFICIAL) -> None:
         self.name, self._kind = f"{name}-handshake", kind
 
-    def session(self, scene: Scene, mode: Mode, folder: Path) -> HandshakeSession:
-        return HandshakeSession(scene, self._kind)
+    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> HandshakeSession:
+        return HandshakeSession(scene, self._kind, on_hold)
 
 
 HARNESSES: list[Harness] = [Modern(), Handshake()]

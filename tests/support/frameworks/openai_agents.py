@@ -16,7 +16,7 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from toolgate_integrations.openai_agents import guard_agent, resume, resume_streamed, resume_sync
 
 set_tracing_disabled(True)
@@ -91,11 +91,15 @@ def _text(output: Any) -> str:
 class OpenAISession:
     """One run of one agent; what is durable is its state as text."""
 
-    def __init__(self, scene: Scene, mode: Mode, state: str | None = None) -> None:
+    def __init__(self, scene: Scene, mode: Mode, state: str | None = None, on_hold: OnHold = "pause") -> None:
         self._scene, self._mode, self._state = scene, mode, state
         self._model = Scripted()
         tools = [function_tool(each) for each in scene.tools.values()]
-        self.agent = guard_agent(Agent("treasurer", model=self._model, tools=tools), scene.guard)
+        self.agent = guard_agent(
+            Agent("treasurer", model=self._model, tools=tools),
+            scene.guard,
+            on_hold="interrupt" if on_hold == "pause" else on_hold,
+        )
 
     async def start(self, *calls: Call) -> Seen:
         self._model.turns.append([called(each.tool, each.arguments, each.id) for each in calls])
@@ -153,10 +157,11 @@ class OpenAIAgents:
     name = "openai-agents"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async", "stream")
+    holds: Sequence[OnHold] = ("pause", "wait", "tell")
     cannot: Mapping[str, str] = {}
 
-    def session(self, scene: Scene, mode: Mode, folder: Path) -> OpenAISession:
-        return OpenAISession(scene, mode)
+    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> OpenAISession:
+        return OpenAISession(scene, mode, on_hold=on_hold)
 
 
 HARNESSES: list[Harness] = [OpenAIAgents()]

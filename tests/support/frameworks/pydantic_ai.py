@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from toolgate_integrations.pydantic_ai import GuardCapability
 
 
@@ -83,8 +83,9 @@ async def resumed(agent: Any, result: Any, **answers: Any) -> Any:
 class PydanticAISession:
     """One conversation of one agent."""
 
-    def __init__(self, scene: Scene, mode: Mode, file: Path) -> None:
+    def __init__(self, scene: Scene, mode: Mode, file: Path, on_hold: OnHold = "pause") -> None:
         self._scene, self._mode, self._file = scene, mode, file
+        self._on_hold: Any = "defer" if on_hold == "pause" else on_hold
         self._held: dict[str, str] = {}
         self._history: list[ModelMessage] = []
         self._agent = self._made()
@@ -98,12 +99,12 @@ class PydanticAISession:
             name="treasurer",
             tools=list(self._scene.tools.values()),
             output_type=[str, DeferredToolRequests],
-            capabilities=[GuardCapability(self._scene.guard)],
+            capabilities=[GuardCapability(self._scene.guard, on_hold=self._on_hold)],
         )
 
     async def start(self, *calls: Call) -> Seen:
         self._agent = self._made(*calls)
-        return await self._run(user_prompt="go")
+        return await self._run(user_prompt="go", conversation_id="talk")
 
     async def resume(self, answer: str = "go", only: Sequence[str] | None = None) -> Seen:
         said: Any = True if answer == "go" else ToolDenied("no")
@@ -145,10 +146,11 @@ class PydanticAI:
     name = "pydantic_ai"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async", "stream")
+    holds: Sequence[OnHold] = ("pause", "wait", "tell")
     cannot: Mapping[str, str] = {}
 
-    def session(self, scene: Scene, mode: Mode, folder: Path) -> PydanticAISession:
-        return PydanticAISession(scene, mode, folder / "history.json")
+    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> PydanticAISession:
+        return PydanticAISession(scene, mode, folder / "history.json", on_hold)
 
 
 HARNESSES: list[Harness] = [PydanticAI()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.frameworks import invented
-from support.frameworks.harness import Call, Harness, Mode, Scene, Seen
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from support.frameworks.invented import Hooks, Loop, ToolCall
 from support.readme import blocks
 
@@ -89,12 +89,13 @@ class Recipe:
     """A framework without a plugin, and the page's hook."""
 
     prefix = "tools"
+    holds: Sequence[OnHold] = ("pause",)
     cannot: Mapping[str, str] = {}
 
     def __init__(self, name: str, modes: Sequence[Mode], hooks: Callable[[Scene], Hooks]) -> None:
         self.name, self.modes, self._hooks = name, modes, hooks
 
-    def session(self, scene: Scene, mode: Mode, folder: Path) -> RecipeSession:
+    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> RecipeSession:
         return RecipeSession(scene, mode, self._hooks)
 
 
