@@ -47,6 +47,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     choosing.deselect(config, items)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    # None lets others decide.
+    return choosing_frameworks.is_elsewhere(collection_path, Path(__file__).parent / "integrations") or None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

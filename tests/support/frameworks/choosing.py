@@ -1,29 +1,51 @@
-"""pytest's `--framework`: the behaviour suite with one framework alone, where the others do not bear its version."""
+"""Which frameworks a run of the tests is about: those that this environment has, or one alone by `--framework`."""
 
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from support.frameworks.harness import Harness
 
-#: those that are not installed beside the others: they have an environment of their own (group `apart`)
-APART = ()
+#: those that cannot be installed beside the others: they have an environment of their own (group `apart`)
+APART: tuple[str, ...] = ()
 
 #: modules of this folder, each with its `HARNESSES`; named as the plugins, and `recipe` for frameworks without one
-FRAMEWORKS = ("langchain", "mcp", "pydantic_ai", "fastmcp", "openai_agents", "recipe")
+FRAMEWORKS: tuple[str, ...] = (
+    "fastmcp",
+    "langchain",
+    "mcp",
+    "openai_agents",
+    "pydantic_ai",
+    "recipe",
+)
+
+
+def is_apart() -> bool:
+    """Whether this is the environment of those that stand apart: it has CrewAI, which the other cannot have."""
+    return find_spec("crewai") is not None
 
 
 def add_option(parser: pytest.Parser) -> None:
     """Offer `--framework`."""
     parser.addoption(
         "--framework",
-        choices=FRAMEWORKS,
+        choices=(*FRAMEWORKS, *APART),
         help="the behaviour of one plugin; nothing of the other frameworks is imported (default: every plugin)",
     )
 
 
 def harnesses(config: pytest.Config) -> list[Harness]:
-    """The harnesses of the framework that was chosen, or of all."""
+    """The harnesses of the framework that was chosen, or of all that are in this environment."""
     chosen = config.getoption("framework")
-    names = FRAMEWORKS if chosen is None else (chosen,)
+    names = (chosen,) if chosen is not None else APART if is_apart() else FRAMEWORKS
     return [one for name in names for one in import_module(f"support.frameworks.{name}").HARNESSES]
+
+
+def is_elsewhere(path: Path, integrations: Path) -> bool:
+    """Whether a path of the plugins' tests is of a framework that the other environment has."""
+    if not path.is_relative_to(integrations) or path == integrations:
+        return False
+    name = path.relative_to(integrations).parts[0]
+    return name in (FRAMEWORKS if is_apart() else APART)
