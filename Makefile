@@ -30,7 +30,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test test-full test-oldest fuzz faults check format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
+.PHONY: help demo test test-full test-oldest behaviours fuzz faults check format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -45,16 +45,31 @@ demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a mi
 	@$(UV) sync --quiet --locked --no-dev --extra demo --inexact
 	@.venv/bin/toolgate demo
 
+# Plugins and examples import their frameworks where they are collected: for ten seconds, in every worker. Those that
+# cannot be installed beside the others have an environment of their own.
+PLUGINS := tests/integrations
+APART := UV_PROJECT_ENVIRONMENT=.venv-apart $(UV) run --locked --no-default-groups --group apart
+BEHAVIOUR := tests/integrations/test_behaviour.py
+PLUGINS_APART := $(BEHAVIOUR) $(wildcard $(addprefix tests/integrations/,crewai semantic_kernel strands))
+
 test: check      ## everything that protects users, on both databases, with reduced counts
-	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=$(PLUGINS)
+	@$(RUN) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS)
+	@$(APART) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS_APART)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql $(POSTGRESQL)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql --replicas=3 $(REPLICAS)
 
 test-full: check ## the same with full counts
-	@$(RUN) pytest -n $(WORKERS) --dist worksteal tests
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal tests --ignore=$(PLUGINS)
+	@$(RUN) pytest -n 2 --dist worksteal --behaviours=compare $(PLUGINS)
+	@$(APART) pytest -n 2 --dist worksteal --behaviours=compare $(PLUGINS_APART)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql tests/service tests/e2e
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 $(REPLICAS)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 --no-redis $(REPLICAS)
+
+behaviours: $(UV) ## write the table framework × behaviour of docs/frameworks.md, by running all of it
+	@$(RUN) pytest -q -n 2 --behaviours=write $(BEHAVIOUR)
+	@$(APART) pytest -q -n 2 --behaviours=write $(BEHAVIOUR)
 
 OLDEST := $(patsubst tests/integrations/oldest/%.txt,%,$(sort $(wildcard tests/integrations/oldest/*.txt)))
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support import choosing, collected, leaks
 from support.frameworks import choosing as choosing_frameworks
+from support.frameworks import results
 from support.gateway import LiveGateway, Owner
 from support.once import certificates_read_once, compiled_once
 
@@ -31,6 +32,15 @@ __all__ = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     choosing.add_option(parser)
     choosing_frameworks.add_option(parser)
+    results.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    results.begin(config)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    results.note(item)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
