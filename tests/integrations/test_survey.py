@@ -120,7 +120,7 @@ def test_who_has_a_plugin_is_not_among_those_who_have_none() -> None:
 
 @pytest.mark.parametrize("page", ["docs/versions.md", "README.md"])
 def test_the_pages_name_the_versions(page: str) -> None:
-    """Both tables have each distribution of each plugin, its oldest version and the newest tested."""
+    """The table has each distribution of each plugin, its oldest version and the newest tested; the README some."""
     said: dict[str, tuple[str, str]] = {}
     for line in (ROOT / page).read_text().splitlines():
         cells = line.split("|")
@@ -129,9 +129,11 @@ def test_the_pages_name_the_versions(page: str) -> None:
         said |= {
             name: (old, new) for (name, old), new in zip(oldest, newest, strict=True) if name not in said
         }
-    assert {name: (order(old), new) for name, (old, new) in said.items()} == {
-        part.distribution: (order(part.minimum), part.tested) for part in PARTS.values()
-    }
+    named = {name: (order(old), new) for name, (old, new) in said.items()}
+    there = {part.distribution: (order(part.minimum), part.tested) for part in PARTS.values()}
+    assert named.items() <= there.items()
+    assert named
+    assert page == "README.md" or named == there
 
 
 @pytest.mark.parametrize("identifier", INTEGRATIONS)
