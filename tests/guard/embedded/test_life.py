@@ -82,8 +82,11 @@ def test_a_guard_that_nobody_holds_ends() -> None:
 
 @pytest.mark.parametrize(
     "ending",
-    ["", "sys.exit(0)", "del guard, add"],
-    ids=["nothing", "exit", "dropped"],
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("sys.exit(0)", id="exit", marks=pytest.mark.slow),
+        pytest.param("del guard, add", id="dropped", marks=pytest.mark.slow),
+    ],
 )
 def test_the_interpreter_ends_in_order(tmp_path: Path, ending: str) -> None:
     """Without a word and at once, whether the guard was closed or not; what was done is on record."""

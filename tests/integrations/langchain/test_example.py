@@ -40,7 +40,7 @@ def treasurer(owner: Owner, agent_id: str, folder: Path, model: str) -> str:
 
 
 @pytest.mark.parametrize("model", models())
-@pytest.mark.parametrize("decision", ["approve", "deny"])
+@pytest.mark.parametrize("decision", ["approve", pytest.param("deny", marks=pytest.mark.slow)])
 def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path, decision: str, model: str) -> None:
     """The next process pays if the person approved, and tells why not if they declined."""
     agent_id = owner.agent("treasurer")

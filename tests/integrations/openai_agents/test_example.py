@@ -11,7 +11,7 @@ from support.gateway import Owner
 TREASURER = Path(__file__).parents[3] / "examples" / "openai_agents" / "treasurer.py"
 
 
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("restarted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_treasurer(owner: Owner, tmp_path: Path, restarted: bool) -> None:
     """The clerk is asked, closing is refused, the payment waits and is made once; also in another process."""
     agent_id = owner.agent()

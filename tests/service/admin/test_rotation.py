@@ -1,12 +1,11 @@
 """`toolgate admin rotate-secret`: everything sealed anew, and nothing lost whatever happens in between (decisions §9)."""
 
-import subprocess
-import sys
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -230,30 +229,30 @@ def test_a_second_rotation_waits_for_the_first(tmp_path: Path) -> None:
     assert begin_rotation(secret) is True
 
 
-CRASHES = """
-import os, sys
-from pathlib import Path
-from toolgate_service.console.safety import form_token, refuse_without_token
-from toolgate_service.errors import ApiError
-from toolgate_service.gateway import Gateway
-from toolgate_service.secret_file import begin_rotation, former_secret, stored_secret
+def crashed(secret: Path, at: int) -> int:
+    """Begin a rotation in a forked process that dies at its so-manieth system call; returns how it ended."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    calls = 0
 
-calls, at = 0, int(sys.argv[2])
+    def dying(real: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                os._exit(9)
+            return real(*arguments, **options)
 
-def dies(name):
-    real = getattr(os, name)
-    def call(*arguments, **options):
-        global calls
-        calls += 1
-        if calls == at:
-            os._exit(9)
-        return real(*arguments, **options)
-    setattr(os, name, call)
+        return call
 
-for name in ("open", "fsync", "fdopen", "replace", "rename"):
-    dies(name)
-begin_rotation(Path(sys.argv[1]))
-"""
+    ended = 1
+    try:
+        for name in ("open", "fsync", "fdopen", "replace", "rename"):
+            setattr(os, name, dying(getattr(os, name)))
+        begin_rotation(secret)
+        ended = 0
+    finally:
+        os._exit(ended)
 
 
 def test_a_crash_at_any_step_leaves_what_was_sealed_openable(tmp_path: Path) -> None:
@@ -264,7 +263,7 @@ def test_a_crash_at_any_step_leaves_what_was_sealed_openable(tmp_path: Path) -> 
         folder.mkdir()
         secret = folder / "secret"
         sealed = Vault(stored_secret(secret)).seal("a key", **PLACE)
-        ended = subprocess.run([sys.executable, "-c", CRASHES, str(secret), str(at)], timeout=60, check=False)
+        ended = crashed(secret, at)
         former = former_secret(secret)
         vault = Vault(stored_secret(secret), *([] if former is None else [former]))
         assert vault.open(sealed, **PLACE) == "a key"
@@ -273,8 +272,8 @@ def test_a_crash_at_any_step_leaves_what_was_sealed_openable(tmp_path: Path) -> 
         assert former is not None
         assert stored_secret(secret) != former
         assert Vault(stored_secret(secret), former).open(sealed, **PLACE) == "a key"
-        outcomes.append(ended.returncode)
-        if ended.returncode == 0:
+        outcomes.append(ended)
+        if ended == 0:
             break
     assert outcomes[-1] == 0
     assert outcomes.count(9) >= 6

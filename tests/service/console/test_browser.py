@@ -8,7 +8,12 @@ from support.browser import chromium, faults, overflows
 from support.gateway import PASSWORD, Owner
 from support.team import Colleague, invite
 
-LOOKS = [(scheme, width) for scheme in ("dark", "light") for width in (390, 1280)]
+LOOKS = [
+    ("dark", 390),
+    ("light", 1280),
+    pytest.param("dark", 1280, marks=pytest.mark.slow),
+    pytest.param("light", 390, marks=pytest.mark.slow),
+]
 #: what does not read well unless it is escaped
 REASON = "<b>late</b>\u202egpj"
 
