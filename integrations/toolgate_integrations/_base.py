@@ -28,11 +28,16 @@ class Bridge(Waiting, Rejecting):
     """Carries out a framework's tool calls as guarded actions, looks whether they wait, and takes rejections."""
 
 
-def valid_on_hold(on_hold: str, pauses: str) -> None:
-    """Look whether `on_hold` can be one of a plugin that calls its way to pause `pauses`.
+def valid_on_hold(on_hold: str, pauses: str | None = None) -> None:
+    """Look whether `on_hold` can be one of a plugin.
+
+    Args:
+        on_hold: What its user says.
+        pauses: What it calls its way to pause; None if it has none.
 
     Raises:
         ConfigurationError: It cannot.
     """
-    if on_hold not in (pauses, "wait", "tell"):
-        raise ConfigurationError(f"on_hold is {on_hold!r}; use {pauses!r}, 'wait' or 'tell'")
+    if on_hold not in ("wait", "tell") and (pauses is None or on_hold != pauses):
+        words = "'wait' or 'tell'" if pauses is None else f"{pauses!r}, 'wait' or 'tell'"
+        raise ConfigurationError(f"on_hold is {on_hold!r}; use {words}")

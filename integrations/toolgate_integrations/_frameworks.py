@@ -68,6 +68,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("agent_framework", "agent-framework-core", "1.19", "1.23.0"),
         Integration("mcp", "mcp", "2.0", "2.3.0"),
         Integration("fastmcp", "fastmcp", "4.0", "4.1.2", slim="fastmcp-slim"),
+        Integration("agno", "agno", "3.0", "3.1.10"),
     )
 }
 

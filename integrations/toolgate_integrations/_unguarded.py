@@ -15,7 +15,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
         (
             "ag2",
             "agency-swarm",
-            "agno",
             "atomic-agents",
             "autogen-agentchat",
             "autogen-core",

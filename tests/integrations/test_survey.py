@@ -72,9 +72,9 @@ def test_nothing_installed_is_nothing_found(tmp_path: Path) -> None:
 
 def test_the_first_on_the_path_is_the_one(tmp_path: Path) -> None:
     """As with imports."""
-    first, second = site(tmp_path / "a", crewai="1.0"), site(tmp_path / "b", crewai="2.0", agno="3.0")
+    first, second = site(tmp_path / "a", crewai="1.0"), site(tmp_path / "b", crewai="2.0", letta="0.6")
     seen = survey([str(first), str(second)])
-    assert [(one.framework, one.version) for one in seen] == [("agno", "3.0"), ("crewai", "1.0")]
+    assert [(one.framework, one.version) for one in seen] == [("crewai", "1.0"), ("letta", "0.6")]
 
 
 @pytest.mark.parametrize(("name", "written"), [("Llama_Index.Core", "llama_index_core"), (" MCP ", "mcp")])

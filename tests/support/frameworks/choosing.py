@@ -14,6 +14,7 @@ APART: tuple[str, ...] = ()
 #: modules of this folder, each with its `HARNESSES`; named as the plugins, and `recipe` for frameworks without one
 FRAMEWORKS: tuple[str, ...] = (
     "agent_framework",
+    "agno",
     "fastmcp",
     "langchain",
     "mcp",

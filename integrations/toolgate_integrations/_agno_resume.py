@@ -1,0 +1,130 @@
+"""A paused run of Agno: which of its calls still wait, and what was said of them in the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from agno.models.response import ToolExecution
+from agno.run.agent import RunOutput
+from agno.run.requirement import RunRequirement
+
+from toolgate import ApprovalPending, GatewayUnavailable
+from toolgate_integrations._agno_tools import NAMES, Gate
+from toolgate_integrations._base import ToolCall
+
+__all__ = ["Waking"]
+
+
+@dataclass
+class Waking:
+    """One attempt to go on with a paused run.
+
+    The framework takes what is undecided when a run is gone on with for a no, and tells nobody: so it goes on only
+    when every call is decided, and those are decided together.
+
+    Attributes:
+        gate: How the agent is guarded.
+        agent: The agent's name.
+        run: The run.
+        names: Names of the calls, by the framework's ids.
+    """
+
+    gate: Gate
+    agent: str | None
+    run: RunOutput
+    names: dict[str, str] = field(default_factory=dict)
+
+    def settle(self) -> bool:
+        """Look at each call that the run is paused for; whether none of them waits any longer."""
+        for execution, call in self._calls():
+            if self._rejected(execution):
+                self.gate.bridge.reject(call, execution.confirmation_note or "")
+                continue
+            try:
+                self._note(execution, self.gate.bridge.waiting(call))
+            except GatewayUnavailable:
+                # Its own check says so to the model.
+                self._note(execution, None)
+        return self._decided()
+
+    async def asettle(self) -> bool:
+        """As `settle`."""
+        for execution, call in self._calls():
+            if self._rejected(execution):
+                await self.gate.bridge.areject(call, execution.confirmation_note or "")
+                continue
+            try:
+                self._note(execution, await self.gate.bridge.awaiting(call))
+            except GatewayUnavailable:
+                self._note(execution, None)
+        return self._decided()
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """While the run is gone on with: its calls bear the names they were looked at by."""
+        token = NAMES.set(self.names)
+        try:
+            yield
+        finally:
+            NAMES.reset(token)
+
+    def _calls(self) -> Iterator[tuple[ToolExecution, ToolCall]]:
+        # Ids of calls come from the model's provider: some count from 0 again in each turn.
+        turn = sum(message.role == "assistant" for message in self.run.messages or ())
+        for each in self._paused():
+            name = f"{self.run.run_id}:{turn}:{each.tool_call_id}"
+            self.names[each.tool_call_id or ""] = name
+            yield (
+                each,
+                self.gate.call(
+                    each.tool_name or "", each.tool_args or {}, self.agent, self.run.session_id, call_id=name
+                ),
+            )
+
+    def _paused(self) -> list[ToolExecution]:
+        return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
+
+    def _requirement(self, execution: ToolExecution) -> RunRequirement | None:
+        """The framework's requirement for a call: once a run was stored, it has a copy of the call."""
+        for each in reversed(self.run.requirements or []):
+            if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
+                return each
+        return None
+
+    def _rejected(self, execution: ToolExecution) -> bool:
+        requirement = self._requirement(execution)
+        if requirement is not None and requirement.confirmation is False:
+            execution.confirmed = False
+            execution.confirmation_note = requirement.confirmation_note
+        return execution.confirmed is False
+
+    def _note(self, execution: ToolExecution, pending: ApprovalPending | None) -> None:
+        requirement = self._requirement(execution)
+        copies = [execution]
+        if requirement is not None:
+            requirement.confirmation = True if pending is None else None
+            copies += [] if requirement.tool_execution is None else [requirement.tool_execution]
+        for each in copies:
+            each.confirmed = True if pending is None else None
+            each.approval_id = None if pending is None else pending.approval_id
+
+    def _decided(self) -> bool:
+        others = self.run.active_requirements
+        undecided = [each for each in self._paused() if each.confirmed is None]
+        if undecided or others:
+            for each in self._paused():
+                if each.confirmed:
+                    # Allowed, and not carried out yet: it is looked at again.
+                    self._undecide(each)
+            return False
+        return True
+
+    def _undecide(self, execution: ToolExecution) -> None:
+        requirement = self._requirement(execution)
+        execution.confirmed = None
+        if requirement is not None:
+            requirement.confirmation = None
+            if requirement.tool_execution is not None:
+                requirement.tool_execution.confirmed = None

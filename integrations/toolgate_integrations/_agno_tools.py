@@ -1,0 +1,197 @@
+"""Agno's tools as a guarded agent has them: with the gateway's question as the hook nearest to the tool."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from agno.exceptions import RetryAgentRun
+from agno.tools import Toolkit, tool
+from agno.tools.function import Function, FunctionCall
+
+from toolgate import ApprovalPending, ConfigurationError, GuardError, guarded_action
+from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations.refusals import refusal_text
+
+__all__ = ["NAMES", "Gate", "OnHold", "guarded_tool"]
+
+OnHold = Literal["pause", "wait", "tell"]
+
+#: while a run is gone on with: names of its calls, which stay the same, by the framework's ids of them
+NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
+# The call that is about to be carried out: hooks are not told which it is.
+_CALLED: Final[ContextVar[FunctionCall | None]] = ContextVar("toolgate_agno_called", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """How the tools of one agent are guarded.
+
+    Attributes:
+        bridge: Asks and records.
+        on_hold: What a held call does.
+    """
+
+    bridge: Bridge
+    on_hold: OnHold
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any], agent: str | None, session: str | None, **more: Any
+    ) -> ToolCall:
+        """One call of a tool, as the gateway is asked about it."""
+        return ToolCall(name, dict(arguments), run_id=session, agent=agent, **more)
+
+
+class _Hook:
+    """What stands around a tool.
+
+    It is no coroutine function: such hooks are left out of synchronous runs, and the tool would run.
+    """
+
+    def __init__(self, gate: Gate, function: object) -> None:
+        self._gate, self._function = gate, function
+
+    def __call__(self, function_call: Callable[..., Any]) -> Any:
+        called = _CALLED.get()
+        _CALLED.set(None)
+        if called is None:
+            raise RetryAgentRun(_UNSEEN)
+        names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks are given the same
+        call = self._gate.call(
+            called.function.name,
+            called.arguments or {},
+            getattr(called.function._agent, "name", None),  # noqa: SLF001 - likewise
+            None if context is None else context.session_id,
+            call_id=None if names is None else names.get(called.call_id or ""),
+            function=self._function,
+        )
+        if inspect.iscoroutinefunction(function_call):
+            return self._arun(call, called, function_call)
+        bridge = self._gate.bridge
+        try:
+            return bridge.run(call, lambda approved: function_call(**_taken(called, approved)))
+        except ApprovalPending as pending:
+            if call.call_id is None:
+                raise _refused(pending) from pending
+            # Too late to pause: the framework pauses before hooks, and the call may come no other time.
+            bridge.reject(call, _TOO_LATE, pending.approval_id)
+            raise RetryAgentRun(_TOO_LATE) from pending
+        except GuardError as error:
+            raise _refused(error) from error
+
+    async def _arun(self, call: ToolCall, called: FunctionCall, function_call: Callable[..., Any]) -> Any:
+        async def run(approved: dict[str, Any]) -> Any:
+            return await function_call(**_taken(called, approved))
+
+        bridge = self._gate.bridge
+        try:
+            return await bridge.arun(call, run)
+        except ApprovalPending as pending:
+            if call.call_id is None:
+                raise _refused(pending) from pending
+            await bridge.areject(call, _TOO_LATE, pending.approval_id)
+            raise RetryAgentRun(_TOO_LATE) from pending
+        except GuardError as error:
+            raise _refused(error) from error
+
+
+class _GuardedFunction(Function):
+    """A tool whose last hook is ours, whatever its others are exchanged for: an agent's hooks replace a tool's."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "tool_hooks":
+            hook = getattr(self.pre_hook, "toolgate_hook", None)
+            value = [*(each for each in value or () if each is not hook), hook]
+        super().__setattr__(name, value)
+
+
+def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
+    """What sees which call it is, before the hooks; then the tool's own `pre_hook` does what it does."""
+
+    def before(fc: FunctionCall, agent: Any, team: Any, run_context: Any) -> None:
+        _CALLED.set(fc)
+        if own is not None:
+            own(**_wanted(own, fc=fc, agent=agent, team=team, run_context=run_context))
+
+    async def abefore(fc: FunctionCall, agent: Any, team: Any, run_context: Any) -> None:
+        _CALLED.set(fc)
+        if own is not None:
+            await own(**_wanted(own, fc=fc, agent=agent, team=team, run_context=run_context))
+
+    chosen: Any = abefore if inspect.iscoroutinefunction(own) else before
+    chosen.toolgate_hook = hook
+    return chosen  # type: ignore[no-any-return]  # a function that bears its hook
+
+
+def guarded_tool(given: Any, gate: Gate) -> Any:
+    """A tool of an agent, guarded; what the model's provider runs stays as it is.
+
+    Raises:
+        ConfigurationError: It pauses by itself where held calls pause the run.
+    """
+    if isinstance(given, Toolkit):
+        return _guarded_toolkit(given, gate)
+    if isinstance(given, Function):
+        return _guarded(given._per_run_copy(), gate, given.entrypoint)  # noqa: SLF001 - what a run takes
+    if callable(given):
+        # By the decorator where `@approval` has left its mark: nothing else reads it.
+        marked = hasattr(given, "_agno_approval_type")
+        return _guarded(tool(given) if marked else Function.from_callable(given), gate, given)
+    return given
+
+
+def _guarded_toolkit(toolkit: Toolkit, gate: Gate) -> Toolkit:
+    """A copy for one run; its functions are asked for late, as those of servers come when they are connected."""
+    guarded = copy.copy(toolkit)
+
+    def of(functions: Mapping[str, Function]) -> dict[str, Any]:
+        return {name: guarded_tool(each, gate) for name, each in functions.items()}
+
+    vars(guarded)["get_functions"] = lambda: of(toolkit.get_functions())
+    vars(guarded)["get_async_functions"] = lambda: of(toolkit.get_async_functions())
+    return guarded
+
+
+def _guarded(function: Function, gate: Gate, original: object) -> Function:
+    hooks = function.tool_hooks
+    function.pre_hook = _before(_Hook(gate, original), function.pre_hook)
+    object.__setattr__(function, "__class__", _GuardedFunction)
+    function.tool_hooks = hooks
+    if gate.on_hold == "pause" and not (_asks_itself(function) or guarded_action(original) is not None):
+        if function.requires_confirmation:
+            raise ConfigurationError(
+                f"the tool {function.name!r} has requires_confirmation, and where held calls pause the run the gateway "
+                "says which do; take it away, or use guard_agent(…, on_hold='wait') or 'tell'"
+            )
+        function.requires_confirmation = True
+    return function
+
+
+def _asks_itself(function: Function) -> bool:
+    """Whether a call pauses for something that only the framework's user can say."""
+    asks = function.external_execution or function.requires_user_input
+    return bool(asks) or function.name in {"get_user_input", "ask_user"}
+
+
+def _wanted(own: Callable[..., Any], **offered: Any) -> dict[str, Any]:
+    parameters = inspect.signature(own).parameters
+    return {name: value for name, value in offered.items() if name in parameters}
+
+
+def _taken(called: FunctionCall, approved: dict[str, Any]) -> dict[str, Any]:
+    # The framework runs the tool with these, whatever a hook hands on.
+    called.arguments = approved
+    return approved
+
+
+def _refused(error: GuardError) -> RetryAgentRun:
+    # The framework's own word for an error that the model reads; any other is printed with its traceback.
+    return RetryAgentRun(refusal_text(error))
+
+
+_UNSEEN: Final = "Not done: the guard was not told which call this is. Tell the operator."
+_TOO_LATE: Final = "Not done: it needs a person now. Ask for it again."
