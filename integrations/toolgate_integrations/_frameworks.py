@@ -69,6 +69,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("mcp", "mcp", "2.0", "2.3.0"),
         Integration("fastmcp", "fastmcp", "4.0", "4.1.2", slim="fastmcp-slim"),
         Integration("agno", "agno", "3.0", "3.1.10"),
+        Integration("strands", "strands-agents", "1.62.0", "1.62.0"),
     )
 }
 

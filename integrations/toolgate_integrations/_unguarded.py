@@ -39,7 +39,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "qwen-agent",
             "semantic-kernel",
             "smolagents",
-            "strands-agents",
         ),
         _AGENTS,
     ),
