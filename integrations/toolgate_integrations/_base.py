@@ -6,6 +6,7 @@ Translation only: what may happen is decided by the gateway, and asked for by `t
 from __future__ import annotations
 
 from toolgate import ConfigurationError
+from toolgate_integrations._apart import Apart
 from toolgate_integrations._frameworks import INTEGRATIONS, Integration, MissingFrameworkError, require
 from toolgate_integrations._naming import ToolActions, ToolCall, fitting
 from toolgate_integrations._rejecting import Rejecting
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-class Bridge(Waiting, Rejecting):
+class Bridge(Waiting, Rejecting, Apart):
     """Carries out a framework's tool calls as guarded actions, looks whether they wait, and takes rejections."""
 
 

@@ -21,7 +21,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "beeai-framework",
             "browser-use",
             "camel-ai",
-            "claude-agent-sdk",
             "crewai",
             "dspy",
             "dspy-ai",

@@ -15,6 +15,7 @@ APART: tuple[str, ...] = ("strands",)
 FRAMEWORKS: tuple[str, ...] = (
     "agent_framework",
     "agno",
+    "claude_agent_sdk",
     "fastmcp",
     "langchain",
     "mcp",
