@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from toolgate import ConfigurationError, Decision, Guard, acting_as, calling, default_guard
@@ -80,6 +80,10 @@ class Asking:
             return await self.guard.acheck(
                 self.action_of(call), call.arguments, call_id=call_id, dry_run=True
             )
+
+    def within(self, call: ToolCall) -> AbstractContextManager[None]:
+        """What is guarded inside acts as the agent of a call, in its run, without its name."""
+        return self._as(call, (), bears_name=False)
 
     def _holding(self, *, waits: bool) -> dict[str, Any]:
         if waits or self._waits:

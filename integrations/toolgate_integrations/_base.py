@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from toolgate import ConfigurationError
 from toolgate_integrations._apart import Apart
+from toolgate_integrations._between import Begun, Between
 from toolgate_integrations._frameworks import INTEGRATIONS, Integration, MissingFrameworkError, require
 from toolgate_integrations._naming import ToolActions, ToolCall, fitting
 from toolgate_integrations._rejecting import Rejecting
@@ -14,6 +15,7 @@ from toolgate_integrations._waiting import Waiting
 
 __all__ = [
     "INTEGRATIONS",
+    "Begun",
     "Bridge",
     "Integration",
     "MissingFrameworkError",
@@ -26,6 +28,7 @@ __all__ = [
 
 
 class Bridge(Waiting, Rejecting, Apart):
+class Bridge(Waiting, Rejecting, Between):
     """Carries out a framework's tool calls as guarded actions, looks whether they wait, and takes rejections."""
 
 

@@ -9,7 +9,7 @@ from toolgate import guarded_action
 from toolgate_integrations._asking import Asking
 from toolgate_integrations._naming import ToolCall
 
-__all__ = ["Carrying"]
+__all__ = ["Carrying", "FailedError", "judged"]
 
 T = TypeVar("T")
 
@@ -43,8 +43,8 @@ class Carrying(Asking):
                 with self.guard.action(
                     self.action_of(call), call.arguments, **self._holding(waits=False), edits=True
                 ) as act:
-                    return _judged(tool(dict(act.context)), failed)
-            except _FailedError as failure:
+                    return judged(tool(dict(act.context)), failed)
+            except FailedError as failure:
                 answer: T = failure.answer
                 return answer
 
@@ -74,13 +74,13 @@ class Carrying(Asking):
                 async with self.guard.action(
                     self.action_of(call), call.arguments, **self._holding(waits=waits), edits=True
                 ) as act:
-                    return _judged(await tool(dict(act.context)), failed)
-            except _FailedError as failure:
+                    return judged(await tool(dict(act.context)), failed)
+            except FailedError as failure:
                 answer: T = failure.answer
                 return answer
 
 
-class _FailedError(Exception):
+class FailedError(Exception):
     """What a framework's answer says went wrong: recorded as a failure, and given to the model all the same."""
 
     def __init__(self, why: str, answer: Any) -> None:
@@ -88,8 +88,13 @@ class _FailedError(Exception):
         self.answer = answer
 
 
-def _judged(answer: T, failed: Callable[[T], str | None]) -> T:
+def judged(answer: T, failed: Callable[[T], str | None]) -> T:
+    """Give the framework's answer back.
+
+    Raises:
+        FailedError: It says that something went wrong.
+    """
     why = failed(answer)
     if why is not None:
-        raise _FailedError(why, answer)
+        raise FailedError(why, answer)
     return answer

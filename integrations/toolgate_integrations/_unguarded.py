@@ -26,7 +26,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "dspy-ai",
             "google-adk",
             "griptape",
-            "haystack-ai",
             "langroid",
             "letta",
             "llama-index-core",

@@ -17,6 +17,7 @@ FRAMEWORKS: tuple[str, ...] = (
     "agno",
     "claude_agent_sdk",
     "fastmcp",
+    "haystack",
     "langchain",
     "mcp",
     "openai_agents",
