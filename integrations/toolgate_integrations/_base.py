@@ -27,8 +27,7 @@ __all__ = [
 ]
 
 
-class Bridge(Waiting, Rejecting, Apart):
-class Bridge(Waiting, Rejecting, Between):
+class Bridge(Waiting, Rejecting, Apart, Between):
     """Carries out a framework's tool calls as guarded actions, looks whether they wait, and takes rejections."""
 
 
