@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    HookMatcher,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ToolPermissionContext,
+)
 from support.frameworks.harness import Scene
 
 from toolgate import ConfigurationError
@@ -118,3 +124,28 @@ async def test_names_of_actions(
     said: Any = await ask(told, "1", {"signal": None})
     assert said["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert [(each.action, each.run_id) for each in gateway.checks] == [(action, "s")]
+
+
+@pytest.mark.parametrize("sessions", [["one"], ["one", "other"]])
+async def test_whose_call_was_changed_must_be_clear(scene: Scene, sessions: list[str]) -> None:
+    """`can_use_tool` is told no session: where two have a call of the same id, what it changed can be neither's."""
+
+    async def change(*_: Any) -> Any:
+        return PermissionResultAllow(updated_input={"what": "sea"})
+
+    made = guard_options(
+        ClaudeAgentOptions(can_use_tool=change), guard=scene.guard, tool_actions={"X": "bank.look"}
+    )
+    assert made.hooks is not None
+    assert made.can_use_tool is not None
+    [ask] = made.hooks["PreToolUse"][0].hooks
+    for session in sessions:
+        told: Any = {
+            "tool_name": "X",
+            "tool_input": {"what": "sky"},
+            "tool_use_id": "1",
+            "session_id": session,
+        }
+        assert await ask(told, "1", {"signal": None}) == {}
+    said = await made.can_use_tool("X", {"what": "sky"}, ToolPermissionContext(tool_use_id="1"))
+    assert isinstance(said, PermissionResultAllow if sessions == ["one"] else PermissionResultDeny)
