@@ -72,6 +72,13 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("agno", "agno", "3.0", "3.1.10"),
         Integration("strands", "strands-agents", "1.62.0", "1.62.0"),
         Integration("claude_agent_sdk", "claude-agent-sdk", "0.2.180", "0.2.187"),
+        Integration(
+            "llamaindex",
+            "llama-index-core",
+            "0.14.25",
+            "0.14.25",
+            (Part("llama-index-workflows", "2.26.1", "2.26.1"),),
+        ),
     )
 }
 

@@ -28,7 +28,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "griptape",
             "langroid",
             "letta",
-            "llama-index-core",
             "marvin",
             "mirascope",
             "openhands-sdk",

@@ -19,6 +19,7 @@ FRAMEWORKS: tuple[str, ...] = (
     "fastmcp",
     "haystack",
     "langchain",
+    "llamaindex",
     "mcp",
     "openai_agents",
     "pydantic_ai",
