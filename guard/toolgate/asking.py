@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from toolgate.action_name import valid_action
 from toolgate.capture.context import Captured, Rules, capture, copy_context
-from toolgate.capture.facts import clip, with_facts
+from toolgate.capture.facts import clip, describe_error, with_facts
 from toolgate.capture.jsontext import Json
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.held import LONGEST_CHAIN
@@ -196,8 +196,11 @@ class Asking:
         *,
         agent_id: str | None = None,
         approval_id: str | None = None,
+        decision_id: str | None = None,
         call_id: str | None = None,
         reason: str | None = None,
+        error: BaseException | None = None,
+        facts: Mapping[str, Json] | None = None,
     ) -> None:
         """Record what happened as guarded calls do: written down, sent behind the caller's back; never fails for that.
 
@@ -207,17 +210,30 @@ class Asking:
             context: Details to keep.
             agent_id: The agent that acted; wins over `acting_as`.
             approval_id: The approval request it belongs to.
-            call_id: The call it is about, as `calling` names it: said again it is the same log entry.
+            decision_id: The decision it belongs to.
+            call_id: The call it is about, as `calling` names it: held or refused again it is the same log entry.
             reason: Why it was held or refused; stands beside a detail of that name, never in its place.
+            error: What the tool raised; it is told without what is hidden in the details.
+            facts: More to be said, such as `duration_ms`; it stands beside details, as `reason` does.
 
         Raises:
             ConfigurationError: If an argument is wrong.
         """
         _valid_status(status)
         check = self._check(action, context, agent_id, approval_id, call_id)
-        facts: dict[str, Json] = {} if reason is None else {"reason": clip(reason)}
-        context = with_facts(check.context, facts)
-        step = Record(check.action, check.who, status, context, approval_id, reason=reason)
+        told: dict[str, Json] = {} if reason is None else {"reason": clip(reason)}
+        if error is not None:
+            captured = self._capture(context)
+            told["error"] = describe_error(error, captured.hidden, captured.patterns)
+        step = Record(
+            check.action,
+            check.who,
+            status,
+            with_facts(check.context, {**told, **(facts or {})}),
+            approval_id,
+            decision_id,
+            reason=reason,
+        )
         self._runtime.recorder.record(entry_of(step))
 
     def _check(

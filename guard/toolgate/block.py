@@ -19,13 +19,14 @@ from toolgate.capture.fitting import fit
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json
 from toolgate.drivers import adrive, drive, since
-from toolgate.errors import ConfigurationError
+from toolgate.elsewhere import Permitted
+from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.holding import refuse_async
 from toolgate.options import Options
 from toolgate.performers import AsyncPerformer, Performer
 from toolgate.resuming import resumed_by
 from toolgate.runtime import Runtime
-from toolgate.steps import Outcome, Raised, Returned
+from toolgate.steps import HandOver, Outcome, Raised, Returned
 
 __all__ = ["Action"]
 
@@ -66,14 +67,7 @@ class Action:
     def __enter__(self) -> Self:
         refuse_async(self._options.on_hold, f"the block of action {self._options.action!r}")
         runtime, flow = self._begin()
-        self._performer = Performer(
-            runtime.client(),
-            runtime.recorder,
-            self,
-            on_hold=self._options.on_hold,
-            waiters=runtime.waiters,
-            hold_timeout=self._options.hold_timeout,
-        )
+        self._performer = self._made_performer(runtime)
         drive(flow, self._performer)
         return self._entered()
 
@@ -107,6 +101,33 @@ class Action:
     ) -> None:
         if self._flow is not None and self._async_performer is not None:
             await adrive(self._flow, self._async_performer, self._outcome(error))
+
+    def permit(self) -> Permitted:
+        """Ask as `with` does, for a tool that another process runs: in place of `with`, and once.
+
+        Nothing is written down here that the tool runs, nor what becomes of it: whoever runs it has that recorded
+        with `Guard.record`.
+
+        Raises:
+            GuardError: It must not run.
+        """
+        refuse_async(self._options.on_hold, f"the block of action {self._options.action!r}")
+        if self._options.fail_open:
+            raise ConfigurationError(
+                f"action {self._options.action!r} fails open; what runs elsewhere cannot be recorded as such"
+            )
+        runtime, flow = self._begin(elsewhere=True)
+        performer = self._made_performer(runtime)
+        handed_over = drive(flow, performer)
+        if not isinstance(handed_over, HandOver):
+            # Whatever it is, nothing said that the tool may run.
+            raise GatewayProtocolError(f"the call of action {self._options.action!r} was not handed over")
+        record = handed_over.record
+        drive(flow, performer)
+        self._entered()
+        return Permitted(
+            self.context, record.context, record.who.agent_id, record.approval_id, record.decision_id
+        )
 
     def capture(self) -> Captured:
         """What the gateway is asked about now.
@@ -144,13 +165,23 @@ class Action:
         """Forget the edit."""
         self._edits = {}
 
-    def _begin(self) -> tuple[Runtime, Flow]:
+    def _made_performer(self, runtime: Runtime) -> Performer:
+        return Performer(
+            runtime.client(),
+            runtime.recorder,
+            self,
+            on_hold=self._options.on_hold,
+            waiters=runtime.waiters,
+            hold_timeout=self._options.hold_timeout,
+        )
+
+    def _begin(self, *, elsewhere: bool = False) -> tuple[Runtime, Flow]:
         if self._flow is not None:
             raise ConfigurationError(
                 f"this block of action {self._options.action!r} has been entered; call action(…) for each block"
             )
         self._runtime = runtime = self._find_runtime().ensure_open()
-        self._flow = self._options.flow(runtime, self.capture(), resumed_by(runtime))
+        self._flow = self._options.flow(runtime, self.capture(), resumed_by(runtime), elsewhere=elsewhere)
         return runtime, self._flow
 
     def _entered(self) -> Self:

@@ -39,6 +39,7 @@ class Call:
         refusals: What was refused before, and so does not fail open.
         unanswered: Why no gateway answered, if it runs all the same.
         pauses: What the tool may raise to be called again.
+        elsewhere: Whether somebody else runs the tool, and says what became of it.
     """
 
     action: str
@@ -53,6 +54,7 @@ class Call:
     refusals: Refusals | None = field(default=None, compare=False, repr=False)
     unanswered: str | None = None
     pauses: tuple[type[BaseException], ...] = ()
+    elsewhere: bool = False
 
     def check(self, approval_id: str | None) -> Check:
         """What the gateway is asked, with the approval it has come to, if it is to pass by one."""

@@ -16,6 +16,7 @@ from toolgate.steps import (
     AwaitApproval,
     Check,
     Edit,
+    HandOver,
     Intend,
     Look,
     Outcome,
@@ -27,22 +28,26 @@ from toolgate.steps import (
 __all__ = ["adrive", "drive", "keep", "since"]
 
 
-def drive(flow: Flow, performer: Performer, answer: Outcome | None = None) -> None:
-    """Perform steps until the tool's turn or the end; `answer` is the tool's outcome after its turn."""
+def drive(flow: Flow, performer: Performer, answer: Outcome | None = None) -> Run | HandOver | None:
+    """Perform steps until the tool's turn, here or elsewhere, or the end; `answer` is the tool's outcome after its turn.
+
+    Returns:
+        The tool's turn; None at the end.
+    """
     try:
-        _drive(flow, performer, answer)
+        return _drive(flow, performer, answer)
     except BaseException as error:
         abandoned(flow, error)
         raise
 
 
-def _drive(flow: Flow, performer: Performer, answer: Outcome | None) -> None:
+def _drive(flow: Flow, performer: Performer, answer: Outcome | None) -> Run | HandOver | None:
     reply: Any = answer
     while True:
         try:
             step = flow.send(reply)
         except StopIteration:
-            return
+            return None
         match step:
             case Check():
                 reply = performer.check(step)
@@ -57,8 +62,8 @@ def _drive(flow: Flow, performer: Performer, answer: Outcome | None) -> None:
             case Record():
                 performer.record(step)
                 reply = None
-            case Run():
-                return
+            case Run() | HandOver():
+                return step
 
 
 async def adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None = None) -> None:

@@ -16,6 +16,8 @@
                  expired ────► record denied ──► ApprovalExpired
                  otherwise ──► record denied ──► ActionDenied
 
+    A call whose tool runs elsewhere is handed over where it would be written down, and ends.
+
     A resumed call begins at its approval instead of a check, and is checked with that approval or not at all.
 
 Nothing is swallowed between decision and tool: only an allowed decision leads to `Run`, and of a call that fails
@@ -35,7 +37,7 @@ from toolgate.capture.jsontext import Json
 from toolgate.decision import Decision
 from toolgate.held import continued, decided
 from toolgate.recording.entries import Intent
-from toolgate.steps import Outcome, Raised, Recapture, Run, Step, Unanswered
+from toolgate.steps import HandOver, Outcome, Raised, Recapture, Run, Step, Unanswered
 
 __all__ = ["Call", "Flow", "OnHold", "guarded_call"]
 
@@ -54,6 +56,9 @@ def guarded_call(call: Call) -> Flow:
         ConfigurationError: The approval it was to continue is another action's.
     """
     call = yield from _permitted(call)
+    if call.elsewhere:
+        yield HandOver(call.intend().record)
+        return
     intent = cast("Intent | None", (yield call.intend()))
     outcome = cast("Outcome", (yield Run()))
     facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}

@@ -44,8 +44,12 @@ class Options:
     at_call: bool = False
     tool: str | None = None
 
-    def flow(self, runtime: Runtime, captured: Captured, resumes: str | None = None) -> Flow:
+    def flow(
+        self, runtime: Runtime, captured: Captured, resumes: str | None = None, *, elsewhere: bool = False
+    ) -> Flow:
         """The road of one call with the captured arguments, beginning with the approval it `resumes`.
+
+        Its tool is run by this process, or `elsewhere`.
 
         Raises:
             ConfigurationError: If nothing names an agent.
@@ -72,6 +76,7 @@ class Options:
             fail_open=self.fail_open,
             refusals=refusals,
             pauses=pauses_now(),
+            elsewhere=elsewhere,
         )
         return observed(guarded_call(call), call, self.tool)
 

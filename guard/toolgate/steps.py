@@ -17,6 +17,7 @@ __all__ = [
     "AwaitApproval",
     "Check",
     "Edit",
+    "HandOver",
     "Inapplicable",
     "Intend",
     "LogStatus",
@@ -159,6 +160,17 @@ class Intend:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """The call is allowed, and its tool runs elsewhere: nothing more is heard of it here; answered with nothing.
+
+    Attributes:
+        record: What is to be recorded if nothing is heard of it at all.
+    """
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """The tool's turn; answered with an `Outcome`."""
 
@@ -244,4 +256,6 @@ class Raised:
 
 
 Outcome: TypeAlias = Returned | Raised
-Step: TypeAlias = Check | AwaitApproval | Look | AskCaller | Recapture | Edit | Intend | Run | Record
+Step: TypeAlias = (
+    Check | AwaitApproval | Look | AskCaller | Recapture | Edit | Intend | HandOver | Run | Record
+)
