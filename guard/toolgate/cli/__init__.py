@@ -6,11 +6,24 @@ import sys
 EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks"}
 
 
+#: words after `toolgate hook` that are a person's
+NO_HOOKS = ("install", "uninstall", "--help")
+
+
 def main() -> None:
     """Run the command line; without its extra, say in one line what to install."""
+    if sys.argv[1:2] == ["hook"] and sys.argv[2:3] not in ([], *([word] for word in NO_HOOKS)):
+        # Before all else: coding agents wait for it at every tool call, and take most errors for a yes.
+        from toolgate.cli.hook.running import run
+
+        run(sys.argv[2:])
     try:
         from toolgate.cli.app import app
 
+        if len(sys.argv) == 1:
+            # Some versions of click end with 0 here: a coding agent that does not know of `args` would take it for a yes.
+            app(["--help"], standalone_mode=False)
+            sys.exit(2)
         app()
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:

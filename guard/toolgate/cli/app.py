@@ -15,6 +15,7 @@ from toolgate.cli.demo import demo
 from toolgate.cli.doctor import doctor
 from toolgate.cli.frameworks import frameworks
 from toolgate.cli.grants import grants
+from toolgate.cli.hook.commands import hook
 from toolgate.cli.keys import keys
 from toolgate.cli.logs import logs
 from toolgate.cli.mcp import mcp
@@ -51,6 +52,7 @@ app.add_typer(grants)
 app.add_typer(webhooks)
 app.add_typer(slack)
 app.add_typer(mcp)
+app.add_typer(hook)
 app.add_typer(admin)
 app.add_typer(config)
 app.add_typer(db)

@@ -16,6 +16,7 @@ FRAMEWORKS: tuple[str, ...] = (
     "agent_framework",
     "agno",
     "claude_agent_sdk",
+    "claude_code",
     "fastmcp",
     "haystack",
     "langchain",

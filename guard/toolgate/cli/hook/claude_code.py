@@ -1,0 +1,89 @@
+"""What stands in Claude Code's settings for the guard."""
+
+import copy
+import math
+from pathlib import PurePath
+from typing import Any, Final
+
+from toolgate.cli.hook.settings_file import SettingsFileError
+
+PROGRAM: Final = "claude-code"
+
+#: hooks that only record: their failure changes nothing of what ran
+RECORDING: Final = ("PostToolUse", "PostToolUseFailure")
+_RECORD_SECONDS: Final = 30
+# The agent's time for a hook is over after its own, which ends in an answer.
+_MARGIN: Final = 10
+
+
+def with_guard(settings: dict[str, Any], command: str, words: list[str], limit: float) -> dict[str, Any]:
+    """Return settings with the guard's hooks in place of those there may be.
+
+    Args:
+        settings: as they are.
+        command: the absolute path of the command.
+        words: what follows `toolgate hook claude-code`.
+        limit: seconds after which the command has answered.
+
+    Raises:
+        SettingsFileError: they are none of Claude Code's, or switch hooks off.
+    """
+    if settings.get("disableAllHooks"):
+        raise SettingsFileError("'disableAllHooks' switches all hooks off there; take it out first")
+    changed = without_guard(settings)
+    hooks = changed.setdefault("hooks", {})
+    asking = {"timeout": math.ceil(limit) + _MARGIN, "onFailure": "block"}
+    for event in ("PreToolUse", *RECORDING):
+        hook: dict[str, Any] = {
+            "type": "command",
+            "command": command,
+            # Without a shell: nothing of a profile can stand in the answer, and no name has to be quoted.
+            "args": ["hook", PROGRAM, *words],
+            **(asking if event == "PreToolUse" else {"timeout": _RECORD_SECONDS}),
+        }
+        hooks.setdefault(event, []).append({"matcher": "*", "hooks": [hook]})
+    return changed
+
+
+def without_guard(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without the guard's hooks, and without what only they filled.
+
+    Raises:
+        SettingsFileError: they are none of Claude Code's.
+    """
+    changed = copy.deepcopy(settings)
+    hooks = changed.get("hooks", {})
+    if not isinstance(hooks, dict):
+        raise SettingsFileError("'hooks' is no object there; put it right first")
+    for event, groups in list(hooks.items()):
+        if not isinstance(groups, list) or not all(map(_is_group, groups)):
+            raise SettingsFileError(
+                f"the hooks of {event!r} are not as Claude Code has them; put them right first"
+            )
+        kept = [group for group in map(_without_ours, groups) if group is not None]
+        if kept or not groups:
+            hooks[event] = kept
+        else:
+            del hooks[event]
+    if not hooks and settings.get("hooks"):
+        del changed["hooks"]
+    return changed
+
+
+def _is_group(group: object) -> bool:
+    return isinstance(group, dict) and isinstance(group.get("hooks"), list)
+
+
+def _without_ours(group: dict[str, Any]) -> dict[str, Any] | None:
+    others = [hook for hook in group["hooks"] if not _is_ours(hook)]
+    if len(others) == len(group["hooks"]):
+        return group
+    return {**group, "hooks": others} if others else None
+
+
+def _is_ours(hook: object) -> bool:
+    if not isinstance(hook, dict) or not isinstance(hook.get("command"), str):
+        return False
+    words = hook.get("args")
+    name = PurePath(hook["command"].replace("\\", "/")).name.removesuffix(".exe")
+    return name == "toolgate" and isinstance(words, list) and words[:2] == ["hook", PROGRAM]

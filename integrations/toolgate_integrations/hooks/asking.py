@@ -1,0 +1,148 @@
+"""Asking about a call in one process, and recording it in another."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from toolgate import ConfigurationError, Guard, acting_as
+from toolgate_integrations._asking import Asking
+from toolgate_integrations._naming import ToolActions, fitting
+from toolgate_integrations.hooks.events import After, Before
+from toolgate_integrations.hooks.journal import Journal, Running, digest_of
+
+__all__ = ["HookAsking", "ToolFailed"]
+
+
+class ToolFailed(Exception):
+    """The agent told that its tool went wrong."""
+
+
+class HookAsking(Asking):
+    """Asks about calls that another program carries out.
+
+    Args:
+        guard: The guard that asks.
+        tool_actions: Actions of tools by their names, in place of the default (decisions §13).
+        agents: Agent ids by the names of the agent's own agents; others act as the guard's own agent.
+        on_hold: `wait` waits for the person; `tell` raises `ApprovalPending` at once.
+        hold_timeout: Seconds to wait.
+
+    Raises:
+        ConfigurationError: An argument is of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        tool_actions: ToolActions | None = None,
+        agents: Mapping[str, str] | None = None,
+        on_hold: str = "wait",
+        hold_timeout: float | None = None,
+    ) -> None:
+        super().__init__(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+        )
+        self._journal = Journal()
+
+    def before(self, event: Before) -> dict[str, Any] | None:
+        """Ask about a call; returns the arguments it may run with where an approver changed them.
+
+        Raises:
+            GuardError: The tool must not run.
+        """
+        call, given = event.call, dict(event.call.arguments)
+        # Without its name: the model makes the call again under another, once it is approved.
+        with self._as(call, (), bears_name=False):
+            action = self.action_of(call)
+            block = self.guard.action(
+                action, {**given, **event.beside}, **self._holding(waits=False), edits=True
+            )
+            permitted = block.permit()
+        arguments = json.loads(json.dumps(permitted.context, default=_number))
+        for name, value in event.beside.items():
+            if arguments.pop(name, None) != value:
+                raise ConfigurationError(
+                    f"the approver changed {name!r}, which is no argument of {call.name!r}; the call cannot be "
+                    "carried out like that"
+                )
+        if call.call_id is not None:
+            running = Running(
+                session=call.run_id or "",
+                call_id=call.call_id,
+                process=_agent_process(),
+                agent_id=permitted.agent_id,
+                action=action,
+                asked=permitted.asked,
+                beside=dict(event.beside),
+                arguments=digest_of(arguments),
+                approval_id=permitted.approval_id,
+                decision_id=permitted.decision_id,
+            )
+            self._journal.write(running)
+        return None if digest_of(arguments) == digest_of(given) else arguments
+
+    def after(self, event: After) -> None:
+        """Record what became of a call.
+
+        Raises:
+            ConfigurationError: A setting is wrong.
+        """
+        call, given = event.call, dict(event.call.arguments)
+        asked = None if call.call_id is None else self._journal.take(call.run_id or "", call.call_id)
+        facts: dict[str, Any] = {}
+        if event.duration_ms is not None:
+            facts["duration_ms"] = event.duration_ms
+        if asked is None:
+            facts["asked_about"] = "not known"
+        elif asked.arguments != digest_of(given):
+            # Another hook, or the user: the entry tells what ran.
+            facts["changed_after_asking"] = True
+        # A command may have changed the folder; what was asked about counts.
+        beside = event.beside if asked is None else asked.beside
+        with self._as(call, (), bears_name=False):
+            self.guard.record(
+                self.action_of(call),
+                "success" if event.error is None else "failed",
+                {**given, **beside},
+                approval_id=None if asked is None else asked.approval_id,
+                decision_id=None if asked is None else asked.decision_id,
+                call_id=fitting(call.call_id),
+                error=None if event.error is None else ToolFailed(event.error),
+                facts=facts,
+            )
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Record the calls of agents that were gone before they said what became of them."""
+        for call in self._journal.left():
+            with acting_as(call.agent_id, run_id=fitting(call.session)):
+                self.guard.record(
+                    call.action,
+                    "pending",
+                    call.asked,
+                    approval_id=call.approval_id,
+                    call_id=fitting(call.call_id),
+                    facts={"outcome": "unknown"},
+                )
+
+
+def _agent_process() -> int:
+    told = os.environ.get("CLAUDE_PID", "")
+    return int(told) if told.isascii() and told.isdigit() and 0 < len(told) < 10 else os.getppid()  # noqa: PLR2004 - digits of a process id
+
+
+def _number(value: object) -> float | int | str:
+    """What an approver wrote, as JSON; numbers come with their digits."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return str(value)
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,121 @@
+"""The words after `toolgate hook`, and one answer to one question."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from toolgate import ConfigurationError, Guard, GuardError
+from toolgate_integrations.hooks.asking import HookAsking
+from toolgate_integrations.hooks.claude_code import ClaudeCode
+from toolgate_integrations.hooks.events import After, Agent, Answer, Before
+from toolgate_integrations.hooks.reading import told
+from toolgate_integrations.refusals import refusal_text
+
+__all__ = ["AGENTS", "Hook", "limit_of", "options", "parse"]
+
+AGENTS: Final[dict[str, Agent]] = {"claude-code": ClaudeCode()}
+
+# Beside the gateway's time: the start of the process, the disk, and sending what was recorded.
+_OWN_SECONDS: Final = 10.0
+_TIMEOUT: Final = 5.0
+_LONGEST_HOLD: Final = 86_400.0
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One hook, as it was configured.
+
+    Attributes:
+        agent: Whose.
+        limit: Seconds after which it must have answered.
+    """
+
+    agent: Agent
+    limit: float
+    asking: HookAsking
+
+    def answer(self, given: bytes) -> Answer:
+        """Answer what was told on standard input.
+
+        Raises:
+            ConfigurationError: What was told cannot be read, or a record not be made.
+        """
+        event = self.agent.read(told(given))
+        if isinstance(event, After):
+            self.asking.after(event)
+            return Answer(0)
+        return self._before(event)
+
+    def _before(self, event: Before) -> Answer:
+        try:
+            changed = self.asking.before(event)
+        except ConfigurationError as error:
+            return self.agent.refused(f"Not done: the guard could not ask. {error}.")
+        except GuardError as error:
+            return self.agent.refused(refusal_text(error))
+        return self.agent.allowed(changed)
+
+
+def options(words: list[str]) -> argparse.Namespace:
+    """Read the words after `toolgate hook`; wrong ones end the process with status 2."""
+    parser = argparse.ArgumentParser(prog="toolgate hook")
+    parser.add_argument("program", choices=sorted(AGENTS))
+    parser.add_argument("--url")
+    parser.add_argument("--agent", metavar="ID")
+    parser.add_argument("--subagent", metavar="NAME=ID", action="append", default=[])
+    parser.add_argument("--tool-action", metavar="TOOL=ACTION", action="append", default=[])
+    parser.add_argument("--on-hold", choices=("wait", "tell"), default="wait")
+    parser.add_argument("--hold-timeout", metavar="SECONDS", type=_seconds, default=300.0)
+    given = parser.parse_args(words)
+    for each, form in (("tool_action", "TOOL=ACTION"), ("subagent", "NAME=ID")):
+        try:
+            setattr(given, each, _pairs(getattr(given, each), form))
+        except ValueError as error:
+            parser.error(f"--{each.replace('_', '-')} is {error}")
+    return given
+
+
+def parse(words: list[str]) -> Hook:
+    """As `options`, and make the guard of them.
+
+    Raises:
+        ConfigurationError: A setting is missing or wrong.
+    """
+    given = options(words)
+    guard = Guard(given.url, None, given.agent)
+    waits = given.on_hold == "wait"
+    asking = HookAsking(
+        guard,
+        tool_actions=given.tool_action,
+        agents=given.subagent,
+        on_hold=given.on_hold,
+        hold_timeout=given.hold_timeout if waits else None,
+    )
+    return Hook(AGENTS[given.program], limit_of(given.on_hold, given.hold_timeout), asking)
+
+
+def limit_of(on_hold: str, hold_timeout: float) -> float:
+    """Seconds after which a hook must have answered: to be asked twice, before and after a hold, and the hold."""
+    timeout = float(os.environ.get("TOOLGATE_TIMEOUT") or _TIMEOUT)
+    return (hold_timeout if on_hold == "wait" else 0.0) + 2 * timeout + _OWN_SECONDS
+
+
+def _pairs(given: list[str], form: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for each in given:
+        left, equals, right = each.partition("=")
+        if not (left and equals and right) or left in pairs:
+            raise ValueError(f"{each!r}; write {form}, each {form.partition('=')[0].lower()} once")
+        pairs[left] = right
+    return pairs
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not math.isfinite(seconds) or not 0 < seconds <= _LONGEST_HOLD:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; use seconds above 0, a day at most")
+    return seconds

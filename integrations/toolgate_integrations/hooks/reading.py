@@ -1,0 +1,56 @@
+"""Reading a hook's JSON: what is missing or of another kind is refused, since nothing may run unasked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from toolgate import ConfigurationError
+
+__all__ = ["object_of", "own_text", "text_of", "told"]
+
+
+def told(given: bytes) -> dict[str, Any]:
+    """The one JSON object on standard input.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"standard input is no JSON ({type(error).__name__})") from None
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"standard input is no JSON object, but {type(found).__name__}")
+    return found
+
+
+def text_of(given: Mapping[str, Any], name: str) -> str:
+    """A text that has to be there.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    found = given.get(name)
+    if not isinstance(found, str) or not found:
+        raise ConfigurationError(f"standard input has no {name!r}; was it written by another program?")
+    return found
+
+
+def own_text(given: Mapping[str, Any], name: str) -> str | None:
+    """A text that need not be there; anything else in its place is none."""
+    found = given.get(name)
+    return found if isinstance(found, str) and found else None
+
+
+def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object that has to be there.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    found = given.get(name)
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"standard input has no object {name!r}; was it written by another program?")
+    return found

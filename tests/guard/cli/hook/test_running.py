@@ -1,0 +1,188 @@
+"""The hook's process: every way out of it but a gateway's yes ends with status 2."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.forking import FORK_SERVER
+from support.frameworks.claude_code import variables
+from support.frameworks.harness import Scene
+from support.waiting import until
+
+CALL = {
+    "session_id": "session-1",
+    "cwd": "/srv/project",
+    "hook_event_name": "PreToolUse",
+    "tool_name": "Bash",
+    "tool_input": {"command": "ls", "description": "Look around"},
+    "tool_use_id": "toolu_1",
+}
+WRITE = {**CALL, "tool_name": "Write", "tool_input": {"file_path": "/srv/a", "content": "b"}}
+
+# What a plugin does in the hook's place: it is asked for `answer`.
+PRETENDED = """
+import os, sys
+from types import SimpleNamespace
+from toolgate.cli.hook import running
+
+def answer(given):
+    {does}
+
+hook = SimpleNamespace(limit={limit}, answer=answer)
+running._plugin = lambda: SimpleNamespace(parse=lambda words: hook)
+running.run([])
+"""
+
+
+def asked(scene: Scene, told: Any, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    typed = told if isinstance(told, str) else json.dumps(told)
+    environment = {**os.environ, **variables(scene), **env}
+    return FORK_SERVER.run("hook", "claude-code", *words, env=environment, typed=typed)
+
+
+def test_allowed_is_silence(scene: Scene) -> None:
+    """What the gateway allows is left to the user's own permissions: nothing is said, `allow` least of all."""
+    done = asked(scene, CALL)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ("", "is no JSON"),
+        ('{"hook_event_name": "PreToolUse"', "is no JSON"),
+        ("[]", "no JSON object"),
+        ({}, "hook_event_name"),
+        ({**CALL, "hook_event_name": "PreToolUSE"}, "'PreToolUSE' is not known"),
+        ({**CALL, "tool_name": None}, "tool_name"),
+        ({**CALL, "tool_input": "ls"}, "tool_input"),
+        ({**CALL, "tool_use_id": ""}, "tool_use_id"),
+        ({**CALL, "session_id": 7}, "session_id"),
+        ({**CALL, "tool_name": "mcp__a__b__c"}, "which server"),
+        ({**CALL, "tool_name": "mcp__tools__c"}, "'tools'"),
+    ],
+)
+def test_what_cannot_be_read_is_blocked(scene: Scene, told: Any, why: str) -> None:
+    """Input that is no question, or one that nobody knows, is a no that says why."""
+    done = asked(scene, told)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert scene.logged() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "why"),
+    [
+        ((), {"TOOLGATE_API_KEY": ""}, "TOOLGATE_API_KEY"),
+        ((), {"TOOLGATE_URL": "http://gateway.example.com"}, "https"),
+        ((), {"TOOLGATE_AGENT_ID": ""}, "TOOLGATE_AGENT_ID"),
+        ((), {"TOOLGATE_API_KEY": "ak_" + "a" * 37}, "key"),
+        (("--on-hold", "ask"), {}, "--on-hold"),
+        (("--hold-timeout", "inf"), {}, "--hold-timeout"),
+        (("--tool-action", "Bash"), {}, "TOOL=ACTION"),
+        (("--subagent", "a=b", "--subagent", "a=c"), {}, "NAME=ID"),
+        (("--nothing",), {}, "--nothing"),
+    ],
+)
+def test_settings_that_are_missing_or_wrong_block(
+    scene: Scene, words: tuple[str, ...], env: dict[str, str], why: str
+) -> None:
+    """A hook that was set up wrongly stops every call, and says what to do."""
+    done = asked(scene, CALL, *words, **env)
+    assert done.returncode == 2
+    assert why in done.stderr
+
+
+def test_without_a_gateway_it_is_blocked(scene: Scene) -> None:
+    """Nobody answers: the tool does not run, and the model reads that asking later may help."""
+    done = asked(scene, CALL, TOOLGATE_URL="http://127.0.0.1:9", TOOLGATE_TIMEOUT="0.3")
+    assert done.returncode == 2
+    said = json.loads(done.stdout)["hookSpecificOutput"]
+    assert said["permissionDecision"] == "deny"
+    assert "did not answer" in said["permissionDecisionReason"]
+
+
+def test_where_nothing_can_be_written_down_it_is_blocked(scene: Scene, tmp_path: Path) -> None:
+    """A call that would leave no trace if the agent died does not run."""
+    state = tmp_path / "state"
+    (state / "toolgate").mkdir(parents=True, mode=0o700)
+    (state / "toolgate" / "hooks").write_text("in the way")
+    done = asked(scene, CALL, XDG_STATE_HOME=str(state))
+    assert done.returncode == 2
+    assert "hooks" in done.stderr
+
+
+def test_ended_while_it_waits_it_withdraws(scene: Scene) -> None:
+    """Stopped by the agent's own time-out or its user, the hook takes the request back and blocks."""
+    environment = {**os.environ, **variables(scene)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "toolgate", "hook", "claude-code", "--hold-timeout", "60"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(WRITE))
+        process.stdin.close()
+        process.stdin = None
+        (request,) = until(lambda: scene.owner.http.get("/api/approvals").json())
+        # Only once it waits: it is told so by the entry that it was held.
+        until(scene.owner.entries)
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stdout) == (2, "")
+    assert "SIGTERM" in stderr
+    assert until(lambda: scene.status(request["id"]) == "cancelled")
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "stdout"),
+    [
+        ("sys.exit(0)", 2, ""),
+        ("raise RuntimeError('a secret')", 2, ""),
+        ("raise RecursionError", 2, ""),
+        ("os.kill(os.getpid(), 15)", 2, ""),
+        ("sys.stdin.buffer.raw.read(), __import__('threading').Event().wait()", 2, ""),
+        ("print('noise'); raise RuntimeError", 2, ""),
+        ("print('noise'); return SimpleNamespace(code=0, stdout=b'{}', stderr='')", 0, "{}"),
+    ],
+)
+def test_whatever_happens_inside(does: str, code: int, stdout: str) -> None:
+    """No error is taken for a yes, no message quotes a secret, and nobody else writes to standard output."""
+    program = PRETENDED.format(does=does, limit=0.5 if "Event" in does else 30)
+    done = subprocess.run(
+        [sys.executable, "-c", program], input="{}", capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stdout) == (code, stdout)
+    assert "a secret" not in done.stderr
+
+
+def test_nothing_of_the_project_is_imported(scene: Scene, tmp_path: Path) -> None:
+    """An agent that writes a module into the project does not get into its own guard."""
+    for name in ("json", "toolgate", "signal"):
+        (tmp_path / f"{name}.py").write_text("import os; os._exit(0)")
+    script = Path(sys.executable).with_name("toolgate")
+    done = subprocess.run(
+        [script, "hook", "claude-code"],
+        cwd=tmp_path,
+        env={**os.environ, **variables(scene)},
+        input=json.dumps({**CALL, "tool_name": "Read"}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "tools.Read" in done.stderr
+
+
+def test_without_words_it_is_no_yes() -> None:
+    """An agent that does not know of `args` starts the bare command: it ends with 2, not with its help and 0."""
+    assert FORK_SERVER.run(env=dict(os.environ), typed=json.dumps(CALL)).returncode == 2

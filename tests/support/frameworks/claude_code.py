@@ -1,0 +1,83 @@
+"""Claude Code itself, asking by the hooks that `toolgate hook install` writes; its tools are an MCP server's."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from support.frameworks.claude_cli import ClaudeCLI, allowing
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
+from support.frameworks.messages_api import MessagesAPI
+from support.frameworks.tool_server import ToolServer
+from toolgate.cli.hook.claude_code import with_guard
+from toolgate.cli.hook.commands import command
+
+SECONDS = 60
+
+
+def settings(*words: str, limit: float = SECONDS) -> dict[str, Any]:
+    """What is installed into empty settings."""
+    return with_guard({}, command(), list(words), limit)
+
+
+def variables(scene: Scene) -> dict[str, str]:
+    """What the hooks are given: the scene's guard, and its outbox."""
+    own = scene.guard._runtime.settings
+    return {
+        "TOOLGATE_URL": own.url,
+        "TOOLGATE_API_KEY": own.api_key,
+        "TOOLGATE_AGENT_ID": scene.agent_id,
+        "TOOLGATE_TIMEOUT": str(own.timeout),
+        "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+    }
+
+
+class ClaudeCodeSession:
+    """One conversation; each turn is a process."""
+
+    def __init__(self, scene: Scene, folder: Path, on_hold: OnHold) -> None:
+        self._api, self._tools = MessagesAPI().__enter__(), ToolServer(scene.tools).__enter__()
+        words = ["--on-hold", on_hold, *(["--hold-timeout", str(SECONDS)] if on_hold == "wait" else [])]
+        self._claude = ClaudeCLI(folder, self._api.url, settings(*words), variables(scene))
+
+    async def start(self, *calls: Call) -> Seen:
+        self._api.say([Call(f"mcp__bank__{each.tool}", each.arguments, each.id) for each in calls])
+        servers = {"mcpServers": {"bank": {"type": "http", "url": self._tools.url}}}
+        words = ["--mcp-config", json.dumps(servers), "--strict-mcp-config", *allowing("mcp__bank")]
+        result = await asyncio.to_thread(self._claude.run, "go", *words)
+        return Seen(
+            {}, {call_id: told(read.text) for call_id, read in self._api.read.items()}, result["result"]
+        )
+
+    async def resume(self, answer: str = "go", only: Sequence[str] | None = None) -> Seen:
+        raise AssertionError("it never pauses")
+
+    def restarted(self) -> "ClaudeCodeSession":
+        raise AssertionError("it never pauses")
+
+    async def close(self) -> None:
+        self._api.__exit__()
+        self._tools.__exit__()
+
+
+def told(text: str) -> str:
+    """What the hook said, without the words that Claude Code puts before it."""
+    return text.partition(" hook error: ")[2] or text
+
+
+class ClaudeCode:
+    """The program, by its command hooks."""
+
+    name = "claude-code"
+    prefix = "bank"
+    modes: Sequence[Mode] = ("sync",)
+    holds: Sequence[OnHold] = ("wait", "tell")
+    cannot: Mapping[str, str] = {}
+
+    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "wait") -> ClaudeCodeSession:
+        return ClaudeCodeSession(scene, folder, on_hold)
+
+
+HARNESSES: list[Harness] = [ClaudeCode()]
