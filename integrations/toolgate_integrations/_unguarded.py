@@ -21,7 +21,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "beeai-framework",
             "browser-use",
             "camel-ai",
-            "crewai",
             "dspy",
             "dspy-ai",
             "google-adk",

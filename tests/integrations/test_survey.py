@@ -41,7 +41,7 @@ def found(folder: Path, **versions: str | None) -> list[Found]:
         ("mcp", "1.30.0", "too old", "pip install 'toolgate[mcp]'"),
         ("fastmcp_slim", "4.1.2", "incomplete", "pip install 'toolgate[fastmcp]'"),
         ("langgraph", "1.2.22", "incomplete", "pip install 'toolgate[langchain]'"),
-        ("crewai", "1.15.30", "no plugin", "guard its tool functions"),
+        ("griptape", "1.9.0", "no plugin", "guard its tool functions"),
         ("anthropic", "2.11.0", "no plugin", "guard its tool functions"),
     ],
 )
@@ -73,9 +73,9 @@ def test_nothing_installed_is_nothing_found(tmp_path: Path) -> None:
 
 def test_the_first_on_the_path_is_the_one(tmp_path: Path) -> None:
     """As with imports."""
-    first, second = site(tmp_path / "a", crewai="1.0"), site(tmp_path / "b", crewai="2.0", letta="0.6")
+    first, second = site(tmp_path / "a", griptape="1.0"), site(tmp_path / "b", griptape="2.0", letta="0.6")
     seen = survey([str(first), str(second)])
-    assert [(one.framework, one.version) for one in seen] == [("crewai", "1.0"), ("letta", "0.6")]
+    assert [(one.framework, one.version) for one in seen] == [("griptape", "1.0"), ("letta", "0.6")]
 
 
 @pytest.mark.parametrize(("name", "written"), [("Llama_Index.Core", "llama_index_core"), (" MCP ", "mcp")])
@@ -87,11 +87,11 @@ def test_names_are_written_in_many_ways(tmp_path: Path, name: str, written: str)
 
 def test_metadata_that_cannot_be_read_does_not_hide_a_framework(tmp_path: Path) -> None:
     """It is here, whatever its files are."""
-    made = tmp_path / "crewai-1.0.dist-info"
+    made = tmp_path / "letta-1.0.dist-info"
     made.mkdir()
     (made / "METADATA").write_bytes(b"\xff\xfe\x00")
     [one] = survey([str(tmp_path)])
-    assert (one.framework, one.version, one.guarded) == ("crewai", None, False)
+    assert (one.framework, one.version, one.guarded) == ("letta", None, False)
 
 
 def test_the_frameworks_of_these_tests_are_covered() -> None:

@@ -64,7 +64,7 @@ def test_no_framework_is_fine(installed: Any) -> None:
 
 @pytest.mark.parametrize(
     "versions",
-    [{"crewai": "1.15.30"}, {"mcp": "1.30.0"}, {"mcp": "3.0"}, {"langgraph": "1.2.22"}, {"mcp": None}],
+    [{"letta": "0.16.10"}, {"mcp": "1.30.0"}, {"mcp": "3.0"}, {"langgraph": "1.2.22"}, {"mcp": None}],
 )
 def test_what_is_not_covered_is_status_1(installed: Any, versions: dict[str, str | None]) -> None:
     """Without a plugin, out of its range, without the plugin's extra, or of no version: each with its cure."""
@@ -97,7 +97,7 @@ def test_json_has_all_that_is_known(installed: Any) -> None:
 def test_what_runs_no_tools_can_be_ignored(installed: Any) -> None:
     """It is shown, and no reason for status 1; one that is not installed may be named, one that is unknown not."""
     installed(anthropic="2.11.0", letta="0.6")
-    seen = told("--ignore", "Anthropic", "--ignore", "crewai")
+    seen = told("--ignore", "Anthropic", "--ignore", "griptape")
     assert {name: one["ignored"] for name, one in seen.items()} == {"anthropic": True, "letta": False}
     ended = run("--ignore", "anthropic", "--ignore", "letta")
     assert ended.exit_code == 0
@@ -111,14 +111,14 @@ def test_what_runs_no_tools_can_be_ignored(installed: Any) -> None:
 
 def test_what_others_call_their_version_commands_no_terminal(installed: Any) -> None:
     """Metadata is written by whoever made the package."""
-    installed(crewai="1.0\x1b[2J")
+    installed(letta="1.0\x1b[2J")
     assert "\x1b" not in run().stdout
     assert "1.0\\x1b[2J" in run().stdout
 
 
 def test_it_looks_at_what_python_imports(tmp_path: Path) -> None:
     """As it is typed, in a process of its own: the first of a name on the path, beside all that is really here."""
-    folder = site(tmp_path, crewai="1.15.30", mcp="1.30.0")
+    folder = site(tmp_path, letta="0.16.10", mcp="1.30.0")
     ended = subprocess.run(
         [sys.executable, "-m", "toolgate", "frameworks", "--json"],
         env={**os.environ, "PYTHONPATH": str(folder)},
@@ -129,7 +129,7 @@ def test_it_looks_at_what_python_imports(tmp_path: Path) -> None:
     )
     assert (ended.returncode, ended.stderr) == (1, "")
     found = {one["framework"]: one for one in json.loads(ended.stdout)}
-    assert found["crewai"]["state"] == "no plugin"
+    assert found["letta"]["state"] == "no plugin"
     assert (found["mcp"]["version"], found["mcp"]["state"]) == ("1.30.0", "too old")
     assert found["langchain"]["state"] == "covered"
 
@@ -137,7 +137,7 @@ def test_it_looks_at_what_python_imports(tmp_path: Path) -> None:
 def test_the_page_shows_what_is_printed(installed: Any) -> None:
     """The command line's page, to the letter but for spaces at the ends of lines."""
     [shown] = [block for block in blocks(PAGE, "text") if block.startswith("$ toolgate frameworks\n")]
-    installed(crewai="1.15.30", langchain="1.4.7", langgraph="1.2.22", mcp="1.30.0", openai_agents="0.24.1")
+    installed(langchain="1.4.7", langgraph="1.2.22", letta="0.16.10", mcp="1.30.0", openai_agents="0.24.1")
     ended = run()
     assert ended.exit_code == 1
     lines = [line.strip() for line in ended.stdout.splitlines()]
