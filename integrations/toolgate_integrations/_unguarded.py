@@ -34,7 +34,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "pyautogen",
             "qwen-agent",
             "semantic-kernel",
-            "smolagents",
         ),
         _AGENTS,
     ),

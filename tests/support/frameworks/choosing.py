@@ -25,6 +25,7 @@ FRAMEWORKS: tuple[str, ...] = (
     "openai_agents",
     "pydantic_ai",
     "recipe",
+    "smolagents",
 )
 
 
