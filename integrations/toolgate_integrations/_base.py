@@ -6,7 +6,6 @@ Translation only: what may happen is decided by the gateway, and asked for by `t
 from __future__ import annotations
 
 from toolgate import ConfigurationError
-from toolgate_integrations._apart import Apart
 from toolgate_integrations._between import Begun, Between
 from toolgate_integrations._frameworks import INTEGRATIONS, Integration, MissingFrameworkError, require
 from toolgate_integrations._naming import ToolActions, ToolCall, fitting
@@ -27,7 +26,7 @@ __all__ = [
 ]
 
 
-class Bridge(Waiting, Rejecting, Apart, Between):
+class Bridge(Waiting, Rejecting, Between):
     """Carries out a framework's tool calls as guarded actions, looks whether they wait, and takes rejections."""
 
 

@@ -12,8 +12,7 @@ from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
 from claude_agent_sdk.types import SyncHookJSONOutput
 
 from toolgate import Guard, GuardError
-from toolgate_integrations._apart import Passed
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
+from toolgate_integrations._base import Begun, Bridge, ToolActions, ToolCall, valid_on_hold
 from toolgate_integrations.refusals import refusal_text
 
 __all__ = ["Gate", "OnHold"]
@@ -22,6 +21,10 @@ OnHold = Literal["wait", "tell"]
 #: What a hook is told, or says.
 Told = Mapping[str, Any]
 logger = logging.getLogger("toolgate")
+
+
+class ToolFailed(Exception):
+    """What the CLI says of a tool that failed, or was not run after all."""
 
 
 class Gate:
@@ -48,7 +51,7 @@ class Gate:
         self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
         # A model that was told asks again under another id: bound to this one, its approval would be of no use to it.
         self._names_calls = on_hold == "wait"
-        self._running: dict[tuple[str, str], tuple[Told, Passed]] = {}
+        self._running: dict[tuple[str, str], tuple[Told, Begun]] = {}
 
     async def before(self, told: Any, *__: object) -> SyncHookJSONOutput:
         """Ask about a call. No opinion lets it go on to the user's own permissions; the model reads a denial."""
@@ -69,7 +72,7 @@ class Gate:
             logger.error(
                 "%r %s; a hook of a settings file or plugin changed them", told["tool_name"], why_not
             )
-        await passed.ended(why_not)
+        _ended(passed, why_not)
         return {}
 
     async def after_all(self, told: Any, *__: object) -> SyncHookJSONOutput:
@@ -77,7 +80,7 @@ class Gate:
         for each in told["tool_calls"]:
             _, passed = self._running.pop((told["session_id"], each["tool_use_id"]), (None, None))
             if passed is not None:
-                await passed.ended(f"not run: {each.get('tool_response')}")
+                _ended(passed, f"not run: {each.get('tool_response')}")
         return {}
 
     async def changed(
@@ -90,7 +93,7 @@ class Gate:
                 message="Not done: its arguments were changed, and nobody can be asked."
             )
         told, before = self._running.pop(keys[0])
-        await before.ended("not run: can_use_tool changed its arguments; they were asked about anew")
+        _ended(before, "not run: can_use_tool changed its arguments; they were asked about anew")
         # Not by its name: that stands for the call as it was, and may have been used up.
         passed = await self._asked({**told, "tool_input": answer.updated_input}, named=False)
         if isinstance(passed, str):
@@ -99,10 +102,10 @@ class Gate:
             updated_input=passed.arguments, updated_permissions=answer.updated_permissions
         )
 
-    async def _asked(self, told: Told, *, named: bool) -> Passed | str:
+    async def _asked(self, told: Told, *, named: bool) -> Begun | str:
         """The call, which may run now; or why it may not."""
         try:
-            passed = await self._bridge.apass(_call(told, named=named))
+            passed = await self._bridge.abegin(_call(told, named=named))
         except GuardError as refused:
             return refusal_text(refused)
         except Exception as error:
@@ -111,6 +114,14 @@ class Gate:
             return f"Not done: the guard failed with {type(error).__name__}."
         self._running[_key(told)] = told, passed
         return passed
+
+
+def _ended(passed: Begun, why_not: str | None) -> None:
+    """Record what came of a call."""
+    if why_not is None:
+        passed.run(lambda: None)
+    else:
+        passed.not_run(ToolFailed(why_not))
 
 
 def _key(told: Told) -> tuple[str, str]:
@@ -140,7 +151,7 @@ def _said(**decision: Any) -> SyncHookJSONOutput:
     return {"hookSpecificOutput": said}
 
 
-def _differing(passed: Passed, given: Told) -> list[str]:
+def _differing(passed: Begun, given: Told) -> list[str]:
     """The names of arguments that are others than those the call passed with."""
     names = passed.arguments.keys() | given.keys()
     return sorted(each for each in names if _plain(passed.arguments, each) != _plain(given, each))

@@ -228,14 +228,19 @@ async def test_sub_agents_act_as_themselves(scene: Scene, tmp_path: Path) -> Non
     assert len({each.run_id for each in gateway.checks}) == 1
 
 
-async def test_an_interrupted_wait_is_withdrawn(scene: Scene, gateway: FakeGateway, tmp_path: Path) -> None:
-    """Who interrupts the agent while a call waits has given the call up: nobody needs to decide about it any more."""
+@pytest.mark.parametrize("way", ["interrupt", "leave"])
+async def test_a_wait_that_is_given_up_is_withdrawn(
+    scene: Scene, gateway: FakeGateway, tmp_path: Path, way: str
+) -> None:
+    """Who interrupts or leaves the agent while a call waits has given the call up: nobody needs to decide about it."""
     gateway.hold("bank.pay")
     async with agent(scene, tmp_path, [pay("eve", 40)]) as (client, _):
         await client.query("go")
         await waits(gateway, 1)
-        await client.interrupt()
-        await waits(gateway, 0)
+        if way == "interrupt":
+            await client.interrupt()
+            await waits(gateway, 0)
+    await waits(gateway, 0)
     assert scene.ran == []
 
 
