@@ -46,8 +46,8 @@ def run(words: list[str]) -> NoReturn:
     except _InterruptedError as interrupted:
         code, told = BLOCKED, f"Not done: the guard was ended by {interrupted}, before it had an answer."
     except SystemExit:
-        # argparse has said on standard error what is wrong; whatever its status was, nothing was asked.
-        code, told = BLOCKED, ""
+        # Of argparse, mostly, which has said what is wrong; whatever its status was, nothing was asked.
+        code, told = BLOCKED, "Not done: the guard was ended before it had an answer."
     except BaseException as error:  # noqa: BLE001 - nothing that happens here may let a tool run
         code, told = BLOCKED, f"Not done: the guard failed with {_told(error)}."
     if told:

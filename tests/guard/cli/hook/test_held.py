@@ -38,15 +38,22 @@ def edited(scene: Scene, **changes: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_edit_changes_the_input_and_overrides_no_permission(scene: Scene) -> None:
-    """The approver's command runs in place of the model's, and the user's own permissions still count."""
+    """The approver's command runs in place of the model's, and the user's own permissions still count.
+
+    The log names the approval, and finds nothing changed that was not approved.
+    """
     done = edited(scene, command="rm -r build/tmp", timeout=500)
     assert done.returncode == 0
+    changed = {"command": "rm -r build/tmp", "timeout": 500}
     assert json.loads(done.stdout) == {
-        "hookSpecificOutput": {
-            "hookEventName": "PreToolUse",
-            "updatedInput": {"command": "rm -r build/tmp", "timeout": 500},
-        }
+        "hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": changed}
     }
+    assert asked(scene, hook_event_name="PostToolUse", tool_input=changed).returncode == 0
+    assert scene.logged() == [("Write", "pending"), ("Write", "success")]
+    (success,) = (each for each in scene.owner.entries() if each["status"] == "success")
+    (newest, *_) = scene.owner.http.get("/api/approvals", params={"status": "consumed"}).json()
+    assert success["approval_id"] == newest["id"]
+    assert success["context"] == {**changed, "cwd": "/srv/project"}
 
 
 def test_the_folder_cannot_be_edited(scene: Scene) -> None:

@@ -161,6 +161,7 @@ def test_whatever_happens_inside(does: str, code: int, stdout: str) -> None:
         [sys.executable, "-c", program], input="{}", capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout) == (code, stdout)
+    assert ("Not done: the guard" in done.stderr) == (code != 0)
     assert "a secret" not in done.stderr
 
 
