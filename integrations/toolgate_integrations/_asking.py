@@ -85,6 +85,12 @@ class Asking:
         """What is guarded inside acts as the agent of a call, in its run, without its name."""
         return self._as(call, (), bears_name=False)
 
+    def bearing(
+        self, call: ToolCall, pauses: tuple[type[BaseException], ...]
+    ) -> AbstractContextManager[None]:
+        """The first guarded call inside is this one: for functions that ask by themselves."""
+        return self._as(call, pauses)
+
     def _holding(self, *, waits: bool) -> dict[str, Any]:
         if waits or self._waits:
             return {"on_hold": "wait", "hold_timeout": self._hold_timeout}

@@ -65,6 +65,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("langchain", "langchain", "1.0.3", "1.4.7", (Part("langgraph", "1.0.2", "1.2.22"),)),
         Integration("openai_agents", "openai-agents", "0.12.1", "0.24.0"),
         Integration("pydantic_ai", "pydantic-ai-slim", "2.0", "2.68.0"),
+        Integration("adk", "google-adk", "2.12", "2.13.0"),
         Integration("agent_framework", "agent-framework-core", "1.19", "1.23.0"),
         Integration("haystack", "haystack-ai", "3.2", "3.4.0"),
         Integration("mcp", "mcp", "2.0", "2.3.0"),

@@ -23,7 +23,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "camel-ai",
             "dspy",
             "dspy-ai",
-            "google-adk",
             "griptape",
             "langroid",
             "letta",

@@ -13,6 +13,7 @@ APART: tuple[str, ...] = ("crewai", "strands")
 
 #: modules of this folder, each with its `HARNESSES`; named as the plugins, and `recipe` for frameworks without one
 FRAMEWORKS: tuple[str, ...] = (
+    "adk",
     "agent_framework",
     "agno",
     "claude_agent_sdk",

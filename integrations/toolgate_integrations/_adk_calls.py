@@ -1,0 +1,165 @@
+"""Calls of tools of Google's ADK: what is open between two callbacks, and what a session keeps of those that wait."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from google.adk.events import Event
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_context import ToolContext
+from google.genai import types
+
+from toolgate import ApprovalPending
+from toolgate_integrations._base import Begun, ToolCall
+
+__all__ = [
+    "PAUSES",
+    "Asked",
+    "Open",
+    "Outer",
+    "StoppedError",
+    "asked_for",
+    "confirms",
+    "failure",
+    "inside",
+    "outer",
+    "served_by",
+    "stopped",
+]
+
+#: the framework's name of the calls by which it asks its user
+CONFIRMATION: Final = "adk_request_confirmation"
+
+
+class StoppedError(Exception):
+    """The tool asks its user for something, and is called again with the answer."""
+
+
+#: what a call stops by only to be made again
+PAUSES = (StoppedError, ApprovalPending)
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """The call of a tool inside which others are made.
+
+    Attributes:
+        run_id: The session it belongs to.
+    """
+
+    run_id: str | None
+
+
+# An agent that a tool runs has a session that is thrown away: it cannot pause.
+_outer: ContextVar[Outer | None] = ContextVar("toolgate_adk_outer", default=None)
+
+
+@dataclass(slots=True)
+class Open:
+    """A call that was let through, and has not ended.
+
+    Attributes:
+        context: The framework's context, the same in all callbacks of a call.
+        call: The call.
+        begun: What records it; None for a function that asks and records by itself.
+        around: What holds while it runs.
+    """
+
+    context: ToolContext
+    call: ToolCall
+    begun: Begun | None
+    around: ExitStack = field(default_factory=ExitStack)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a session keeps of a call that waits for its user.
+
+    Attributes:
+        author: The agent that makes the call.
+        request: The framework's request.
+        approval_id: The gateway's; None if the framework asks by itself.
+    """
+
+    author: str
+    request: types.FunctionCall
+    approval_id: str | None
+
+
+def outer() -> Outer | None:
+    """The call of a tool inside which this is, if it is inside one."""
+    return _outer.get()
+
+
+@contextmanager
+def inside(call: ToolCall) -> Iterator[None]:
+    """While a tool runs."""
+    token = _outer.set(_outer.get() or Outer(call.run_id))
+    try:
+        yield
+    finally:
+        _outer.reset(token)
+
+
+def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
+    """What a session says of a request, by its id or by the id of the call it is about; the newest."""
+    for event in reversed(events):
+        for request in event.get_function_calls():
+            original = (request.args or {}).get("originalFunctionCall")
+            if request.name != CONFIRMATION or not isinstance(original, Mapping) or wanted is None:
+                continue
+            if wanted in (request.id, original.get("id")):
+                said = (request.args or {}).get("toolConfirmation")
+                payload = said.get("payload") if isinstance(said, Mapping) else None
+                approval_id = payload.get("approval_id") if isinstance(payload, Mapping) else None
+                return Asked(event.author, request, approval_id if isinstance(approval_id, str) else None)
+    return None
+
+
+def confirms(part: types.Part) -> str | None:
+    """The id of the request that a part of a user's message says yes to; None for anything else."""
+    answer = part.function_response
+    if answer is None or answer.name != CONFIRMATION or not isinstance(answer.response, Mapping):
+        return None
+    said: Any = answer.response
+    if set(said) == {"response"}:
+        # As the framework's own client writes it.
+        try:
+            said = json.loads(said["response"])
+        except (TypeError, ValueError):
+            return None
+    return answer.id if isinstance(said, Mapping) and said.get("confirmed") is True else None
+
+
+def stopped(context: ToolContext) -> bool:
+    """Whether a tool that has come back only asks its user for something."""
+    name = context.function_call_id
+    asked = (context.actions.requested_tool_confirmations, context.actions.requested_auth_configs)
+    return any(name in each for each in asked)
+
+
+def failure(result: object) -> str | None:
+    """What a tool's answer says went wrong, by the framework's convention or the one of MCP."""
+    if not isinstance(result, Mapping):
+        return None
+    if result.get("isError") is True:
+        return str(result.get("content"))
+    return str(result["error"]) if result.get("error") else None
+
+
+def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
+    """The server of a remote tool by the name it has here, its prefix, and the tool's own name there.
+
+    Returns:
+        The server is None for a tool of this process, and empty for a server without a prefix.
+    """
+    if not any(each.__module__.startswith("google.adk.tools.mcp_tool.") for each in type(tool).__mro__):
+        return None, None
+    own_name = str(getattr(tool, "raw_mcp_tool", tool).name)
+    prefix = tool.name.removesuffix(own_name)
+    return ("" if prefix == tool.name else prefix.rstrip("_")), own_name

@@ -1,0 +1,275 @@
+"""Google's Agent Development Kit: `App(…, plugins=[GuardPlugin()])`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal
+
+from toolgate import (
+    ApprovalPending,
+    ConfigurationError,
+    GatewayProtocolError,
+    GatewayUnavailable,
+    Guard,
+    GuardError,
+    guarded_action,
+)
+from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
+from toolgate_integrations.refusals import refusal_text
+
+require("adk")
+
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events import Event
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_context import ToolContext
+from google.genai import types
+
+from toolgate_integrations._adk_calls import (
+    PAUSES,
+    Asked,
+    Open,
+    StoppedError,
+    asked_for,
+    confirms,
+    failure,
+    inside,
+    outer,
+    served_by,
+    stopped,
+)
+
+__all__ = ["GuardPlugin"]
+
+OnHold = Literal["confirmation", "wait", "tell"]
+_WHY = "rejected where the session is gone on with"
+_REJECTED = "Not done: it was rejected. Do not ask for it again."
+logger = logging.getLogger("toolgate")
+
+
+class GuardPlugin(BasePlugin):
+    """Guards every tool call of an app, of all its agents; list it first.
+
+    Args:
+        guard: The guard that asks; None is the environment's.
+        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
+            `tools.<name>`, and `<prefix>.<name>` for those of MCP servers.
+        agents: Agent ids by the names given to `LlmAgent(name=…)`.
+        on_hold: What a held call does: `confirmation` ends the run with the framework's own request, `wait` waits for
+            the person within the run, `tell` lets the model read that it waits.
+        name: The plugin's name in the app.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None = None,
+        *,
+        tool_actions: ToolActions | None = None,
+        agents: Mapping[str, str] | None = None,
+        on_hold: OnHold = "confirmation",
+        name: str = "toolgate",
+    ) -> None:
+        super().__init__(name=name)
+        valid_on_hold(on_hold, "confirmation")
+        self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        self._on_hold = on_hold
+        # By the identity of the framework's context, which is kept with it.
+        self._open: dict[int, Open] = {}
+        self._undecided: dict[str, list[Asked]] = {}
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        """Ask; what is refused is told to the model in the tool's place."""
+        call = self._call(tool, tool_args, tool_context)
+        answered = tool_context.tool_confirmation
+        # The framework itself runs a tool whose user said no, if the tool is not declared to be confirmed.
+        if answered is not None and answered.confirmed is not True:
+            return await self._rejected(call, tool_context)
+        if isinstance(tool, AgentTool) and not getattr(tool, "include_plugins", True):
+            return _refused(
+                call,
+                ConfigurationError(
+                    f"the tools of the agent {tool.name!r} would not be asked about; make it a tool with "
+                    "include_plugins=True"
+                ),
+            )
+        begun = None
+        if guarded_action(call.function) is None:
+            try:
+                begun = await self._bridge.abegin(call, PAUSES)
+            except ApprovalPending as pending:
+                return self._held(tool_context, pending)
+            except GuardError as error:
+                return _refused(call, error)
+            if any(value is not tool_args.get(each) for each, value in begun.arguments.items()):
+                tool_args.clear()
+                tool_args.update(begun.arguments)
+        opened = Open(tool_context, call, begun)
+        opened.around.enter_context(
+            self._bridge.bearing(call, PAUSES) if begun is None else self._bridge.within(call)
+        )
+        opened.around.enter_context(inside(call))
+        self._open[id(tool_context)] = opened
+        return None
+
+    async def after_tool_callback(
+        self,
+        *,
+        tool: BaseTool,  # noqa: ARG002 - the framework's signature
+        tool_args: dict[str, Any],  # noqa: ARG002 - likewise
+        tool_context: ToolContext,
+        result: dict[str, Any],
+    ) -> dict[str, Any] | None:
+        """Record what came of a tool that ran; the framework tells of those that were refused, too."""
+        opened = self._closed(tool_context)
+        if opened is not None and opened.begun is not None:
+            if stopped(tool_context):
+                opened.begun.not_run(StoppedError("it asks its user"))
+            else:
+                opened.begun.run(lambda: result, failure)
+        return None
+
+    async def on_tool_error_callback(
+        self,
+        *,
+        tool: BaseTool,  # noqa: ARG002 - the framework's signature
+        tool_args: dict[str, Any],  # noqa: ARG002 - likewise
+        tool_context: ToolContext,
+        error: BaseException,
+    ) -> dict[str, Any] | None:
+        """Record a tool that raised; what a function that is guarded itself was refused is told to the model."""
+        opened = self._closed(tool_context)
+        if opened is None:
+            return None
+        if opened.begun is not None:
+            # A run that is cancelled says so by what is no Exception.
+            told = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+            opened.begun.not_run(told)
+            return None
+        if isinstance(error, ApprovalPending):
+            return self._held(tool_context, error)
+        return _refused(opened.call, error) if isinstance(error, GuardError) else None
+
+    async def on_user_message_callback(
+        self, *, invocation_context: InvocationContext, user_message: types.Content
+    ) -> types.Content | None:
+        """Take out what confirms calls that are undecided at the gateway: their requests stay open."""
+        parts = list(user_message.parts or ())
+        undecided: list[Asked] = []
+        left: list[types.Part] = []
+        for part in parts:
+            asked = asked_for(invocation_context.session.events, confirms(part))
+            if asked is not None and await self._waits(asked):
+                undecided.append(asked)
+            else:
+                left.append(part)
+        if not undecided:
+            return None
+        if left:
+            return types.Content(role=user_message.role, parts=left)
+        self._undecided[invocation_context.invocation_id] = undecided
+        return None
+
+    async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
+        """End a run at once that would go on with undecided calls only, with their requests."""
+        undecided = self._undecided.get(invocation_context.invocation_id)
+        if undecided is None:
+            return None
+        return types.Content(
+            role="model", parts=[types.Part(function_call=each.request) for each in undecided]
+        )
+
+    async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
+        """Let such a request be the one of the agent that made it: it is answered as the first was."""
+        undecided = self._undecided.pop(invocation_context.invocation_id, None)
+        if undecided is None:
+            return None
+        ids = {each.request.id for each in undecided if each.request.id}
+        return event.model_copy(update={"author": undecided[0].author, "long_running_tool_ids": ids})
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Say what is missing where other plugins hid the ends of calls."""
+        for opened in list(self._open.values()):
+            if opened.context.invocation_id == invocation_context.invocation_id:
+                self._closed(opened.context)
+                logger.warning(
+                    "what came of a call of the tool %r is not known; list the guard first in plugins=[…]",
+                    opened.call.name,
+                )
+
+    async def _waits(self, asked: Asked) -> bool:
+        if asked.approval_id is None:
+            return False
+        try:
+            newest = await self._bridge.guard.aapproval(asked.approval_id, newest=True)
+        except (GatewayUnavailable, GatewayProtocolError):
+            # Nobody can say: nothing runs, and the request is not used up.
+            return True
+        except GuardError:
+            return False
+        return newest.status == "pending"
+
+    async def _rejected(self, call: ToolCall, context: ToolContext) -> dict[str, Any]:
+        """Take a no; whose request it is, the session says, and not the answer."""
+        asked = asked_for(context.session.events, context.function_call_id)
+        try:
+            await self._bridge.areject(call, _WHY, None if asked is None else asked.approval_id)
+        except GuardError as error:
+            logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
+        return {"error": _REJECTED}
+
+    def _held(self, context: ToolContext, pending: ApprovalPending) -> dict[str, Any]:
+        if self._pauses(context):
+            context.request_confirmation(
+                hint=pending.reason,
+                payload={
+                    "approval_id": pending.approval_id,
+                    "action": pending.action,
+                    "reason": pending.reason,
+                },
+            )
+            # Or else the model is asked again at once.
+            context.actions.skip_summarization = True
+        return {"error": refusal_text(pending)}
+
+    def _pauses(self, context: ToolContext) -> bool:
+        return self._on_hold == "confirmation" and bool(context.function_call_id) and outer() is None
+
+    def _closed(self, context: ToolContext) -> Open | None:
+        opened = self._open.pop(id(context), None)
+        if opened is not None:
+            # What held in another task ended with it.
+            with suppress(ValueError):
+                opened.around.close()
+        return opened
+
+    def _call(self, tool: BaseTool, arguments: Mapping[str, Any], context: ToolContext) -> ToolCall:
+        server, own_name = served_by(tool)
+        function = getattr(tool, "func", None)
+        around = outer()
+        # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
+        waits = self._on_hold == "wait" and guarded_action(function) is None
+        return ToolCall(
+            tool.name,
+            dict(arguments),
+            call_id=context.function_call_id if waits or self._pauses(context) else None,
+            run_id=context.session.id if around is None else around.run_id,
+            agent=context.agent_name,
+            function=function,
+            server=server,
+            own_name=own_name,
+        )
+
+
+def _refused(call: ToolCall, error: GuardError) -> dict[str, Any]:
+    if isinstance(error, ConfigurationError):
+        logger.warning("a call of the tool %r was refused: %s", call.name, error)
+    return {"error": refusal_text(error)}
