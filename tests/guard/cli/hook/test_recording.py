@@ -97,3 +97,15 @@ def test_where_nothing_can_be_recorded_the_tool_has_run_all_the_same(scene: Scen
     done = told(scene, "PostToolUse", env={"TOOLGATE_OUTBOX": "/proc/no/such/place"})
     assert done.stdout == ""
     assert done.stderr
+
+
+def test_large_content_is_cut_for_the_gateway_and_not_for_the_tool(scene: Scene) -> None:
+    """A file of some hundred kilobytes is asked about as others are: the approver sees how much, the tool gets all."""
+    large = {"command": "cat", "content": "x" * 300_000}
+    done = told(scene, "PreToolUse", tool_input=large)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert told(scene, "PostToolUse", tool_input=large).returncode == 0
+    found = entry(scene)["context"]
+    assert "changed_after_asking" not in found
+    assert found["command"] == "cat"
+    assert len(json.dumps(found)) < 64 * 1024
