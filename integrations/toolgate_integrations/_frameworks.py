@@ -75,6 +75,9 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("strands", "strands-agents", "1.62.0", "1.62.0"),
         Integration("claude_agent_sdk", "claude-agent-sdk", "0.2.180", "0.2.187"),
         Integration(
+            "autogen", "autogen-agentchat", "0.7.5", "0.7.5", (Part("autogen-core", "0.7.5", "0.7.5"),)
+        ),
+        Integration(
             "llamaindex",
             "llama-index-core",
             "0.14.25",

@@ -16,8 +16,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "ag2",
             "agency-swarm",
             "atomic-agents",
-            "autogen-agentchat",
-            "autogen-core",
             "beeai-framework",
             "browser-use",
             "camel-ai",

@@ -16,6 +16,7 @@ FRAMEWORKS: tuple[str, ...] = (
     "adk",
     "agent_framework",
     "agno",
+    "autogen",
     "claude_agent_sdk",
     "claude_code",
     "fastmcp",

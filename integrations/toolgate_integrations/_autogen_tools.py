@@ -1,0 +1,68 @@
+"""The tools of a workbench of AutoGen: made of functions, and run with their caller's context in threads as well."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench, Workbench
+
+from toolgate import ConfigurationError
+
+__all__ = ["function_of", "workbench_of"]
+
+
+def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., Any]]) -> Workbench:
+    """A workbench whose functions know who acts; what was given is left as it is.
+
+    Args:
+        tools: A workbench, or what one is made of, as `AssistantAgent(tools=…)` takes it.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(tools, Workbench):
+        if not isinstance(tools, StaticWorkbench):
+            return tools
+        own = copy.copy(tools)
+        own._tools = [_carrying(each) for each in tools._tools]  # noqa: SLF001 - their only name
+        return own
+    given: object = tools
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise ConfigurationError(f"workbench is {tools!r}; pass a Workbench, or a list of tools or functions")
+    return StaticWorkbench([_carrying(_tool(each)) for each in tools])
+
+
+def function_of(workbench: Workbench, name: str) -> object:
+    """The Python function of a tool, if it is one of this process."""
+    if not isinstance(workbench, StaticWorkbench):
+        return None
+    own = workbench._override_name_to_original.get(name, name)  # noqa: SLF001 - its only name
+    tool = next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - likewise
+    function = getattr(tool, "_func", None)
+    return getattr(function, "toolgate_carries", function)
+
+
+def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:
+    if isinstance(given, BaseTool):
+        return given
+    if not callable(given):
+        raise ConfigurationError(f"{given!r} is no tool; pass a function or a BaseTool")
+    return FunctionTool(given, description=getattr(given, "__doc__", None) or "")
+
+
+def _carrying(tool: BaseTool[Any, Any]) -> BaseTool[Any, Any]:
+    """A synchronous function's tool, such that its thread has the context of the call."""
+    function = getattr(tool, "_func", None)
+    if not isinstance(tool, FunctionTool) or function is None or asyncio.iscoroutinefunction(function):
+        return tool
+
+    async def carried(**arguments: Any) -> Any:
+        return await asyncio.to_thread(function, **arguments)
+
+    carried.toolgate_carries = function  # type: ignore[attr-defined]  # so that it is found again
+    own = copy.copy(tool)
+    own._func = carried  # noqa: SLF001 - its only name
+    return own
