@@ -84,6 +84,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
             "0.14.25",
             (Part("llama-index-workflows", "2.26.1", "2.26.1"),),
         ),
+        Integration("dspy", "dspy", "3.4", "3.4.1"),
         Integration("smolagents", "smolagents", "1.24", "1.26.0"),
     )
 }

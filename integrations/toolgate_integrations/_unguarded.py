@@ -19,7 +19,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "beeai-framework",
             "browser-use",
             "camel-ai",
-            "dspy",
             "dspy-ai",
             "griptape",
             "langroid",

@@ -35,7 +35,7 @@ def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path, decision: st
         text=True,
     ) as running:
         try:
-            [request] = until(lambda: requests(owner))
+            [request] = until(lambda: requests(owner), seconds=120)
             assert not payments.exists()
             answer = owner.http.post(
                 f"/api/approvals/{request['id']}/{decision}", json={"note": "not this month"}

@@ -19,6 +19,7 @@ FRAMEWORKS: tuple[str, ...] = (
     "autogen",
     "claude_agent_sdk",
     "claude_code",
+    "dspy",
     "fastmcp",
     "haystack",
     "langchain",

@@ -1,0 +1,134 @@
+"""DSPy: `dspy.ReAct("question -> answer", tools=guard_tools([…]))`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NoReturn
+
+from toolgate import ConfigurationError, Guard, GuardError
+from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
+from toolgate_integrations.refusals import refusal_text
+
+require("dspy")
+
+from dspy import Tool
+from dspy.utils.callback import with_callbacks
+
+__all__ = ["GuardedCoroutineFunction", "GuardedFunction", "GuardedTool", "guard_tools"]
+
+OnHold = Literal["wait", "tell"]
+
+
+class GuardedFunction:
+    """What a guarded tool calls: asks, and lets the tool's function run.
+
+    It is no plain function: what DSPy sends elsewhere as source takes plain functions only, and their source is what
+    lies behind their decorators.
+    """
+
+    def __init__(self, tool: Tool, bridge: Bridge) -> None:
+        self.__name__, self.__doc__ = tool.name or "", tool.desc
+        self.__signature__ = inspect.signature(tool.func)
+        self._name, self._func, self._bridge = tool.name or "", tool.func, bridge
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result, or why it did not run."""
+        try:
+            return self._bridge.run(self._call(args, kwargs), lambda approved: self._func(**approved))
+        except GuardError as error:
+            # As an answer: of what is raised the model reads a traceback, with the paths of files.
+            return refusal_text(error)
+
+    async def acall(self, **kwargs: Any) -> Any:
+        """As calling it, on an event loop, which asking and waiting do not hold up."""
+        return await self._arun(self._call((), kwargs))
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolCall:
+        given = {**dict(zip(self.__signature__.parameters, args, strict=False)), **kwargs} if args else kwargs
+        return ToolCall(self._name, given, function=self._func)
+
+    async def _arun(self, call: ToolCall) -> Any:
+        async def run(approved: dict[str, Any]) -> Any:
+            result = self._func(**approved)
+            return await result if inspect.isawaitable(result) else result
+
+        try:
+            return await self._bridge.arun(call, run)
+        except GuardError as error:
+            return refusal_text(error)
+
+    def __copy__(self) -> GuardedFunction:
+        return self
+
+    def __deepcopy__(self, _: Any) -> GuardedFunction:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigurationError(
+            f"the tool {self._name!r} is guarded, and cannot be saved with its program: save its state "
+            "(save_program=False), and guard the tools where it is loaded"
+        )
+
+
+class GuardedCoroutineFunction(GuardedFunction):
+    """As `GuardedFunction`, of a coroutine function; DSPy looks at the kind of what it calls."""
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As of a plain function."""
+        return await self._arun(self._call(args, kwargs))
+
+
+class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without types
+    """A tool that asks before its function runs."""
+
+    @with_callbacks  # type: ignore[untyped-decorator]  # likewise
+    async def acall(self, **kwargs: Any) -> Any:
+        """As the framework's, which would call a plain function on the event loop's thread."""
+        return await self.func.acall(**self._validate_and_parse_args(**kwargs))
+
+
+def guard_tools(
+    tools: Iterable[Callable[..., Any] | Tool],
+    guard: Guard | None = None,
+    *,
+    tool_actions: ToolActions | None = None,
+    on_hold: OnHold = "tell",
+) -> list[GuardedTool]:
+    """Guard tools, for `dspy.ReAct`, `dspy.ReActV2`, `dspy.RLM`, and whatever calls a `dspy.Tool`.
+
+    Args:
+        tools: Functions, callable objects, or `dspy.Tool`s; they stay as they are.
+        guard: The guard that asks; None is the environment's.
+        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
+            `tools.<name>`.
+        on_hold: What a held call does: `tell` lets the model read that it waits, `wait` waits for the person.
+
+    Returns:
+        Guarded tools, in the same order.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+    valid_on_hold(on_hold)
+    bridge = Bridge(guard, tool_actions=tool_actions, on_hold=on_hold)
+    if isinstance(tools, (str, Tool)) or not isinstance(tools, Iterable):
+        raise ConfigurationError(f"tools is {tools!r}; pass a list of functions or dspy.Tools")
+    return [_guarded(each, bridge) for each in tools]
+
+
+def _guarded(given: Callable[..., Any] | Tool, bridge: Bridge) -> GuardedTool:
+    if not callable(given) or isinstance(given, (GuardedTool, type)):
+        raise ConfigurationError(f"tool {given!r} is no function or dspy.Tool, or is guarded already")
+    tool = given if isinstance(given, Tool) else Tool(given)
+    guarded = tool.model_copy()
+    object.__setattr__(guarded, "__class__", GuardedTool)
+    kind = GuardedCoroutineFunction if _is_async(tool.func) else GuardedFunction
+    guarded.func = kind(tool, bridge)
+    return guarded  # type: ignore[no-any-return]  # the class it was just given
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - its kind is asked, and not whether it is there
+    )
