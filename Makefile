@@ -77,7 +77,8 @@ OLDEST := $(patsubst tests/integrations/oldest/%.txt,%,$(sort $(wildcard tests/i
 # warn of among themselves is no error here.
 test-oldest: $(UV) ## the behaviour of plugins with the oldest versions of their frameworks, each in its own environment
 	@for one in $(OLDEST); do echo "$$one"; \
-	  $(RUN) --isolated --with-requirements tests/integrations/oldest/$$one.txt \
+	  case $$one in crewai|semantic_kernel|strands) apart="--no-default-groups --group apart";; *) apart="";; esac; \
+	  $(RUN) $$apart --isolated --with-requirements tests/integrations/oldest/$$one.txt \
 	    python -m pytest -q -n $(WORKERS) -m "not slow" -W default \
 	      --framework $$one tests/integrations/test_behaviour.py || exit 1; \
 	done

@@ -72,6 +72,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("crewai", "crewai", "1.15.30", "1.15.30"),
         Integration("fastmcp", "fastmcp", "4.0", "4.1.2", slim="fastmcp-slim"),
         Integration("agno", "agno", "3.0", "3.1.10"),
+        Integration("semantic_kernel", "semantic-kernel", "1.40.0", "1.45.0"),
         Integration("strands", "strands-agents", "1.62.0", "1.62.0"),
         Integration("claude_agent_sdk", "claude-agent-sdk", "0.2.180", "0.2.187"),
         Integration(

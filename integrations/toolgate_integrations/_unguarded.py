@@ -29,7 +29,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
             "phidata",
             "pyautogen",
             "qwen-agent",
-            "semantic-kernel",
         ),
         _AGENTS,
     ),

@@ -9,7 +9,7 @@ import pytest
 from support.frameworks.harness import Harness
 
 #: those that cannot be installed beside the others: they have an environment of their own (group `apart`)
-APART: tuple[str, ...] = ("crewai", "strands")
+APART: tuple[str, ...] = ("crewai", "semantic_kernel", "strands")
 
 #: modules of this folder, each with its `HARNESSES`; named as the plugins, and `recipe` for frameworks without one
 FRAMEWORKS: tuple[str, ...] = (

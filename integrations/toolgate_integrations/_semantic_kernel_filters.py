@@ -1,0 +1,189 @@
+"""The two filters of a guarded kernel: what a call is named stands in the one, what comes of it in the other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from semantic_kernel import Kernel
+from semantic_kernel.filters import AutoFunctionInvocationContext, FunctionInvocationContext
+from semantic_kernel.functions import FunctionResult
+
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
+from toolgate_integrations._semantic_kernel_functions import (
+    AGENT,
+    RUN_ID,
+    function_of,
+    innermost,
+    logger,
+    ran_through,
+    told_of,
+)
+from toolgate_integrations.refusals import refusal_text
+
+__all__ = ["REJECTING", "WAITING", "Filters", "OnHold", "Rejection", "guard_of"]
+
+OnHold = Literal["terminate", "wait", "tell"]
+CallNext = Callable[[Any], Awaitable[None]]
+
+#: the member of a result's metadata that says for which approval its call waits
+WAITING: Final = "toolgate"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A no to the call that is carried out again.
+
+    Attributes:
+        why: What was said.
+        approval_id: The request of the call.
+    """
+
+    why: str
+    approval_id: str
+
+
+REJECTING: ContextVar[Rejection | None] = ContextVar("toolgate_semantic_kernel_rejecting", default=None)
+
+
+@dataclass
+class _Called:
+    """A call of the model's that is under way.
+
+    Attributes:
+        context: The framework's.
+        pauses: Whether the run ends for it.
+    """
+
+    context: AutoFunctionInvocationContext
+    pauses: bool = False
+
+    def is_of(self, context: FunctionInvocationContext) -> bool:
+        """Whether a function is carried out for this very call, and not by something beside it."""
+        return self.context.function is context.function and self.context.arguments is context.arguments
+
+
+_called: ContextVar[_Called | None] = ContextVar("toolgate_semantic_kernel_called", default=None)
+
+
+class Filters:
+    """What every call of a function goes through.
+
+    Args:
+        guard: The guard that asks; None is the environment's.
+        tool_actions: Actions of functions by their names.
+        agents: Agent ids by the names of the framework's agents.
+        on_hold: What a held call does.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        tool_actions: ToolActions | None,
+        agents: Mapping[str, str] | None,
+        on_hold: OnHold,
+    ) -> None:
+        valid_on_hold(on_hold, "terminate")
+        self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        self._on_hold = on_hold
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Filters:
+        # A kernel that was copied asks through the same guard, and a guard cannot be copied.
+        return self
+
+    async def around_call(self, context: AutoFunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - so it is called
+        """Note which call it is; end the run if it is held."""
+        innermost(context.kernel, self.around_function)
+        called = _Called(context)
+        token = _called.set(called)
+        try:
+            await next(context)
+        finally:
+            _called.reset(token)
+        if called.pauses:
+            context.terminate = True
+
+    async def around_function(self, context: FunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - so it is called
+        """Ask, let the function run, record."""
+        called = _called.get()
+        if context.function.is_prompt:
+            await next(context)
+        else:
+            # What a filter or the function itself calls beside is no call of the model's.
+            mine = called is not None and called.is_of(context)
+            await self._carry_out(context, next, called if mine else None)
+
+    async def _carry_out(
+        self, context: FunctionInvocationContext, call_next: CallNext, called: _Called | None
+    ) -> None:
+        call = self._named(context, called)
+
+        async def run(approved: dict[str, Any]) -> None:
+            context.arguments |= approved
+            await ran_through(context, call_next)
+
+        try:
+            if getattr(call_next, "__self__", None) is not context.function:
+                innermost(context.kernel, self.around_function)
+                raise ConfigurationError(
+                    f"a filter that was added after the guard stands between it and {call.name!r}; "
+                    "call guard_kernel(…) after adding filters"
+                )
+            if called is not None and (no := REJECTING.get()) is not None:
+                await self._bridge.areject(call, no.why, no.approval_id)
+                _tell(context, f"Not done: it was rejected. {no.why}".strip())
+                return
+            await self._bridge.arun(call, run, pauses=(ApprovalPending,))
+        except GuardError as error:
+            if isinstance(error, ConfigurationError):
+                logger.warning("a call of the function %r was refused: %s", call.name, error)
+            if called is None:
+                raise
+            shown = None
+            # A call without a name could not be found again.
+            if isinstance(error, ApprovalPending) and self._on_hold == "terminate" and call.call_id:
+                shown, called.pauses = _shown(error), True
+            _tell(context, refusal_text(error), {} if shown is None else {WAITING: shown})
+
+    def _named(self, context: FunctionInvocationContext, called: _Called | None) -> ToolCall:
+        function, arguments = context.function, context.arguments
+        # Told that it waits, a model calls again by another id.
+        content = None
+        if called is not None and self._on_hold != "tell":
+            content = called.context.function_call_content
+        return ToolCall(
+            function.fully_qualified_name,
+            told_of(context),
+            call_id=None if content is None else content.id,
+            run_id=arguments.get(RUN_ID),
+            agent=arguments.get(AGENT),
+            function=function_of(function),
+            # Whoever adds a plugin names it, be it of this process or of a server.
+            server=function.plugin_name,
+            own_name=function.name,
+        )
+
+
+def guard_of(kernel: Kernel) -> Filters | None:
+    """The guard of a kernel, if it has one."""
+    for _, each in kernel.function_invocation_filters:
+        owner = getattr(each, "__self__", None)
+        if isinstance(owner, Filters):
+            return owner
+    return None
+
+
+def _tell(context: FunctionInvocationContext, text: str, metadata: Mapping[str, Any] | None = None) -> None:
+    context.result = FunctionResult(
+        function=context.function.metadata, value=text, metadata=dict(metadata or {})
+    )
+
+
+def _shown(pending: ApprovalPending) -> dict[str, Any]:
+    return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}

@@ -1,0 +1,75 @@
+"""One function of Semantic Kernel: what the gateway is told of its call, and how it is run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from inspect import isasyncgen, isgenerator
+from typing import Any, Final
+
+from semantic_kernel import Kernel
+from semantic_kernel.filters import FunctionInvocationContext
+from semantic_kernel.functions import KernelFunctionFromMethod
+
+__all__ = ["AGENT", "RUN_ID", "function_of", "innermost", "logger", "ran_through", "told_of"]
+
+logger = logging.getLogger("toolgate")
+
+#: names under which whoever runs an agent says, among its `KernelArguments`, which agent and which run it is
+AGENT: Final = "toolgate_agent"
+RUN_ID: Final = "toolgate_run_id"
+
+# What the framework gives a function of its own accord.
+_GIVEN: Final = frozenset({"kernel", "service", "execution_settings", "arguments"})
+
+
+def function_of(function: object) -> object:
+    """The Python function that a kernel's function calls, if it does."""
+    return getattr(function, "method", None)
+
+
+def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
+    """The arguments that a function is going to be given, in the types that it declares.
+
+    What else is among the kernel's arguments, such as those of a prompt, it is not given.
+
+    Raises:
+        Exception: They do not fit; what the framework makes of it.
+    """
+    function = context.function
+    if not isinstance(function, KernelFunctionFromMethod):
+        return dict(context.arguments)
+    given = function.gather_function_parameters(context)
+    return {name: value for name, value in given.items() if name not in _GIVEN}
+
+
+async def ran_through(
+    context: FunctionInvocationContext, call_next: Callable[[Any], Awaitable[None]]
+) -> None:
+    """Let the framework run the function, to its end.
+
+    One that is streamed has not begun when its filters are through: its parts are collected here, and told after.
+    """
+    await call_next(context)
+    if not context.is_streaming or context.result is None:
+        return
+    value = context.result.value
+    if isasyncgen(value):
+        context.result.value = _again([part async for part in value])
+    elif isgenerator(value):
+        context.result.value = _again(list(value))
+
+
+async def _again(parts: list[Any]) -> AsyncIterator[Any]:
+    for part in parts:
+        yield part
+
+
+def innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
+    """Put the guard's filter nearest to the functions of a kernel again, where another was added since."""
+    filters = kernel.function_invocation_filters
+    if filters and filters[0][1] == own:
+        return
+    for each in [one for one in filters if one[1] == own]:
+        filters.remove(each)
+        filters.insert(0, each)
