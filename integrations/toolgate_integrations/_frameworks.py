@@ -69,7 +69,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("agent_framework", "agent-framework-core", "1.19", "1.23.0"),
         Integration("haystack", "haystack-ai", "3.2", "3.4.0"),
         Integration("mcp", "mcp", "2.0", "2.3.0"),
-        Integration("crewai", "crewai", "1.15.30", "1.15.30"),
+        Integration("crewai", "crewai", "1.15.10", "1.15.30"),
         Integration("fastmcp", "fastmcp", "4.0", "4.1.2", slim="fastmcp-slim"),
         Integration("agno", "agno", "3.0", "3.1.10"),
         Integration("semantic_kernel", "semantic-kernel", "1.40.0", "1.45.0"),
