@@ -62,6 +62,7 @@ class Integration:
 INTEGRATIONS: Final[Mapping[str, Integration]] = {
     one.identifier: one
     for one in (
+        Integration("anthropic", "anthropic", "2.0", "2.11.0"),
         Integration("langchain", "langchain", "1.0.3", "1.4.7", (Part("langgraph", "1.0.2", "1.2.22"),)),
         Integration("openai_agents", "openai-agents", "0.12.1", "0.24.0"),
         Integration("pydantic_ai", "pydantic-ai-slim", "2.0", "2.68.0"),

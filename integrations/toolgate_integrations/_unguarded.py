@@ -32,7 +32,6 @@ UNGUARDED: Final[Mapping[str, str]] = {
         ),
         _AGENTS,
     ),
-    "anthropic": "its tool runner runs tools, its plain client none",
     "google-genai": "its automatic function calling runs tools, its plain client none",
     "langchain-classic": "its AgentExecutor runs tools, past all middleware",
 }

@@ -42,7 +42,7 @@ def found(folder: Path, **versions: str | None) -> list[Found]:
         ("fastmcp_slim", "4.1.2", "incomplete", "pip install 'toolgate[fastmcp]'"),
         ("langgraph", "1.2.22", "incomplete", "pip install 'toolgate[langchain]'"),
         ("griptape", "1.9.0", "no plugin", "guard its tool functions"),
-        ("anthropic", "2.11.0", "no plugin", "guard its tool functions"),
+        ("google_genai", "1.60.0", "no plugin", "guard its tool functions"),
     ],
 )
 def test_what_is_installed_is_judged(

@@ -96,10 +96,10 @@ def test_json_has_all_that_is_known(installed: Any) -> None:
 
 def test_what_runs_no_tools_can_be_ignored(installed: Any) -> None:
     """It is shown, and no reason for status 1; one that is not installed may be named, one that is unknown not."""
-    installed(anthropic="2.11.0", letta="0.6")
-    seen = told("--ignore", "Anthropic", "--ignore", "griptape")
-    assert {name: one["ignored"] for name, one in seen.items()} == {"anthropic": True, "letta": False}
-    ended = run("--ignore", "anthropic", "--ignore", "letta")
+    installed(google_genai="1.60.0", letta="0.6")
+    seen = told("--ignore", "Google-GenAI", "--ignore", "griptape")
+    assert {name: one["ignored"] for name, one in seen.items()} == {"google-genai": True, "letta": False}
+    ended = run("--ignore", "google-genai", "--ignore", "letta")
     assert ended.exit_code == 0
     assert ended.stdout.endswith("0 of 2 can be guarded by a plugin, 2 ignored\n")
     ended = run("--ignore", "antropic")

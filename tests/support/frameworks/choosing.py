@@ -16,6 +16,7 @@ FRAMEWORKS: tuple[str, ...] = (
     "adk",
     "agent_framework",
     "agno",
+    "anthropic",
     "autogen",
     "claude_agent_sdk",
     "claude_code",
