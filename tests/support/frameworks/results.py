@@ -32,7 +32,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "tells": ("test_told_then_asked_again",),
 }
 HEAD = ["framework", "run", *COLUMNS]
-ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|")
+ROW = re.compile(r"^\| \[?`(?P<name>[^`]+)`")
+#: pages of harnesses whose names do not say it
+PAGES = {"claude-code": "coding-agents", "fastmcp": "mcp"}
 NOTE = re.compile(r"^- `(?P<name>[^`]+)`, ")
 
 
@@ -56,7 +58,7 @@ class Row:
     def line(self, name: str) -> str:
         """The row."""
         signs = [self.cell(tests) for tests in COLUMNS.values()]
-        return f"| `{name}` | {', '.join(self.modes)} | {' | '.join(signs)} |"
+        return f"| [`{name}`]({page_of(name)}) | {', '.join(self.modes)} | {' | '.join(signs)} |"
 
     def notes(self, name: str) -> list[str]:
         """What it cannot do, and why."""
@@ -105,6 +107,13 @@ class Results:
             terminalreporter.section("docs/frameworks.md says something else: make behaviours")
             for line in self._differs:
                 terminalreporter.line(line)
+
+
+def page_of(name: str) -> str:
+    """The page about a harness's framework: the longest name of one that it begins with."""
+    pages = PAGES | {each.stem: each.stem for each in PAGE.parent.glob("*.md")}
+    written = name.replace("_", "-")
+    return f"{pages[max((each for each in pages if written.startswith(each)), key=len)]}.md"
 
 
 def written(page: str, rows: Mapping[str, Row]) -> str:
