@@ -71,10 +71,11 @@ class Waking:
             NAMES.reset(token)
 
     def _calls(self) -> Iterator[tuple[ToolExecution, ToolCall]]:
-        # Ids of calls come from the model's provider: some count from 0 again in each turn.
-        turn = sum(message.role == "assistant" for message in self.run.messages or ())
+        # Ids of calls come from the model's provider: some count from 0 again in each turn. Turns cannot be counted:
+        # which messages and calls of earlier ones a run has differs when it was stored.
         for each in self._paused():
-            name = f"{self.run.run_id}:{turn}:{each.tool_call_id}"
+            requirement = self._requirement(each)
+            name = f"{self.run.run_id}:{each.tool_call_id if requirement is None else requirement.id}"
             self.names[each.tool_call_id or ""] = name
             yield (
                 each,

@@ -58,8 +58,10 @@ class _Hook:
     def __call__(self, function_call: Callable[..., Any]) -> Any:
         called = _CALLED.get()
         _CALLED.set(None)
-        if called is None:
+        # A hook of somebody else that ran another agent has left that one's call.
+        if called is None or getattr(called.function.pre_hook, "toolgate_hook", None) is not self:
             raise RetryAgentRun(_UNSEEN)
+        asked = called.arguments
         names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks are given the same
         call = self._gate.call(
             called.function.name,
@@ -75,7 +77,8 @@ class _Hook:
         try:
             return bridge.run(call, lambda approved: function_call(**_taken(called, approved)))
         except ApprovalPending as pending:
-            if call.call_id is None:
+            if call.call_id is None or called.arguments is not asked:
+                # With the second the tool has begun, and what waits is another call, inside.
                 raise _refused(pending) from pending
             # Too late to pause: the framework pauses before hooks, and the call may come no other time.
             bridge.reject(call, _TOO_LATE, pending.approval_id)
@@ -84,6 +87,8 @@ class _Hook:
             raise _refused(error) from error
 
     async def _arun(self, call: ToolCall, called: FunctionCall, function_call: Callable[..., Any]) -> Any:
+        asked = called.arguments
+
         async def run(approved: dict[str, Any]) -> Any:
             return await function_call(**_taken(called, approved))
 
@@ -91,7 +96,7 @@ class _Hook:
         try:
             return await bridge.arun(call, run)
         except ApprovalPending as pending:
-            if call.call_id is None:
+            if call.call_id is None or called.arguments is not asked:
                 raise _refused(pending) from pending
             await bridge.areject(call, _TOO_LATE, pending.approval_id)
             raise RetryAgentRun(_TOO_LATE) from pending
@@ -131,7 +136,7 @@ def guarded_tool(given: Any, gate: Gate) -> Any:
     """A tool of an agent, guarded; what the model's provider runs stays as it is.
 
     Raises:
-        ConfigurationError: It pauses by itself where held calls pause the run.
+        ConfigurationError: It pauses by itself where held calls pause the run, or cannot be called.
     """
     if isinstance(given, Toolkit):
         return _guarded_toolkit(given, gate)
@@ -140,7 +145,13 @@ def guarded_tool(given: Any, gate: Gate) -> Any:
     if callable(given):
         # By the decorator where `@approval` has left its mark: nothing else reads it.
         marked = hasattr(given, "_agno_approval_type")
-        return _guarded(tool(given) if marked else Function.from_callable(given), gate, given)
+        try:
+            made = tool(given) if marked else Function.from_callable(given)
+        except Exception as error:
+            raise ConfigurationError(
+                f"the tool {given!r} is none that Agno can call ({type(error).__name__}); pass a function"
+            ) from error
+        return _guarded(made, gate, given)
     return given
 
 

@@ -80,6 +80,9 @@ def guard_agent(
         # Said here: what is wrong in a run the framework only writes into its answer.
         guarded_tool(tool, gate)
     guarded = copy.copy(agent)
+    if isinstance(agent.tools, list):
+        # Its own, so that what is added to it is not added to the agent that is not guarded.
+        guarded.tools = list(agent.tools)
     kind = type(f"Guarded{type(agent).__name__}", (GuardedAgent, type(agent)), {"gate": gate})
     object.__setattr__(guarded, "__class__", kind)
     return guarded

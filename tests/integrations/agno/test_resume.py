@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import pytest
+from agno.db.json import JsonDb
 from agno.tools import tool
 from support.frameworks.agno import agent, held
 from support.frameworks.harness import Call, Scene
 
 from toolgate_integrations._base import Bridge
-from toolgate_integrations.agno import resume
+from toolgate_integrations.agno import aresume, resume
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
@@ -70,6 +72,48 @@ def test_a_call_that_is_held_too_late_to_pause(scene: Scene, monkeypatch: Any) -
     assert "Ask for it again" in paying.model.read["call-pay"]
     [request] = scene.owner.http.get("/api/approvals").json()
     assert request["status"] == "cancelled"
+
+
+def test_a_later_turn_of_a_later_run_is_gone_on_with_after_a_restart(scene: Scene, tmp_path: Any) -> None:
+    """Stored without what was said and called before it, its calls are the same ones all the same."""
+
+    def paying(*turns: Any) -> Any:
+        options = {"add_history_to_context": True, "store_tool_messages": False}
+        return agent(scene, *turns, db=JsonDb(str(tmp_path)), session_id="INV-7", **options)
+
+    looked = paying([LOOK])
+    resume(looked, looked.run("go"))
+    first = paying([LOOK], [PAY])
+    asked = held(resume(first, first.run("go")))
+    again = paying()
+    run = resume(again, again.get_last_run_output("INV-7"))
+    assert held(run) == asked
+    scene.approve(asked["call-pay"])
+    assert resume(again, run).content == "done"
+    assert scene.ran == [("look", "sky"), ("look", "sky"), ("pay", "eve", 40)]
+    assert scene.requests() == 1
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_what_is_held_inside_a_tool_stays_to_be_decided(scene: Scene, asynchronous: bool) -> None:
+    """The tool has begun, and only the call inside waits: approved, that goes through the next time."""
+    pay = scene.guard.guarded("tools.pay")(scene.pay)
+
+    def look(what: str) -> str:
+        return pay("eve", 40)
+
+    async def alook(what: str) -> str:
+        return look(what)
+
+    looking = agent(scene, [LOOK], tools=[tool(name="look")(alook if asynchronous else look)])
+    await aresume(looking, await looking.arun("go", session_id="INV-7"))
+    assert looking.model.read["call-look"].startswith("Not done yet: 'tools.pay' waits")
+    [request] = scene.owner.http.get("/api/approvals").json()
+    scene.approve(request["id"])
+    looking.model.turns = [[LOOK]]
+    await aresume(looking, await looking.arun("go", session_id="INV-7"))
+    assert scene.ran == [("pay", "eve", 40)]
+    assert scene.logged() == [("look", "failed"), ("look", "success"), ("pay", "pending"), ("pay", "success")]
 
 
 def test_what_only_the_user_can_say_is_left_to_them(scene: Scene) -> None:

@@ -1,6 +1,7 @@
 """Tools of every kind, hooks of others, and what the framework does with both."""
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -67,12 +68,13 @@ async def test_an_asynchronous_tool_is_recorded_by_what_became_of_it(scene: Scen
 
 def test_a_tool_that_was_added_later_is_guarded(scene: Scene) -> None:
     """The tools are guarded when a run takes them, and the agent they come from stays as it was."""
-    plain = Agent(model=Scripted([DROP]), tools=[], telemetry=False)
+    plain = Agent(model=Scripted([DROP]), tools=[scene.look], telemetry=False)
     dropping = guard_agent(plain, scene.guard, on_hold="tell")
     dropping.add_tool(scene.drop)
     dropping.run("go")
     assert scene.ran == []
     assert (type(plain), isinstance(dropping, GuardedAgent)) == (Agent, True)
+    assert plain.tools == [scene.look]
 
 
 def test_copies_are_guarded(scene: Scene) -> None:
@@ -159,6 +161,24 @@ def test_a_call_whose_pre_hook_is_not_awaited_does_not_run(scene: Scene) -> None
     assert looking.model.read["call-look"].startswith("Not done: the guard was not told")
 
 
+def test_a_call_is_asked_about_as_itself_or_not_run(scene: Scene) -> None:
+    """An agent that is run in a tool's hook leaves its last call behind where a hook of its own has answered it."""
+
+    def answers() -> str:
+        return "nothing"
+
+    other = agent(scene, [LOOK], on_hold="tell", tools=[tool(tool_hooks=[answers])(scene.look)])
+
+    def asks_another(function_call: Any) -> Any:
+        other.run("go")
+        return function_call()
+
+    dropping = agent(scene, [DROP], on_hold="tell", tools=[tool(tool_hooks=[asks_another])(scene.drop)])
+    dropping.run("go")
+    assert (scene.ran, scene.logged()) == ([], [])
+    assert dropping.model.read["call-drop"].startswith("Not done: the guard was not told")
+
+
 def test_a_cached_answer_is_asked_about_and_a_refusal_is_not_cached(scene: Scene, tmp_path: Any) -> None:
     """The framework's cache of a tool stands behind the guard."""
     cached = [tool(cache_results=True, cache_dir=str(tmp_path))(each) for each in (scene.look, scene.drop)]
@@ -229,6 +249,13 @@ def test_a_tool_that_pauses_by_itself(scene: Scene, marked: bool) -> None:
     looking = agent(scene, [LOOK], tools=[asking], on_hold="tell")
     run = looking.run("go")
     assert (run.is_paused, scene.ran, scene.logged()) == (True, [], [])
+
+
+@pytest.mark.parametrize("odd", [functools.partial(print), Scene])
+def test_a_tool_that_cannot_be_called(scene: Scene, odd: Any) -> None:
+    """The framework takes functions alone: the other is named."""
+    with pytest.raises(ConfigurationError, match=r"none that Agno can call \(.*Error\); pass a function"):
+        agent(scene, tools=[odd])
 
 
 @pytest.mark.parametrize("given", [None, "agent", Agent])
