@@ -32,6 +32,7 @@ from crewai.hooks import (
     unregister_after_tool_call_hook,
     unregister_before_tool_call_hook,
 )
+from crewai.hooks.dispatch import InterceptionPoint, get_global_hook_list
 from crewai.utilities.string_utils import sanitize_tool_name
 
 from toolgate_integrations._crewai_bodies import ChangedError, Passing, function_of, passing, watched
@@ -87,12 +88,15 @@ class GuardHooks:
                     "guard hooks are registered in this process already; unregister them first, and say by agents= or "
                     "acting_as(…) which agent acts"
                 )
+            # Before all others: it sees the tool and the arguments that will be run, whatever they put in their place.
+            get_global_hook_list(InterceptionPoint.PRE_TOOL_CALL).insert(0, self._first)
             register_before_tool_call_hook(self._before)
             register_after_tool_call_hook(self._after)
 
     def unregister(self) -> None:
         """Guard no longer; to be called when no crew is running."""
         with _registering:
+            unregister_before_tool_call_hook(self._first)
             unregister_before_tool_call_hook(self._before)
             unregister_after_tool_call_hook(self._after)
 
@@ -108,12 +112,16 @@ class GuardHooks:
     ) -> None:
         self.unregister()
 
+    def _first(self, context: ToolCallHookContext) -> None:
+        setattr(context, _MADE, copy.copy(context))
+
     def _before(self, context: ToolCallHookContext) -> bool | None:
         # Whatever is raised here is swallowed, and the tool runs; so is a coroutine, which nobody awaits.
-        call = Passing(context.tool_input, passing.get())
+        made: ToolCallHookContext | None = getattr(context, _MADE, None)
+        call = Passing((made or context).tool_input, passing.get())
         passing.set(call)
         try:
-            self._begin(context, call)
+            self._begin(made, call)
         except Exception as error:  # noqa: BLE001 - as above: nothing but False keeps the tool from running
             if isinstance(call.carrier, Begun):
                 call.carrier.not_run(error)
@@ -124,7 +132,11 @@ class GuardHooks:
             raise
         return None
 
-    def _begin(self, context: ToolCallHookContext, call: Passing) -> None:
+    def _begin(self, context: ToolCallHookContext | None, call: Passing) -> None:
+        if context is None:
+            raise ConfigurationError(
+                "the guard's first hook was taken away; unregister the guard, and register it again"
+            )
         named = _named(context)
         if guarded_action(named.function) is not None:
             call.carrier = _Own(self._bridge, named)
@@ -213,6 +225,8 @@ def _named(context: ToolCallHookContext) -> ToolCall:
     )
 
 
+#: by which a hook's context bears a copy of itself as the framework has made it
+_MADE: Final = "_toolgate_made"
 _NOT_SEEN: Final = (
     "the tool was not seen to run: the framework answered by itself, as from its cache, at a usage limit or where "
     "arguments do not fit"

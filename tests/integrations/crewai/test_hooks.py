@@ -3,7 +3,11 @@
 from typing import Any
 
 import pytest
-from crewai.hooks import register_before_tool_call_hook, unregister_before_tool_call_hook
+from crewai.hooks import (
+    get_before_tool_call_hooks,
+    register_before_tool_call_hook,
+    unregister_before_tool_call_hook,
+)
 from crewai.tools import BaseTool, tool
 from crewai.tools.tool_failure import ToolExecutionFailedError, ToolFailure
 from support.frameworks.crewai import Scripted, crew, quiet, scripted
@@ -188,6 +192,37 @@ def test_a_hook_that_comes_later_cannot_change_what_was_asked(scene: Scene, *, n
     assert llm.read[0].startswith("Not done")
     assert scene.ran == []
     assert scene.logged() == [("look", "failed")]
+
+
+@LOOPS
+def test_a_hook_that_comes_earlier_cannot_have_another_call_asked_about(
+    scene: Scene, *, native: bool
+) -> None:
+    """What it puts in place of the call's own tool and arguments is not what runs: nobody is asked about it."""
+
+    def earlier(context: Any) -> None:
+        context.tool_name, context.tool_input = "look", {"what": "garden"}
+
+    burning = scripted([LOOK], [BURN], [DROP], native=native)
+    register_before_tool_call_hook(earlier)
+    try:
+        read = run(scene, burning)
+    finally:
+        unregister_before_tool_call_hook(earlier)
+    assert scene.ran == [("look", "sky"), ("burn", "water")]
+    assert "'tools.drop' is blocked" in read[2]
+    assert scene.logged() == [("burn", "failed"), ("drop", "denied"), ("look", "success")]
+    assert scene.owner.entries()[-1]["context"]["what"] == "sky"
+
+
+def test_without_its_first_hook_the_guard_lets_nothing_run(scene: Scene) -> None:
+    """It cannot say which call it is asked about."""
+    llm = scripted([LOOK])
+    with GuardHooks(scene.guard), quiet():
+        unregister_before_tool_call_hook(get_before_tool_call_hooks()[0])
+        crew(llm, [tool(scene.look)]).kickoff()
+    assert llm.read[0].startswith("Not done")
+    assert scene.ran == []
 
 
 def test_tools_are_left_as_they_were(scene: Scene) -> None:
