@@ -125,7 +125,8 @@ class Filters:
         call = self._named(context, called)
 
         async def run(approved: dict[str, Any]) -> None:
-            context.arguments |= approved
+            # Not in place: they may be the arguments of whoever called.
+            context.arguments = context.arguments | approved
             await ran_through(context, call_next)
 
         try:

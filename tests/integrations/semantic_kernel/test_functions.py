@@ -1,5 +1,6 @@
 """What is asked about and what is recorded, whoever calls a function and whatever filters there are."""
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -256,10 +257,10 @@ async def test_a_call_without_a_name_does_not_pause(scene: Scene) -> None:
 async def test_arguments_of_the_caller_stay_as_they_are(scene: Scene) -> None:
     """An edit reaches the function, and not the caller's own arguments."""
     given = KernelArguments(to="eve", amount=40)
-    plain = kernel(scene)
-    with pytest.raises(KernelInvokeException) as held:
-        await plain.invoke(plugin_name="bank", function_name="pay", arguments=given)
-    assert isinstance(held.value.__cause__, ApprovalPending)
-    scene.approve(held.value.__cause__.approval_id)
-    await plain.invoke(plugin_name="bank", function_name="pay", arguments=given)
-    assert (scene.ran, dict(given)) == ([("pay", "eve", 40)], {"to": "eve", "amount": 40})
+    plain = kernel(scene, on_hold="wait")
+    run = asyncio.create_task(plain.invoke(plugin_name="bank", function_name="pay", arguments=given))
+    asked_for = await scene.asked(1)
+    edit = {"to": "eve", "amount": 25}
+    await asyncio.to_thread(scene.approve, asked_for["eve"], context=edit)
+    await run
+    assert (scene.ran, dict(given)) == ([("pay", "eve", 25)], {"to": "eve", "amount": 40})
