@@ -102,8 +102,11 @@ async def test_asynchronous_tools(scene: Scene) -> None:
         await burning.acall(what="water")
     with dspy.context(allow_tool_async_sync_conversion=True):
         assert await asyncio.to_thread(looking, what="sea") == "seen sea"
-    assert scene.ran == [("look", "sky"), ("burn", "water"), ("look", "sea")]
+        with pytest.raises(RuntimeError, match="does not burn"):
+            await asyncio.to_thread(burning, what="sand")
+    assert scene.ran == [("look", "sky"), ("burn", "water"), ("look", "sea"), ("burn", "sand")]
     assert scene.logged() == [
+        ("burn", "failed"),
         ("burn", "failed"),
         ("drop", "denied"),
         ("look", "success"),
