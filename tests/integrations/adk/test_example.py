@@ -31,7 +31,7 @@ def treasurer(owner: Owner, agent_id: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("decision", ["approve", "deny"])
+@pytest.mark.parametrize("decision", ["approve", pytest.param("deny", marks=pytest.mark.slow)])
 def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path, decision: str) -> None:
     """The next process pays if the person approved, and tells why not if they declined."""
     agent_id = owner.agent("treasurer")

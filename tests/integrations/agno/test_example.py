@@ -38,7 +38,7 @@ def model() -> dict[str, str]:
     return {} if named is None else {"AGNO_MODEL": named}
 
 
-@pytest.mark.parametrize("decision", ["approve", "deny"])
+@pytest.mark.parametrize("decision", ["approve", pytest.param("deny", marks=pytest.mark.slow)])
 def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path, decision: str) -> None:
     """The second process pays if the person approved, and tells why not if they declined."""
     agent_id = owner.agent("cashier")

@@ -12,7 +12,7 @@ from support.readme import ROOT
 from support.waiting import until
 
 
-@pytest.mark.parametrize("decision", ["approve", "deny"])
+@pytest.mark.parametrize("decision", ["approve", pytest.param("deny", marks=pytest.mark.slow)])
 def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path, decision: str) -> None:
     """It pays if the person approved, and tells why not if they declined."""
     agent_id = owner.agent("clerk")
