@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_TIMEOUT",
     "Settings",
+    "checked_timeout",
     "checked_url",
     "load_settings",
     "masked",
@@ -87,7 +88,7 @@ def load_settings(
         url=address,
         api_key=_api_key(_required(api_key, "api_key", "TOOLGATE_API_KEY")),
         agent_id=_optional(agent_id, "agent_id", "TOOLGATE_AGENT_ID", valid_id),
-        timeout=_timeout(timeout),
+        timeout=checked_timeout(timeout),
         http=_http_library(),
         network=load_network(address, ca, client_cert, proxy, transport=transport),
     )
@@ -212,7 +213,12 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _timeout(value: float | None) -> float:
+def checked_timeout(value: float | None = None) -> float:
+    """Seconds in which a gateway must answer; what is not given comes from `TOOLGATE_TIMEOUT` or the default.
+
+    Raises:
+        ConfigurationError: Naming what is wrong with it, and the cure.
+    """
     text: object = value if value is not None else os.environ.get("TOOLGATE_TIMEOUT") or DEFAULT_TIMEOUT
     try:
         seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # refused below

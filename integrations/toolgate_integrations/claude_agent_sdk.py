@@ -116,21 +116,25 @@ def _held_to(event: str, matcher: HookMatcher) -> HookMatcher:
 
 def _with_hooks(options: ClaudeAgentOptions) -> dict[str, str]:
     """The environment, where hooks are not turned off."""
-    if "bare" in options.extra_args:
+    # The SDK writes them behind two dashes as they are: 'settings={…}' is a flag with its value.
+    flags = {each.partition("=")[0] for each in options.extra_args}
+    if "bare" in flags:
         raise ConfigurationError("extra_args has 'bare', with which no hook is called; take it out")
-    if "settings" in options.extra_args:
+    if "settings" in flags:
         raise ConfigurationError("extra_args has 'settings', which may turn hooks off; use options.settings")
     return options.env
 
 
 def _settings(options: ClaudeAgentOptions) -> str:
-    """The settings, as text, with hooks turned on: these count more than those of the user and the project."""
+    """The settings, as text, with nothing that runs past the hooks: these count more than the user's and the project's."""
     text = (options.settings or "{}").strip()
     try:
         if not text.startswith("{"):
             text = (Path(options.cwd or "") / text).read_text(encoding="utf-8-sig")
         settings = json.loads(text)
-        return json.dumps({**settings, "env": {**settings.get("env", {}), **_HOOKS_ON}})
+        env = {**settings.get("env", {}), **_HOOKS_ON}
+        # What stands in a skill as a command to be run is run without a hook.
+        return json.dumps({"disableSkillShellExecution": True, **settings, "env": env})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         # Neither what they say nor what does not fit in them is shown: keys may be among it.
         why = (

@@ -43,7 +43,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(
             ("harness", "mode"),
             [
-                pytest.param(harness, mode, id=f"{harness.name}-{mode}")
+                pytest.param(
+                    harness,
+                    mode,
+                    id=f"{harness.name}-{mode}",
+                    marks=[pytest.mark.slow] if cell in getattr(harness, "slow", ()) else [],
+                )
                 for harness in harnesses(metafunc.config)
                 for mode in harness.modes
                 if cell not in harness.cannot and ABOUT.get(cell, harness.holds[0]) in harness.holds

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from dataclasses import dataclass
 from typing import Final
 
 from toolgate import ConfigurationError, Guard, GuardError
+from toolgate.settings import checked_timeout
 from toolgate_integrations.hooks.asking import HookAsking
 from toolgate_integrations.hooks.claude_code import ClaudeCode
 from toolgate_integrations.hooks.events import After, Agent, Answer, Before
@@ -21,7 +21,6 @@ AGENTS: Final[dict[str, Agent]] = {"claude-code": ClaudeCode()}
 
 # Beside the gateway's time: the start of the process, the disk, and sending what was recorded.
 _OWN_SECONDS: Final = 10.0
-_TIMEOUT: Final = 5.0
 _LONGEST_HOLD: Final = 86_400.0
 
 
@@ -99,9 +98,12 @@ def parse(words: list[str]) -> Hook:
 
 
 def limit_of(on_hold: str, hold_timeout: float) -> float:
-    """Seconds after which a hook must have answered: to be asked twice, before and after a hold, and the hold."""
-    timeout = float(os.environ.get("TOOLGATE_TIMEOUT") or _TIMEOUT)
-    return (hold_timeout if on_hold == "wait" else 0.0) + 2 * timeout + _OWN_SECONDS
+    """Seconds after which a hook must have answered: to be asked twice, before and after a hold, and the hold.
+
+    Raises:
+        ConfigurationError: `TOOLGATE_TIMEOUT` is no time.
+    """
+    return (hold_timeout if on_hold == "wait" else 0.0) + 2 * checked_timeout() + _OWN_SECONDS
 
 
 def _pairs(given: list[str], form: str) -> dict[str, str]:

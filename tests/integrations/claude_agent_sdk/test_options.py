@@ -57,6 +57,7 @@ def test_the_users_options_stay_as_they_are(scene: Scene, tmp_path: Path) -> Non
     assert [(each.matcher, each.timeout) for each in made.hooks["PreToolUse"][1:]] == [("Bash", 5)]
     assert made.hooks["Stop"] == given.hooks["Stop"]
     assert json.loads(str(made.settings)) == {
+        "disableSkillShellExecution": True,
         "env": {"A": "1", "CLAUDE_CODE_SIMPLE": "0"},
         "cleanupPeriodDays": 3,
     }
@@ -73,6 +74,10 @@ def test_the_users_options_stay_as_they_are(scene: Scene, tmp_path: Path) -> Non
         ({"agents": ["helper"]}, "agents is"),
         ({"options": ClaudeAgentOptions(extra_args={"bare": None})}, "extra_args has 'bare'"),
         ({"options": ClaudeAgentOptions(extra_args={"settings": "{}"})}, "use options.settings"),
+        (
+            {"options": ClaudeAgentOptions(extra_args={'settings={"a": "sk-secret"}': None})},
+            "use options.settings",
+        ),
         ({"options": ClaudeAgentOptions(settings='{"env": "sk-secret"}')}, "options.settings cannot be read"),
         ({"options": ClaudeAgentOptions(settings='["sk-secret"]')}, "options.settings cannot be read"),
         ({"options": ClaudeAgentOptions(settings="/nowhere/sk-secret")}, "No such file"),

@@ -185,22 +185,34 @@ async def test_nothing_turns_the_hooks_off(scene: Scene, tmp_path: Path) -> None
 
 
 async def test_tools_of_the_cli_itself(scene: Scene, gateway: FakeGateway, tmp_path: Path) -> None:
-    """Its own tools are asked about under `tools.<name>`, and a no counts in whatever mode of permissions."""
+    """Its own tools are asked about under `tools.<name>`, and a no counts in whatever mode of permissions.
+
+    A command that stands in a skill would be run with the skill, without any hook: it is not.
+    """
     gateway.allow("tools.Write")
+    gateway.allow("tools.Skill")
+    skill = tmp_path / "config" / "skills" / "tidy" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: tidy\ndescription: tidies\n---\nIt is !`touch past-the-hooks` now.\n")
+    tidy = Call("Skill", {"skill": "tidy"}, "call-skill")
     write = Call("Write", {"file_path": str(tmp_path / "kept"), "content": "x"}, "call-write")
     bash = Call("Bash", {"command": "touch dropped", "timeout": "5000"}, "call-bash")
     more: Any = {
-        "tools": ["Write", "Bash"],
+        "tools": ["Write", "Bash", "Skill"],
+        "setting_sources": ["user"],
         "permission_mode": "bypassPermissions",
         "env": {"IS_SANDBOX": "1"},
     }
     async with agent(scene, tmp_path, **more) as (client, api):
-        api.say([write, bash])
+        api.say([write, bash, tidy])
         await run(client)
-    assert [(tmp_path / each).exists() for each in ("kept", "dropped")] == [True, False]
+    assert read(api)["call-skill"].startswith("Launching skill")
+    made = [(tmp_path / each).exists() for each in ("kept", "dropped", "past-the-hooks")]
+    assert made == [True, False, False]
     assert [(action, status) for action, status, _ in logged(scene, gateway)] == [
         ("tools.Write", "success"),
         ("tools.Bash", "denied"),
+        ("tools.Skill", "success"),
     ]
 
 

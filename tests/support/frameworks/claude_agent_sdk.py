@@ -147,6 +147,8 @@ class ClaudeAgentSDK:
     modes: Sequence[Mode] = ("async",)
     holds: Sequence[OnHold] = ("wait", "tell")
     cannot: Mapping[str, str] = {}
+    # Each starts the CLI; of calls that wait in parallel one is declined, and each has its own fate.
+    slow = ("test_waited_for_then_declined", "test_told_in_parallel")
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "wait") -> ClaudeSession:
         return ClaudeSession(scene, folder, on_hold)

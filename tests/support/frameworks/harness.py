@@ -157,6 +157,8 @@ class Harness(Protocol):
         modes: in which it can be run.
         holds: what held calls can do.
         cannot: cells of the suite that it has no way to do, by the test's name, and why.
+
+    It may have `slow`: cells that are run in full runs alone, since others hold the same of a program that starts slowly.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -16,6 +17,26 @@ _RECORD_SECONDS: Final = 30
 _MARGIN: Final = 10
 
 
+# With one of these in its environment Claude Code runs no hook of settings files.
+_OFF_IN_SETTINGS: Final = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
+#: those that do it from the `env` of the user's settings as well, and one that they cannot set
+OFF: Final = (*_OFF_IN_SETTINGS, "CLAUDE_CODE_RESTRICTED")
+_NOT_SET: Final = ("", "0", "false", "no", "off")
+
+
+def switching_off(settings: dict[str, Any]) -> str | None:
+    """Return what switches all hooks off in settings, if anything does."""
+    if settings.get("disableAllHooks"):
+        return "disableAllHooks"
+    env = settings.get("env")
+    return variable_off(env, _OFF_IN_SETTINGS) if isinstance(env, dict) else None
+
+
+def variable_off(env: Mapping[str, Any], names: Iterable[str] = OFF) -> str | None:
+    """Return the variable that switches all hooks off, if one does."""
+    return next((name for name in names if str(env.get(name, "")).strip().lower() not in _NOT_SET), None)
+
+
 def with_guard(settings: dict[str, Any], command: str, words: list[str], limit: float) -> dict[str, Any]:
     """Return settings with the guard's hooks in place of those there may be.
 
@@ -28,8 +49,8 @@ def with_guard(settings: dict[str, Any], command: str, words: list[str], limit: 
     Raises:
         SettingsFileError: they are none of Claude Code's, or switch hooks off.
     """
-    if settings.get("disableAllHooks"):
-        raise SettingsFileError("'disableAllHooks' switches all hooks off there; take it out first")
+    if (found := switching_off(settings)) is not None:
+        raise SettingsFileError(f"{found!r} switches all hooks off there; take it out first")
     changed = without_guard(settings)
     hooks = changed.setdefault("hooks", {})
     asking = {"timeout": math.ceil(limit) + _MARGIN, "onFailure": "block"}

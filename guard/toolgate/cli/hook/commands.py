@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.hook.claude_code import with_guard, without_guard
+from toolgate.cli.hook.claude_code import switching_off, variable_off, with_guard, without_guard
 from toolgate.cli.hook.settings_file import SettingsFileError, read_settings, text_of, write_settings
 from toolgate.cli.output import fail
 from toolgate.cli.plugins import load_plugin
@@ -23,6 +23,7 @@ hook = typer.Typer(
 
 User = Annotated[bool, typer.Option("--user", help="The settings of all your projects.")]
 Local = Annotated[bool, typer.Option("--local", help="This project's settings that are not committed.")]
+_ALL = ("user", "project", "local")
 File = Annotated[Path | None, typer.Option(help="This settings file.")]
 Print = Annotated[bool, typer.Option("--print", help="Print what the file would be, and write nothing.")]
 
@@ -72,6 +73,8 @@ def install(
         hooks.options(["claude-code", *words])
         limit = hooks.limit_of(on_hold, hold_timeout)
         settings = with_guard(read_settings(place), command(), words, limit)
+        if file is None:
+            _refuse_where_off(place)
         _put(place, settings, only_print=print_)
     except (SettingsFileError, ConfigurationError) as error:
         fail(f"{str(place)!r} is left as it was: {error}")
@@ -80,6 +83,11 @@ def install(
         typer.echo(
             "set TOOLGATE_API_KEY where claude is started; sessions that are open have to be begun anew"
         )
+        if not settings.get("disableSkillShellExecution"):
+            typer.echo(
+                'commands that stand in skills run without a hook; "disableSkillShellExecution": true in the '
+                "settings has them not run"
+            )
 
 
 @hook.command()
@@ -108,6 +116,17 @@ def _place(*, user: bool, local: bool, file: Path | None) -> Path:
         folder = os.environ.get("CLAUDE_CONFIG_DIR")
         return (Path(folder) if folder else Path.home() / ".claude") / "settings.json"
     return Path(".claude") / ("settings.local.json" if local else "settings.json")
+
+
+def _refuse_where_off(place: Path) -> None:
+    """Hooks that something else switches off, which counts here beside the settings that are written, guard nothing."""
+    if (variable := variable_off(os.environ)) is not None:
+        raise SettingsFileError(f"{variable!r} in the environment switches all hooks off; unset it first")
+    for other in (_place(user=each == "user", local=each == "local", file=None) for each in _ALL):
+        if other != place and (found := switching_off(read_settings(other))) is not None:
+            raise SettingsFileError(
+                f"{found!r} in {str(other)!r} switches all hooks off, of this file too; take it out first"
+            )
 
 
 def command() -> str:

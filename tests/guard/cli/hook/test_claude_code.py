@@ -1,5 +1,6 @@
 """The real Claude Code with installed hooks: where it would run a tool unasked, it does not."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,17 @@ def changed(found: dict[str, Any], **hook: Any) -> dict[str, Any]:
 
 
 def test_its_own_tools(scene: Scene, tmp_path: Path) -> None:
-    """A command runs and is logged with its folder, a failing one as failed; what is not granted does not run.
+    """A command runs and is logged with its folder; what is not granted does not run.
 
     And a yes of the gateway's overrides nothing: a file that its user has not allowed to be written is not.
     """
     scene.owner.permit(scene.agent_id, "files.write")
-    with MessagesAPI(
-        bash("echo ran > done.txt", "call-1"),
-        bash("exit 3", "call-2"),
-        [Call("Read", {"file_path": "/etc/hostname"}, "call-3")],
-        [Call("Write", {"file_path": str(tmp_path / "out.txt"), "content": "x"}, "call-4")],
-    ) as api:
+    calls = [
+        *bash("echo ran > done.txt", "call-1"),
+        Call("Read", {"file_path": "/etc/hostname"}, "call-3"),
+        Call("Write", {"file_path": str(tmp_path / "out.txt"), "content": "x"}, "call-4"),
+    ]
+    with MessagesAPI(calls) as api:
         words = settings("--on-hold", "tell", "--tool-action", "Write=files.write")
         claude = ClaudeCLI(tmp_path, api.url, words, variables(scene))
         claude.run("go", *TOOLS, *allowing("Bash", "Read"))
@@ -43,7 +44,7 @@ def test_its_own_tools(scene: Scene, tmp_path: Path) -> None:
     assert read["call-4"].is_error
     assert not (tmp_path / "out.txt").exists()
     logged = [each for each in scene.logged() if each[0] != "write"]
-    assert logged == [("Bash", "failed"), ("Bash", "success"), ("Read", "denied")]
+    assert logged == [("Bash", "success"), ("Read", "denied")]
     (success,) = (each for each in scene.owner.entries() if each["status"] == "success")
     assert success["context"]["cwd"] == str(claude.project)
     assert success["context"]["command"] == "echo ran > done.txt"
@@ -51,15 +52,18 @@ def test_its_own_tools(scene: Scene, tmp_path: Path) -> None:
 
 def test_a_hook_that_cannot_answer_blocks(scene: Scene, tmp_path: Path) -> None:
     """The command is gone, or its time is over: by `onFailure`, which is installed, the tool does not run."""
-    gone = changed(settings("--on-hold", "tell"), command=str(tmp_path / "gone"))
-    slow = changed(settings("--hold-timeout", "60", "--tool-action", "Bash=tools.Write"), timeout=1)
-    for number, each in enumerate((gone, slow)):
-        with MessagesAPI(bash("touch ran.txt", f"call-{number}")) as api:
-            claude = ClaudeCLI(tmp_path / str(number), api.url, each, variables(scene))
-            claude.folder.mkdir()
-            claude.run("go", *TOOLS, *allowing("Bash"))
-            assert api.read[f"call-{number}"].is_error
-        assert not (claude.project / "ran.txt").exists()
+    found = changed(settings("--on-hold", "tell"), command=str(tmp_path / "gone"))
+    slow = changed(settings("--hold-timeout", "60"), timeout=1)["hooks"]["PreToolUse"][0]
+    found["hooks"]["PreToolUse"] = [
+        {**found["hooks"]["PreToolUse"][0], "matcher": "Bash"},
+        {**slow, "matcher": "Write"},
+    ]
+    write = Call("Write", {"file_path": str(tmp_path / "project" / "slow.txt"), "content": "x"}, "call-2")
+    with MessagesAPI([*bash("touch gone.txt", "call-1"), write]) as api:
+        claude = ClaudeCLI(tmp_path, api.url, found, variables(scene))
+        claude.run("go", *TOOLS, *allowing("Bash", "Write"))
+        assert [read.is_error for read in api.read.values()] == [True, True]
+    assert list(claude.project.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -72,6 +76,52 @@ def test_without_what_is_installed_it_would_run(scene: Scene, tmp_path: Path) ->
     assert (claude.project / "ran.txt").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("user", "project", "runs"),
+    [
+        ({"env": {"CLAUDE_CODE_SIMPLE": "1"}}, {}, True),
+        ({"env": {"CLAUDE_CODE_SAFE_MODE": "1"}}, {}, True),
+        ({"disableAllHooks": True}, {}, True),
+        ({"disableAllHooks": True}, {"disableAllHooks": False}, False),
+    ],
+)
+def test_what_is_refused_at_installation_would_have_it_run(
+    scene: Scene, tmp_path: Path, user: dict[str, Any], project: dict[str, Any], runs: bool
+) -> None:
+    """The traps are real, and so is the cure: the user's settings switch off the hooks of a project's."""
+    with MessagesAPI(bash("touch ran.txt", "call-1")) as api:
+        claude = ClaudeCLI(tmp_path, api.url, {}, {**variables(scene), "TOOLGATE_API_KEY": ""})
+        claude.environment()
+        for folder, content in (
+            (tmp_path / "home", user),
+            (claude.project, {**settings("--on-hold", "tell"), **project}),
+        ):
+            (folder / ".claude").mkdir()
+            (folder / ".claude" / "settings.json").write_text(json.dumps(content))
+        claude.run("go", *TOOLS, *allowing("Bash"))
+    assert (claude.project / "ran.txt").exists() == runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("off", [True, False])
+def test_commands_in_skills_run_past_the_hooks(scene: Scene, tmp_path: Path, off: bool) -> None:
+    """The trap is real, and so is the cure: a setting of Claude Code's has them not run."""
+    scene.owner.permit(scene.agent_id, "tools.Skill")
+    found = {**settings("--on-hold", "tell"), "disableSkillShellExecution": off}
+    skill = tmp_path / "project" / ".claude" / "skills" / "tidy" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text(
+        "---\nname: tidy\ndescription: tidies\nallowed-tools: Bash(touch:*)\n---\nIt is !`touch ran.txt` now.\n"
+    )
+    with MessagesAPI([Call("Skill", {"skill": "tidy"}, "call-1")]) as api:
+        claude = ClaudeCLI(tmp_path, api.url, found, variables(scene))
+        claude.run("go", "--tools", "Bash,Skill", *allowing("Skill"))
+        assert api.read["call-1"].text.startswith("Launching skill")
+    assert (claude.project / "ran.txt").exists() != off
+
+
+@pytest.mark.slow
 def test_another_hook_that_exchanges_the_command(scene: Scene, tmp_path: Path) -> None:
     """Another hook that exchanges the command is not asked about, and is found out in the log."""
     other = tmp_path / "other"

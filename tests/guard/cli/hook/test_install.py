@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toolgate.cli.app import app
+from toolgate.cli.hook.claude_code import OFF
 from toolgate.cli.hook.commands import command
 
 THEIRS: dict[str, Any] = {
@@ -30,7 +31,8 @@ THEIRS: dict[str, Any] = {
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
         monkeypatch.delenv(name)
-    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    for name in ("CLAUDE_CONFIG_DIR", *OFF):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
@@ -156,6 +158,8 @@ def test_a_link_stays_one(project: Path) -> None:
         ('{"hooks": {"PreToolUse": {}}}', "'PreToolUse'"),
         ('{"hooks": {"PreToolUse": [{"matcher": "*"}]}}', "'PreToolUse'"),
         ('{"disableAllHooks": true}', "disableAllHooks"),
+        ('{"env": {"CLAUDE_CODE_SIMPLE": "1"}}', "CLAUDE_CODE_SIMPLE"),
+        ('{"env": {"CLAUDE_CODE_SAFE_MODE": true}}', "CLAUDE_CODE_SAFE_MODE"),
     ],
 )
 def test_what_cannot_be_read_is_left_as_it_was(project: Path, content: str, why: str) -> None:
@@ -164,6 +168,41 @@ def test_what_cannot_be_read_is_left_as_it_was(project: Path, content: str, why:
     file.write_text(content)
     assert why in run("install", "--file", str(file), code=1)
     assert file.read_text() == content
+
+
+@pytest.mark.parametrize(
+    ("other", "content"),
+    [
+        ("../home/.claude/settings.json", '{"disableAllHooks": true}'),
+        ("../home/.claude/settings.json", '{"env": {"CLAUDE_CODE_SIMPLE": "1"}}'),
+        (".claude/settings.local.json", '{"disableAllHooks": true}'),
+    ],
+)
+def test_where_other_settings_switch_hooks_off_nothing_is_guarded(
+    project: Path, other: str, content: str
+) -> None:
+    """Settings that count beside these would have the guard be there and never asked: they are named."""
+    file = project / other
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    said = run("install", code=1)
+    assert "switches all hooks off" in said
+    assert file.name in said
+    assert not (project / ".claude" / "settings.json").exists()
+    file.write_text('{"disableAllHooks": false, "env": {"CLAUDE_CODE_SIMPLE": "0"}}')
+    assert "disableSkillShellExecution" in run("install")
+
+
+def test_where_the_environment_switches_hooks_off_nothing_is_guarded(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable of the shell's that Claude Code would be started with is named, and a wrong one of the guard's is."""
+    monkeypatch.setenv("CLAUDE_CODE_SAFE_MODE", "1")
+    assert "CLAUDE_CODE_SAFE_MODE" in run("install", code=1)
+    monkeypatch.delenv("CLAUDE_CODE_SAFE_MODE")
+    monkeypatch.setenv("TOOLGATE_TIMEOUT", "nan")
+    assert "TOOLGATE_TIMEOUT" in run("install", code=1)
+    assert list(project.iterdir()) == []
 
 
 @pytest.mark.parametrize(

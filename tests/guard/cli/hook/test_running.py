@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -13,6 +15,11 @@ from support.forking import FORK_SERVER
 from support.frameworks.claude_code import variables
 from support.frameworks.harness import Scene
 from support.waiting import until
+
+from toolgate import ConfigurationError
+from toolgate_integrations.hooks import options
+from toolgate_integrations.hooks.claude_code import ClaudeCode
+from toolgate_integrations.hooks.reading import told as read_json
 
 CALL = {
     "session_id": "session-1",
@@ -54,7 +61,6 @@ def test_allowed_is_silence(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ("", "is no JSON"),
         ('{"hook_event_name": "PreToolUse"', "is no JSON"),
         ("[]", "no JSON object"),
         ({}, "hook_event_name"),
@@ -64,11 +70,21 @@ def test_allowed_is_silence(scene: Scene) -> None:
         ({**CALL, "tool_use_id": ""}, "tool_use_id"),
         ({**CALL, "session_id": 7}, "session_id"),
         ({**CALL, "tool_name": "mcp__a__b__c"}, "which server"),
-        ({**CALL, "tool_name": "mcp__tools__c"}, "'tools'"),
+        ({**CALL, "hook_event_name": "PostToolUse", "tool_use_id": None}, "tool_use_id"),
     ],
 )
-def test_what_cannot_be_read_is_blocked(scene: Scene, told: Any, why: str) -> None:
-    """Input that is no question, or one that nobody knows, is a no that says why."""
+def test_what_is_no_question_is_refused(told: Any, why: str) -> None:
+    """Input that is no question, or one that nobody knows, is an error that says why."""
+    given = told if isinstance(told, str) else json.dumps(told)
+    with pytest.raises(ConfigurationError, match=re.escape(why)):
+        ClaudeCode().read(read_json(given.encode()))
+
+
+@pytest.mark.parametrize(
+    ("told", "why"), [("", "is no JSON"), ({**CALL, "tool_name": "mcp__tools__c"}, "'tools'")]
+)
+def test_what_is_an_error_is_blocked(scene: Scene, told: Any, why: str) -> None:
+    """Such an error, and one of what would be asked, end the process with a no."""
     done = asked(scene, told)
     assert done.returncode == 2
     assert why in done.stderr
@@ -83,10 +99,6 @@ def test_what_cannot_be_read_is_blocked(scene: Scene, told: Any, why: str) -> No
         ((), {"TOOLGATE_AGENT_ID": ""}, "TOOLGATE_AGENT_ID"),
         ((), {"TOOLGATE_API_KEY": "ak_" + "a" * 37}, "key"),
         (("--on-hold", "ask"), {}, "--on-hold"),
-        (("--hold-timeout", "inf"), {}, "--hold-timeout"),
-        (("--tool-action", "Bash"), {}, "TOOL=ACTION"),
-        (("--subagent", "a=b", "--subagent", "a=c"), {}, "NAME=ID"),
-        (("--nothing",), {}, "--nothing"),
     ],
 )
 def test_settings_that_are_missing_or_wrong_block(
@@ -96,6 +108,22 @@ def test_settings_that_are_missing_or_wrong_block(
     done = asked(scene, CALL, *words, **env)
     assert done.returncode == 2
     assert why in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--hold-timeout", "inf"),
+        ("--tool-action", "Bash"),
+        ("--subagent", "a=b", "--subagent", "a=c"),
+        ("--nothing",),
+    ],
+)
+def test_words_that_are_wrong_are_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is named."""
+    with pytest.raises(SystemExit, match="2"):
+        options(["claude-code", *words])
+    assert words[0] in capsys.readouterr().err
 
 
 def test_without_a_gateway_it_is_blocked(scene: Scene) -> None:
@@ -120,25 +148,21 @@ def test_where_nothing_can_be_written_down_it_is_blocked(scene: Scene, tmp_path:
 def test_ended_while_it_waits_it_withdraws(scene: Scene) -> None:
     """Stopped by the agent's own time-out or its user, the hook takes the request back and blocks."""
     environment = {**os.environ, **variables(scene)}
-    with subprocess.Popen(
-        [sys.executable, "-m", "toolgate", "hook", "claude-code", "--hold-timeout", "60"],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(WRITE))
-        process.stdin.close()
-        process.stdin = None
+    with TemporaryFile("w+") as read, TemporaryFile("w+") as printed, TemporaryFile("w+") as said:
+        read.write(json.dumps(WRITE))
+        read.seek(0)
+        streams = (read.fileno(), printed.fileno(), said.fileno())
+        words = ("hook", "claude-code", "--hold-timeout", "60")
+        process = FORK_SERVER.speak(*words, env=environment, streams=streams)
         (request,) = until(lambda: scene.owner.http.get("/api/approvals").json())
         # Only once it waits: it is told so by the entry that it was held.
         until(scene.owner.entries)
         process.send_signal(signal.SIGTERM)
-        stdout, stderr = process.communicate(timeout=30)
-    assert (process.returncode, stdout) == (2, "")
-    assert "SIGTERM" in stderr
+        assert process.wait(30) == 2
+        printed.seek(0)
+        said.seek(0)
+        assert printed.read() == ""
+        assert "SIGTERM" in said.read()
     assert until(lambda: scene.status(request["id"]) == "cancelled")
 
 
