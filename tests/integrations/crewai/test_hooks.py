@@ -242,6 +242,19 @@ def test_two_tools_of_one_name_are_refused(scene: Scene, *, native: bool) -> Non
     assert scene.ran == []
 
 
+def test_a_crew_that_streams_is_guarded_where_it_is_read(scene: Scene) -> None:
+    """It runs only then, and not when it is kicked off."""
+    llm = scripted([DROP])
+    with GuardHooks(scene.guard), quiet():
+        made = crew(llm, [tool(scene.drop)])
+        made.stream = True
+        streamed = made.kickoff()
+        assert llm.given == []
+        list(streamed)
+    assert "blocked" in llm.read[0]
+    assert scene.ran == []
+
+
 def test_a_refused_tool_that_answers_for_the_model(scene: Scene) -> None:
     """The framework takes the refusal for the answer of a `result_as_answer` tool; it has not run."""
     with GuardHooks(scene.guard), quiet():
