@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -87,9 +88,13 @@ def _seen(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
     async def asked(
         name: str, arguments: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
+        # It may change them where they are, and the SDK sends on what it was handed.
+        before = deepcopy(arguments)
         answer = await can_use_tool(name, arguments, context)
-        if isinstance(answer, PermissionResultAllow) and answer.updated_input not in (None, arguments):
-            return await gate.changed(answer, context.tool_use_id)
+        if isinstance(answer, PermissionResultAllow):
+            wanted = arguments if answer.updated_input is None else answer.updated_input
+            if wanted != before:
+                return await gate.changed(replace(answer, updated_input=wanted), context.tool_use_id)
         return answer
 
     return asked
@@ -102,10 +107,11 @@ def _held_to(event: str, matcher: HookMatcher) -> HookMatcher:
 
     def held(hook: Any) -> Any:
         async def called(told: Any, tool_use_id: str | None, context: Any) -> Any:
+            before = deepcopy(told["tool_input"])
             said = await hook(told, tool_use_id, context)
             decided = (said.get("hookSpecificOutput") or {}) if isinstance(said, Mapping) else {}
             changed = {**decided, **(decided.get("decision") or {})}.get("updatedInput")
-            if changed in (None, told["tool_input"]):
+            if changed in (None, before):
                 return said
             return {"hookSpecificOutput": {"hookEventName": event, **_DENIALS[event]}}
 

@@ -1,6 +1,7 @@
 """What `guard_options` makes of options, and what it refuses."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,33 @@ async def test_whose_call_was_changed_must_be_clear(scene: Scene, sessions: list
         assert await ask(told, "1", {"signal": None}) == {}
     said = await made.can_use_tool("X", {"what": "sky"}, ToolPermissionContext(tool_use_id="1"))
     assert isinstance(said, PermissionResultAllow if sessions == ["one"] else PermissionResultDeny)
+
+
+@pytest.mark.parametrize("returned", [True, False])
+async def test_arguments_that_are_changed_where_they_are(
+    scene: Scene, gateway: FakeGateway, returned: bool
+) -> None:
+    """The SDK runs what `can_use_tool` made of the mapping it was handed, returned or not: that is asked about too."""
+
+    async def change(_: str, arguments: dict[str, Any], __: Any) -> Any:
+        arguments["what"] = "sea"
+        return PermissionResultAllow(updated_input=arguments if returned else None)
+
+    async def hook(told: Any, *_: Any) -> Any:
+        told["tool_input"]["what"] = "sea"
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": told["tool_input"]}}
+
+    made = guard_options(
+        ClaudeAgentOptions(can_use_tool=change, hooks={"PreToolUse": [HookMatcher(hooks=[hook])]}),
+        guard=scene.guard,
+        tool_actions={"X": "bank.look"},
+    )
+    assert made.hooks is not None
+    assert made.can_use_tool is not None
+    told: Any = {"tool_name": "X", "tool_input": {"what": "sky"}, "tool_use_id": "1", "session_id": "one"}
+    [[ask], [own_hook]] = [each.hooks for each in made.hooks["PreToolUse"]]
+    assert await ask(deepcopy(told), "1", {"signal": None}) == {}
+    await made.can_use_tool("X", {"what": "sky"}, ToolPermissionContext(tool_use_id="1"))
+    assert [each.context["what"] for each in gateway.checks] == ["sky", "sea"]
+    said: Any = await own_hook(deepcopy(told), "1", {"signal": None})
+    assert said["hookSpecificOutput"]["permissionDecision"] == "deny"
