@@ -30,7 +30,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test test-full test-oldest behaviours fuzz faults check format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
+.PHONY: help demo test reduced test-full test-oldest behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -52,7 +52,11 @@ APART := UV_PROJECT_ENVIRONMENT=.venv-apart $(UV) run --locked --no-default-grou
 BEHAVIOUR := tests/integrations/test_behaviour.py
 PLUGINS_APART := $(BEHAVIOUR) $(wildcard $(addprefix tests/integrations/,crewai semantic_kernel strands))
 
-test: check      ## everything that protects users, on both databases, with reduced counts
+# The types of all those frameworks take one core more than a minute: the other one is not left idle.
+test: lint       ## everything that protects users, on both databases, with reduced counts
+	@$(RUN) mypy & types=$$!; $(MAKE) --no-print-directory reduced; ended=$$?; wait $$types && exit $$ended
+
+reduced:
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=$(PLUGINS)
 	@$(RUN) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS)
 	@$(APART) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS_APART)
@@ -86,11 +90,13 @@ test-oldest: $(UV) ## the behaviour of plugins with the oldest versions of their
 fuzz: $(UV)      ## twenty thousand requests made of the OpenAPI document
 	@$(RUN) pytest -n 2 -m slow tests/service/openapi/test_schemathesis.py
 
-check: $(UV)     ## formatting, lint, import rules, types
+check: lint      ## formatting, lint, import rules, types
+	@$(RUN) mypy
+
+lint: $(UV)
 	@$(RUN) ruff format --check --quiet .
 	@$(RUN) ruff check --quiet .
 	@$(RUN) lint-imports --no-cache >/dev/null || $(RUN) lint-imports --no-cache
-	@$(RUN) mypy
 
 audit: $(UV)     ## every locked package, for users and for us, against the known vulnerabilities of osv.dev; needs the network
 	@$(UV) audit --locked --preview-features audit-command $(ARGS)
