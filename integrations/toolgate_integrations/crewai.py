@@ -32,7 +32,7 @@ from crewai.hooks import (
     unregister_after_tool_call_hook,
     unregister_before_tool_call_hook,
 )
-from crewai.hooks.dispatch import InterceptionPoint, get_global_hook_list
+from crewai.hooks.dispatch import InterceptionPoint, get_global_hook_list, unregister
 from crewai.utilities.string_utils import sanitize_tool_name
 
 from toolgate_integrations._crewai_bodies import ChangedError, Passing, function_of, passing, watched
@@ -89,14 +89,16 @@ class GuardHooks:
                     "acting_as(…) which agent acts"
                 )
             # Before all others: it sees the tool and the arguments that will be run, whatever they put in their place.
-            get_global_hook_list(InterceptionPoint.PRE_TOOL_CALL).insert(0, self._first)
+            for point in _POINTS:
+                get_global_hook_list(point).insert(0, self._first)
             register_before_tool_call_hook(self._before)
             register_after_tool_call_hook(self._after)
 
     def unregister(self) -> None:
         """Guard no longer; to be called when no crew is running."""
         with _registering:
-            unregister_before_tool_call_hook(self._first)
+            for point in _POINTS:
+                unregister(point, self._first)
             unregister_before_tool_call_hook(self._before)
             unregister_after_tool_call_hook(self._after)
 
@@ -150,8 +152,9 @@ class GuardHooks:
         call.leave = watched(context.tool, cached=isinstance(call.carrier, Begun))
 
     def _after(self, context: ToolCallHookContext) -> str | None:
+        made: ToolCallHookContext = getattr(context, _MADE, context)
         call = passing.get()
-        while call is not None and call.arguments is not context.tool_input:
+        while call is not None and call.arguments is not made.tool_input:
             call = call.outer
         if call is None:
             return None
@@ -225,6 +228,7 @@ def _named(context: ToolCallHookContext) -> ToolCall:
     )
 
 
+_POINTS: Final = (InterceptionPoint.PRE_TOOL_CALL, InterceptionPoint.POST_TOOL_CALL)
 #: by which a hook's context bears a copy of itself as the framework has made it
 _MADE: Final = "_toolgate_made"
 _NOT_SEEN: Final = (

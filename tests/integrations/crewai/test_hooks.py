@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from crewai.hooks import (
     get_before_tool_call_hooks,
+    register_after_tool_call_hook,
     register_before_tool_call_hook,
+    unregister_after_tool_call_hook,
     unregister_before_tool_call_hook,
 )
 from crewai.tools import BaseTool, tool
@@ -205,10 +207,12 @@ def test_a_hook_that_comes_earlier_cannot_have_another_call_asked_about(
 
     burning = scripted([LOOK], [BURN], [DROP], native=native)
     register_before_tool_call_hook(earlier)
+    register_after_tool_call_hook(earlier)
     try:
         read = run(scene, burning)
     finally:
         unregister_before_tool_call_hook(earlier)
+        unregister_after_tool_call_hook(earlier)
     assert scene.ran == [("look", "sky"), ("burn", "water")]
     assert "'tools.drop' is blocked" in read[2]
     assert scene.logged() == [("burn", "failed"), ("drop", "denied"), ("look", "success")]
