@@ -15,7 +15,7 @@ from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tools.errors import ToolInvocationError
 from haystack.tools.tool import Tool
 
-from toolgate import ApprovalPending, GuardError
+from toolgate import ApprovalPending, GuardError, guarded_action
 from toolgate_integrations import _base as base
 from toolgate_integrations.refusals import refusal_text
 
@@ -36,6 +36,7 @@ class Made:
     Attributes:
         asked: As the gateway hears of it.
         tool_call: As the framework is to carry it out.
+        approved: A copy of its arguments, which no other hook can reach; set by the turn.
         begun: What was let through; None if it was not, or if a function that is guarded itself asks.
         refused: Why it did not run.
         claimed: Whether its tool has begun.
@@ -46,6 +47,7 @@ class Made:
     begun: base.Begun | None = None
     refused: GuardError | None = None
     claimed: bool = False
+    approved: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass
@@ -54,7 +56,22 @@ class Turn:
 
     bridge: base.Bridge
     made: list[Made]
+    _pending: Callable[[], list[ToolCall]] = field(default=list, repr=False)
+    _changed: bool | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def close(self, state: State) -> None:
+        """All calls are asked about: what the framework is to run is looked at again when the first tool begins."""
+        for each in self.made:
+            each.approved = copy.deepcopy(each.tool_call.arguments)
+        # Weakly: it is by the state being gone that a run is known to have ended.
+        found = weakref.ref(state)
+
+        def pending() -> list[ToolCall]:
+            messages = [] if (held := found()) is None else held.data.get("messages") or []
+            return list(messages[-1].tool_calls) if messages else []
+
+        self._pending = pending
 
     def claim(self, name: str, given: dict[str, Any]) -> Made:
         """The call a tool begins for: by its arguments, which are all that a tool is told of it.
@@ -63,16 +80,30 @@ class Turn:
             ToolInvocationError: There is none with these arguments that has not begun.
         """
         with self._lock:
-            for each in self.made:
-                told = each.tool_call.arguments.items()
+            if self._changed is None:
+                # Before the first tool runs: from then on the state is the tools'.
+                self._changed = self._differs()
+            for each in () if self._changed else self.made:
                 if (
                     each.tool_call.tool_name == name
                     and not each.claimed
-                    and all(key in given and given[key] == value for key, value in told)
+                    and all(key in given and given[key] == value for key, value in each.approved.items())
                 ):
                     each.claimed = True
                     return each
         raise ToolInvocationError(_OTHERS, tool_name=name)
+
+    def _differs(self) -> bool:
+        """Whether the framework was left anything but calls that were asked about.
+
+        A tool is given more than the call's arguments, so an argument that was added is not seen there.
+        """
+        left = [(each.tool_call.tool_name, each.approved) for each in self.made]
+        for call in self._pending():
+            if (call.tool_name, call.arguments) not in left:
+                return True
+            left.remove((call.tool_name, call.arguments))
+        return False
 
     def end(self, results: Iterable[ChatMessage] = ()) -> None:
         """Record what came of the calls whose tools were not seen to begin."""
@@ -126,8 +157,14 @@ def run_of(state: State) -> Run:
 
 
 def function_of(tool: Tool | None) -> object:
-    """The Python function of a tool; None if it is not known."""
-    return None if tool is None else tool.function or tool.async_function
+    """The Python function of a tool; None if it is not known.
+
+    Of two, one that is not guarded itself: that one may be the one that is run.
+    """
+    found = (
+        [] if tool is None else [each for each in (tool.function, tool.async_function) if each is not None]
+    )
+    return next((each for each in found if guarded_action(each) is None), found[0] if found else None)
 
 
 def watched(tool: Tool, turn: Turn) -> Tool:

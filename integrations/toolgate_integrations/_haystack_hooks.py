@@ -176,6 +176,7 @@ class GuardHook:
             answers = [self.answer(each, error) for each, error in refused]
             parts = divided(last, answers, [each.tool_call for each in turn.made])
             self.stop(state, [*before, *parts], [each for each, error in refused if _is_pending(error)])
+        turn.close(state)
         run.hook, run.turn = self, turn
         tools = state.data.get("tools")
         if isinstance(tools, list):

@@ -91,20 +91,26 @@ def without(
         gone: The calls.
         answers: What others that waited are answered with, by their requests.
     """
-    kept = []
-    for message in messages:
+    kept: list[ChatMessage] = []
+    left: list[ToolCall] = []
+    # From the end: an equal call that was made and answered earlier stays.
+    for message in reversed(list(messages)):
         if _KEY in message.meta:
             answer = answers.get(message.meta[_KEY]["approval_id"])
             if answer is not None:
                 kept.append(answer)
+            else:
+                left += [each.origin for each in message.tool_call_results if each.origin in gone]
             continue
-        if any(each in gone for each in message.tool_calls):
-            calls = [each for each in message.tool_calls if each not in gone]
-            if calls:
-                kept.append(_with(message, calls))
-            continue
-        kept.append(message)
-    return kept
+        calls = []
+        for each in message.tool_calls:
+            if each in left:
+                left.remove(each)
+            else:
+                calls.append(each)
+        if calls or not message.tool_calls:
+            kept.append(message if len(calls) == len(message.tool_calls) else _with(message, calls))
+    return kept[::-1]
 
 
 class Replaying:

@@ -1,5 +1,7 @@
 """Going on with a stopped run: what is asked, what the model is shown again, and what cannot be a decision."""
 
+import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -136,3 +138,49 @@ def test_what_cannot_be_resumed(scene: Scene) -> None:
         resume(agent(scene), GO)
     with pytest.raises(ConfigurationError, match="guard_hooks"):
         resume(agent(scene, hooks=None), GO)
+
+
+def test_an_equal_call_earlier_in_the_conversation(scene: Scene) -> None:
+    """What was made and answered before stays in the conversation as it was, though its call is the same."""
+    first = agent(scene, called(PAY)).run(GO)
+    scene.approve(held_calls(first["messages"])[0].approval_id)
+    paid = resume(agent(scene), first["messages"])
+    again = agent(scene, called(PAY)).run([*paid["messages"], *GO])
+    scene.approve(held_calls(again["messages"])[0].approval_id)
+    last = resume(agent(scene), stored(again["messages"]))
+    roles = [each.role.value for each in last["messages"]]
+    assert roles == ["user", "assistant", "tool", "assistant"] * 2
+    assert scene.ran == [("pay", "eve", 40)] * 2
+
+
+@pytest.mark.parametrize("change", ["arguments", "id", "run", "tool"])
+def test_a_conversation_that_was_changed(scene: Scene, change: str) -> None:
+    """An approval lets through nothing but the call it was given for."""
+    scene.owner.permit(scene.agent_id, "tools.drop", requires_approval=True)
+    first = agent(scene, called(PAY)).run(GO)
+    [held] = held_calls(first["messages"])
+    scene.approve(held.approval_id)
+    text = json.dumps([each.to_dict() for each in first["messages"]])
+    old, new = {
+        "arguments": ('"amount": 40', '"amount": 4000'),
+        "id": ("call-pay", "call-other"),
+        "run": (str(held.run_id), "run-other"),
+        "tool": (
+            '"tool_name": "pay", "arguments": {"to": "eve", "amount": 40}',
+            '"tool_name": "drop", "arguments": {"table": "users"}',
+        ),
+    }[change]
+    assert old in text
+    changed = [ChatMessage.from_dict(each) for each in json.loads(text.replace(old, new))]
+    resume(agent(scene), changed)
+    assert scene.ran == []
+
+
+async def test_resumed_twice_at_once(scene: Scene) -> None:
+    """Two that go on with the same messages at once run the call once."""
+    first = await agent(scene, called(PAY)).run_async(GO)
+    scene.approve(held_calls(first["messages"])[0].approval_id)
+    kept = stored(first["messages"])
+    await asyncio.gather(*(resume_async(agent(scene), kept) for _ in range(3)))
+    await resume_async(agent(scene), kept)
+    assert scene.ran == [("pay", "eve", 40)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -293,13 +294,19 @@ def test_a_held_function_where_errors_end_the_run(scene: Scene) -> None:
     assert scene.ran == []
 
 
-async def test_a_run_that_is_given_up_while_it_waits(scene: Scene) -> None:
+async def test_a_run_that_is_given_up_while_it_waits(scene: Scene, caplog: Any) -> None:
     """The request of a cancelled run does not stay behind, and what was let through beside it does not run."""
+    caplog.set_level(logging.DEBUG, "toolgate")
     run = asyncio.create_task(agent(scene, [LOOK, PAY], on_hold="wait").run_async(GO))
 
     def pending() -> Any:
         return scene.owner.http.get("/api/approvals", params={"status": "pending"}).json()
 
+    def waits() -> bool:
+        # The gateway knows of a request before the answer is here.
+        return any(getattr(each, "toolgate_event", None) == "waiting" for each in caplog.records)
+
+    await asyncio.to_thread(until, waits)
     [request] = await asyncio.to_thread(until, pending)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -345,3 +352,59 @@ def test_what_runs_is_recorded_also_by_a_framework_that_copies_its_tools(scene: 
     state.set("messages", [calls, *told])
     hooks["after_tool"][0].run(state)
     assert scene.logged() == [("burn", "failed"), ("look", "success")]
+
+
+@pytest.mark.parametrize("guarded", ["function", "async_function"])
+async def test_a_tool_of_two_functions(scene: Scene, guarded: str) -> None:
+    """Of a tool's two functions one may be guarded itself: the other is asked about all the same."""
+
+    def pay(to: str, amount: int) -> str:
+        """Pay somebody."""
+        return scene.pay(to, amount)
+
+    async def apay(to: str, amount: int) -> str:
+        """Pay somebody."""
+        return scene.pay(to, amount)
+
+    functions: dict[str, Any] = {"function": pay, "async_function": apay}
+    functions[guarded] = scene.guard.guarded("tools.pay")(functions[guarded])
+    parameters = {"type": "object", "properties": {"to": {"type": "string"}, "amount": {"type": "integer"}}}
+    tool = Tool(name="pay", description="Pay somebody.", parameters=parameters, **functions)
+    assert (await agent(scene, [PAY], tools=[tool]).run_async(GO))["exit_reason"] == STOPPED
+    assert (await asyncio.to_thread(agent(scene, [PAY], tools=[tool]).run, GO))["exit_reason"] == STOPPED
+    assert scene.ran == []
+
+
+@pytest.mark.parametrize("way", ["in place", "added", "doubled"])
+def test_a_later_hook_that_slips_arguments_in(scene: Scene, way: str) -> None:
+    """Neither by changing the very call that was approved, nor by adding to it, does other than that run."""
+    seen: list[tuple[str, int]] = []
+
+    def look(what: str, times: int = 1) -> str:
+        """Look."""
+        seen.append((what, times))
+        return what
+
+    @hook
+    def more(state: State) -> None:
+        *before, last = state.data["messages"]
+        [call] = last.tool_calls
+        if way == "in place":
+            call.arguments["what"] = "everything"
+            return
+        calls = [replace(call, arguments={**call.arguments, "times": 7})]
+        state.set(
+            "messages",
+            [
+                *before,
+                ChatMessage.from_assistant(tool_calls=calls if way == "added" else [*calls, call]),
+            ],
+            handler_override=replace_values,
+        )
+
+    meddling = agent(scene, [LOOK], tools=[create_tool_from_function(look)])
+    meddling.hooks["before_tool"].append(more)
+    result = meddling.run(GO)
+    assert seen == []
+    assert "changed the call after it was approved" in str(result["messages"])
+    assert scene.logged() == [("look", "failed")]
