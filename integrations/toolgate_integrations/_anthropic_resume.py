@@ -12,7 +12,7 @@ from typing import Any
 from anthropic.lib.tools import ToolError
 
 from toolgate import ConfigurationError, GuardError
-from toolgate_integrations._anthropic_runs import AsyncGuardedRun, GuardedRun, plain
+from toolgate_integrations._anthropic_runs import AsyncGuardedRun, GuardedRun, made, plain
 from toolgate_integrations._anthropic_tools import AsyncGuardedTool, GuardedTool
 from toolgate_integrations._anthropic_turns import HeldCall, Turns
 from toolgate_integrations._base import ToolCall
@@ -20,6 +20,8 @@ from toolgate_integrations._base import ToolCall
 __all__ = ["resume", "resume_async"]
 
 logger = logging.getLogger("toolgate")
+
+_NO_STATE = "state is no paused run's; pass the state of a GuardedRun"
 
 
 def resume(
@@ -41,9 +43,9 @@ def resume(
         The run, to be iterated or run by `until_done`; paused still, with a new state, if calls still wait.
 
     Raises:
-        ConfigurationError: The state is none, a tool is missing, or a rejected call does not wait.
+        ConfigurationError: The state is none, the runner no function, a tool is missing, or a rejected call does not wait.
     """
-    again = _Again(state, tools, rejected, GuardedTool)
+    again = _Again(state, tools, runner, rejected, GuardedTool)
     for held, tool, block in again.rejected:
         with _logged(tool):
             tool.gate.bridge.reject(again.call(tool, block), again.noes[held.call_id], held.approval_id)
@@ -64,7 +66,7 @@ async def resume_async(
     rejected: Mapping[str, str] | None = None,
 ) -> AsyncGuardedRun:
     """As `resume`, for asynchronous tools and runners."""
-    again = _Again(state, tools, rejected, AsyncGuardedTool)
+    again = _Again(state, tools, runner, rejected, AsyncGuardedTool)
     for held, tool, block in again.rejected:
         with _logged(tool):
             await tool.gate.bridge.areject(
@@ -86,6 +88,7 @@ class _Again:
         self,
         state: Mapping[str, Any],
         tools: Iterable[Any],
+        runner: object,
         rejected: Mapping[str, str] | None,
         kind: type[Any],
     ) -> None:
@@ -93,9 +96,19 @@ class _Again:
             self.turns = Turns(state["run_id"])
             self._messages = list(state["messages"])
             self._results = {each["tool_use_id"]: each for each in state["results"]}
+            self._after = list(state["after"])
             held = [HeldCall(**each) for each in state["held"]]
-        except (TypeError, KeyError) as error:
-            raise ConfigurationError("state is no paused run's; pass the state of a GuardedRun") from error
+            # Looked at before anything runs: later, what a tool has answered would be lost.
+            self._made = made(self._messages[-1])
+        except (TypeError, KeyError, IndexError) as error:
+            raise ConfigurationError(_NO_STATE) from error
+        ids = [each.call_id for each in held]
+        if not held or len(set(ids)) < len(ids) or not set(ids) <= set(self._made):
+            raise ConfigurationError(_NO_STATE)
+        if not callable(runner):
+            raise ConfigurationError(f"runner is {runner!r}; pass a function that makes a runner of messages")
+        if not _is_noes(rejected):
+            raise ConfigurationError(f"rejected is {rejected!r}; pass a mapping of the ids of calls to why")
         self.noes = dict(rejected or {})
         if unknown := self.noes.keys() - {each.call_id for each in held}:
             raise ConfigurationError(f"the call {min(unknown)!r} was rejected, and does not wait")
@@ -140,15 +153,24 @@ class _Again:
         return {
             "run_id": self.turns.run_id,
             "messages": self._messages,
+            "after": self._after,
             "results": list(self._results.values()),
             "held": plain([asdict(each) for each in self.turns.held.values()]),
         }
 
     def messages(self) -> list[Any]:
         """The conversation, with what became of all calls of its last message, in their order."""
-        made = [each["id"] for each in self._messages[-1]["content"] if each["type"] == "tool_use"]
-        answers = [self._results[each] for each in made if each in self._results]
-        return [*self._messages, {"role": "user", "content": answers}]
+        answers = [self._results[each] for each in self._made if each in self._results]
+        after = [each for each in self._after if each["content"]]
+        return [*self._messages, {"role": "user", "content": answers}, *after]
+
+
+def _is_noes(rejected: object) -> bool:
+    if rejected is None:
+        return True
+    return isinstance(rejected, Mapping) and all(
+        isinstance(each, str) for one in rejected.items() for each in one
+    )
 
 
 @contextmanager

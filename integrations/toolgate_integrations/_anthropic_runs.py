@@ -17,7 +17,7 @@ from anthropic.lib.tools import (
 from toolgate import ConfigurationError
 from toolgate_integrations._anthropic_turns import HeldCall, Turns
 
-__all__ = ["AsyncGuardedRun", "GuardedRun", "plain"]
+__all__ = ["AsyncGuardedRun", "GuardedRun", "made", "plain"]
 
 
 class _Run:
@@ -64,9 +64,12 @@ class _Run:
         self._runner.set_messages_params(look)
         messages, last = plain(told["messages"]), plain(self._last.to_param())
         held = self._turns.held
+        # Whoever handles the messages may have added this one, and more.
+        said = next((at for at, each in enumerate(messages) if made(each) == made(last)), len(messages))
         self.state = {
             "run_id": self.run_id,
-            "messages": messages if last in messages else [*messages, last],
+            "messages": [*messages[:said], last],
+            "after": [_unanswered(each) for each in messages[said + 1 :]],
             "results": [each for each in plain(results["content"]) if each["tool_use_id"] not in held],
             "held": plain([asdict(each) for each in held.values()]),
         }
@@ -114,8 +117,7 @@ class GuardedRun(_Run):
 
     def _goes_on(self) -> bool:
         """Carry out the calls of the last message, once its reader is done with it."""
-        item, self._item = self._item, None
-        if item is None:
+        if (item := self._item) is None:
             return True
         self._last = item.get_final_message() if hasattr(item, "get_final_message") else item
         if _runs_tools(self._last):
@@ -125,6 +127,8 @@ class GuardedRun(_Run):
                 self._pause(results)
                 self._runner.close()
                 return False
+        # Not before: interrupted meanwhile, this message is still to be handled.
+        self._item = None
         return True
 
 
@@ -169,8 +173,7 @@ class AsyncGuardedRun(_Run):
         return None if self.state is not None else self._last
 
     async def _goes_on(self) -> bool:
-        item, self._item = self._item, None
-        if item is None:
+        if (item := self._item) is None:
             return True
         self._last = await item.get_final_message() if hasattr(item, "get_final_message") else item
         if _runs_tools(self._last):
@@ -179,12 +182,27 @@ class AsyncGuardedRun(_Run):
                 self._pause(results)
                 await self._runner.close()
                 return False
+        self._item = None
         return True
+
+
+def made(message: Any) -> list[str]:
+    """The ids of the calls that a message makes, as JSON has it."""
+    content = message["content"] if message["role"] == "assistant" else ""
+    return [] if isinstance(content, str) else [each["id"] for each in content if each["type"] == "tool_use"]
 
 
 def plain(value: Any) -> Any:
     """As JSON has it."""
     return json.loads(json.dumps(value, default=_dumped))
+
+
+def _unanswered(message: Any) -> Any:
+    """A message without what became of calls: that is written down apart."""
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    return {**message, "content": [each for each in content if each["type"] != "tool_result"]}
 
 
 def _runs_tools(message: Any) -> bool:

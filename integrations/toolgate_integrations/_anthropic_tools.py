@@ -27,6 +27,7 @@ OnHold = Literal["pause", "wait", "tell"]
 logger = logging.getLogger("toolgate")
 
 _PAUSES = (ApprovalPending,)
+_INTERRUPTED = "The call was interrupted, and may have been carried out in part. It is not carried out again."
 _UNREADABLE = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
 
 
@@ -134,6 +135,8 @@ class GuardedTool(_Guarded, BetaBuiltinFunctionTool):
         if turns is None or block is None:
             return self.carry_out(input)
         if block.id not in turns.answers:
+            # Told if the loop is left by no mere exception, and entered again.
+            turns.answers[block.id] = _raising(ToolError(_INTERRUPTED))
             try:
                 answer = self.carry_out(input, turns, block)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told again
@@ -170,6 +173,8 @@ class AsyncGuardedTool(_Guarded, BetaAsyncBuiltinFunctionTool):
         if turns is None or block is None:
             return await self.carry_out(input)
         if block.id not in turns.answers:
+            # Told if the loop is left by no mere exception, and entered again.
+            turns.answers[block.id] = _raising(ToolError(_INTERRUPTED))
             try:
                 answer = await self.carry_out(input, turns, block)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told again

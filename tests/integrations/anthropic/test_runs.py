@@ -1,5 +1,6 @@
 """Runs: calls that the runner would carry out again, what is told outside of one, and going on after a pause."""
 
+import asyncio
 import datetime as dt
 import json
 import logging
@@ -219,10 +220,95 @@ def test_what_cannot_be_resumed(scene: Scene, client: Anthropic, api: MessagesAP
     scene.approve(run.held[0].approval_id)
     for state, given, rejected, why in (
         ({"messages": []}, tools, None, "state is no paused run's"),
+        ({**stored(run), "messages": []}, tools, None, "state is no paused run's"),
+        ({**stored(run), "messages": [GO]}, tools, None, "state is no paused run's"),
+        ({**stored(run), "held": stored(run)["held"] * 2}, tools, None, "state is no paused run's"),
+        (stored(run), tools, ["call-pay"], "rejected is"),
+        (stored(run), tools, {"call-pay": None}, "rejected is"),
         (stored(run), guard_tools(async_tools_of(scene), scene.guard), None, "tool 'pay' waits"),
         (stored(run), tools_of(scene), None, "tool 'pay' waits"),
         (stored(run), tools, {"call-look": "no"}, "'call-look' was rejected, and does not wait"),
     ):
         with pytest.raises(ConfigurationError, match=why):
-            resume(state, given, maker(client, tools), rejected=rejected)
+            resume(state, given, maker(client, tools), rejected=rejected)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(ConfigurationError, match="runner is None"):
+        resume(stored(run), tools, None)  # type: ignore[arg-type]  # what is refused
     assert scene.ran == []
+
+
+def test_a_run_that_is_interrupted(scene: Scene, client: Anthropic, api: MessagesAPI) -> None:
+    """Gone on with after Ctrl-C in a tool, the run carries out no call again, and pauses for those that wait."""
+
+    @beta_tool
+    def burn(what: str) -> str:
+        """Be interrupted."""
+        scene.look(what)
+        raise KeyboardInterrupt
+
+    api.say([LOOK, BURN, PAY])
+    make = maker(client, guard_tools([*tools_of(scene)[:2], burn], scene.guard))
+    run = GuardedRun(make([GO]))
+    with pytest.raises(KeyboardInterrupt):
+        run.until_done()
+    assert run.until_done() is None
+    assert [each.call_id for each in run.held] == ["call-pay"]
+    assert scene.ran == [("look", "sky"), ("look", "water")]
+    assert "interrupted" in str(stored(run)["results"])
+
+
+@pytest.mark.parametrize("more", [[], [{"role": "user", "content": "hurry"}]])
+def test_a_pause_after_messages_were_added(
+    scene: Scene, client: Anthropic, api: MessagesAPI, more: list[Any]
+) -> None:
+    """What the loop added to the conversation is no reason to lose what a call comes to once it is approved."""
+    api.say([LOOK, PAY])
+    tools = guard_tools(tools_of(scene), scene.guard)
+    runner = maker(client, tools)([GO])
+    for message in (run := GuardedRun(runner)):
+        runner.append_messages(message, runner.generate_tool_call_response(), *more)
+    scene.approve(run.held[0].approval_id)
+    assert resume(stored(run), tools, maker(client, tools)).until_done().content[0].text == "done"
+    assert api.read["call-pay"].text == "paid 40 to eve"
+    assert [each["role"] for each in api.requests[-1]["messages"]] == ["user", "assistant", "user"] + [
+        each["role"] for each in more
+    ]
+    assert scene.ran == [("look", "sky"), ("pay", "eve", 40)]
+
+
+@pytest.mark.parametrize("change", ["input", "call_id", "run_id", "name", "action"])
+def test_a_state_that_was_changed(scene: Scene, client: Anthropic, api: MessagesAPI, change: str) -> None:
+    """An approval lets through nothing but the call it was given for, by the action it was asked for under."""
+    for action in ("drop", "other"):
+        scene.owner.permit(scene.agent_id, f"tools.{action}", requires_approval=True)
+    api.say([PAY])
+    tools = guard_tools(tools_of(scene), scene.guard)
+    run = GuardedRun(maker(client, tools)([GO]))
+    run.until_done()
+    scene.approve(run.held[0].approval_id)
+    state = stored(run)
+    [held], [call] = state["held"], state["messages"][-1]["content"][-1:]
+    if change == "input":
+        held["input"]["amount"] = 4000
+    elif change == "call_id":
+        held["call_id"] = call["id"] = "call-other"
+    elif change == "run_id":
+        state["run_id"] = "run-other"
+    elif change == "name":
+        held.update(name="drop", input={"table": "users"})
+    else:
+        tools = guard_tools(tools_of(scene), scene.guard, tool_actions={"pay": "tools.other"})
+    resume(state, tools, maker(client, tools)).until_done()
+    assert scene.ran == []
+
+
+async def test_resumed_twice_at_once(scene: Scene, client: Anthropic, api: MessagesAPI) -> None:
+    """Several that go on with the same state at once, and once more, run the call once."""
+    api.say([PAY])
+    tools = guard_tools(tools_of(scene), scene.guard)
+    run = GuardedRun(maker(client, tools)([GO]))
+    await asyncio.to_thread(run.until_done)
+    scene.approve(run.held[0].approval_id)
+    state, make = stored(run), maker(client, tools)
+    await asyncio.gather(*(asyncio.to_thread(resume, state, tools, make) for _ in range(3)))
+    await asyncio.to_thread(resume, state, tools, make)
+    assert scene.ran == [("pay", "eve", 40)]
