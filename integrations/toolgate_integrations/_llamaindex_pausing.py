@@ -26,7 +26,7 @@ from toolgate import ApprovalPending
 
 __all__ = ["Answer", "Pausing", "Place", "place_of"]
 
-_running: ContextVar[str | None] = ContextVar("toolgate_llamaindex_running", default=None)
+_running: ContextVar[tuple[str, str] | None] = ContextVar("toolgate_llamaindex_running", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class Place:
         step: What the framework keeps of the step.
         call_id: The call's id, the same when the step is carried out again; no other call of the run has it.
         run_id: Of the conversation, the same after a restart.
+        running_id: Of this very run, another one after a restart.
         agent: The agent whose turn it is; None outside of an `AgentWorkflow`.
     """
 
@@ -58,6 +59,7 @@ class Place:
     step: StepWorkerContext
     call_id: str
     run_id: str
+    running_id: str
     agent: str | None
 
     @property
@@ -69,7 +71,7 @@ class Place:
     @contextmanager
     def running(self) -> Iterator[None]:
         """While the tool runs: what it calls in turn is another call."""
-        token = _running.set(self.call_id)
+        token = _running.set((self.running_id, self.call_id))
         try:
             yield
         finally:
@@ -160,7 +162,7 @@ async def place_of(tool_name: str) -> Place | None:
     # A model without ids of its own calls each call by the tool's name, or not at all.
     call_id = f"{step.event.tool_id}:{step.state.work_item_id}"
     tag = active_instrument_tags.get().get("llamaindex.run_id")
-    if _running.get() == call_id or step.state.work_item_id is None or tag is None:
+    if tag is None or step.state.work_item_id is None or _running.get() == (str(tag), call_id):
         return None
     ctx = Context.get_step_context()
     run_id = await ctx.store.get(_RUN_ID, default=None)
@@ -169,7 +171,7 @@ async def place_of(tool_name: str) -> Place | None:
         run_id = str(tag)
         await ctx.store.set(_RUN_ID, run_id)
     agent = await ctx.store.get("current_agent_name", default=None)
-    return Place(ctx, step, call_id, str(run_id), agent if isinstance(agent, str) else None)
+    return Place(ctx, step, call_id, str(run_id), str(tag), agent if isinstance(agent, str) else None)
 
 
 @dataclass
@@ -191,7 +193,8 @@ class Pausing:
         Raises:
             WaitingForEvent: It has been carried out to its end already.
         """
-        one = self._calls.setdefault((place.run_id, place.call_id), _Paused())
+        # Of this very run: one that is gone on with once more from what was kept has the gateway say that it is over.
+        one = self._calls.setdefault((place.running_id, place.call_id), _Paused())
         if len(self._calls) > _MOST:
             self._calls.popitem(last=False)
         async with one.lock:

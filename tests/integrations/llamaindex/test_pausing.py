@@ -1,5 +1,6 @@
 """What a held call waits for: its own answer, carried out once however often the framework wakes it."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -95,6 +96,41 @@ async def test_undecided_it_asks_again_and_is_still_one_call(scene: Scene) -> No
     run.answer(approval_id)
     assert (await run.end()).answered == ["call-pay"]
     assert scene.ran == [("pay", "eve", 40)]
+
+
+async def test_a_kept_run_that_is_gone_on_with_twice_ends_twice(scene: Scene) -> None:
+    """In one process, too: the payment is made once, and the second run reads so instead of waiting for ever."""
+    paying = guarded(scene, [PAY])
+    first = await begun(paying)
+    approval_id, kept = first.asked["call-pay"].approval_id, first.kept()
+    await first.handler.cancel_run()
+    scene.approve(approval_id)
+    read = []
+    for _ in range(2):
+        run = await again(paying, kept)
+        run.answer(approval_id)
+        await asyncio.wait_for(run.end(), 30)
+        read.append((await run.read())["call-pay"])
+    assert scene.ran == [("pay", "eve", 40)]
+    assert read[0] == "paid 40 to eve"
+    assert "Not done" in read[1]
+
+
+async def test_an_agent_inside_a_tool_of_the_same_name_pauses(scene: Scene) -> None:
+    """A call of the inner run is another one, also where models name their calls alike."""
+    inner = guard_agent(agent(Script([Call("pay", PAY.arguments, "1")]), [scene.pay]), scene.guard)
+    asked: list[str] = []
+
+    async def pay(to: str) -> str:
+        """Have somebody pay."""
+        run = await begun(inner)
+        asked.extend(run.asked)
+        await run.handler.cancel_run()
+        return to
+
+    made = agent(Script([Call("pay", {"to": "eve"}, "1")]), [pay])
+    await begun(guard_agent(made, scene.guard, tool_actions={"pay": "tools.look"}))
+    assert asked == ["1"]
 
 
 @pytest.mark.parametrize("name", ["pay", ""])
