@@ -28,6 +28,7 @@ __all__ = [
     "failure",
     "inside",
     "outer",
+    "recordable",
     "served_by",
     "stopped",
 ]
@@ -150,6 +151,11 @@ def failure(result: object) -> str | None:
     if result.get("isError") is True:
         return str(result.get("content"))
     return str(result["error"]) if result.get("error") else None
+
+
+def recordable(error: BaseException) -> Exception:
+    """What ended a call, as it is recorded: a run that is cancelled says so by what is no Exception."""
+    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
 
 
 def served_by(tool: BaseTool) -> tuple[str | None, str | None]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 from toolgate import (
@@ -39,6 +41,7 @@ from toolgate_integrations._adk_calls import (
     failure,
     inside,
     outer,
+    recordable,
     served_by,
     stopped,
 )
@@ -118,6 +121,9 @@ class GuardPlugin(BasePlugin):
         )
         opened.around.enter_context(inside(call))
         self._open[id(tool_context)] = opened
+        task = asyncio.current_task()
+        if task is not None:
+            task.add_done_callback(partial(self._broken, tool_context))
         return None
 
     async def after_tool_callback(
@@ -150,9 +156,7 @@ class GuardPlugin(BasePlugin):
         if opened is None:
             return None
         if opened.begun is not None:
-            # A run that is cancelled says so by what is no Exception.
-            told = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
-            opened.begun.not_run(told)
+            opened.begun.not_run(recordable(error))
             return None
         if isinstance(error, ApprovalPending):
             return self._held(tool_context, error)
@@ -250,6 +254,13 @@ class GuardPlugin(BasePlugin):
             with suppress(ValueError):
                 opened.around.close()
         return opened
+
+    def _broken(self, context: ToolContext, task: asyncio.Task[Any]) -> None:
+        """Record a call that ended without a callback: one behind the guard raised, or the tool what is no Exception."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        opened = None if error is None else self._closed(context)
+        if error is not None and opened is not None and opened.begun is not None:
+            opened.begun.not_run(recordable(error))
 
     def _call(self, tool: BaseTool, arguments: Mapping[str, Any], context: ToolContext) -> ToolCall:
         server, own_name = served_by(tool)

@@ -92,6 +92,29 @@ async def test_a_guard_that_fails_runs_nothing(scene: Scene, monkeypatch: pytest
     assert scene.ran == []
 
 
+class Stopped(BaseException):
+    """What is no Exception."""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_what_raises_past_the_callbacks_is_recorded(scene: Scene, *, stopped: bool) -> None:
+    """The framework tells nobody of a callback behind the guard that raises, or of a tool's own BaseException."""
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    def look(what: str) -> str:
+        """Look."""
+        raise Stopped(what)
+
+    made, _ = agent(scene, (LOOK,), **({"tools": [look]} if stopped else {"before_tool_callback": broken}))
+    guard = GuardPlugin(scene.guard)
+    with pytest.raises((Stopped, ZeroDivisionError)):
+        await heard(made, guard)
+    assert scene.logged() == [("look", "failed")]
+    assert (scene.ran, guard._open) == ([], {})
+
+
 class Other(BasePlugin):
     """A plugin that answers in place of a tool, or of what it returned."""
 
