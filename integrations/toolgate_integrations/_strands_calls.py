@@ -86,8 +86,8 @@ async def carried(
         GuardError: A function that is guarded, inside the tool, did not run.
     """
     used = {**context.tool_use, "input": arguments}
-    tool = None if context.tool is None else _ApprovedTool(context.tool, used)
-    chain = next_fn(context.replace(tool=tool, tool_use=dict(used)))
+    tool = None if context.tool is None else _ApprovedTool(context.tool, _kept(arguments))
+    chain = next_fn(context.replace(tool=tool, tool_use=used))
     result: ToolResultEvent | None = None
     try:
         async for event in chain:
@@ -131,9 +131,9 @@ class _Elsewhere(ToolResultEvent):
 class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript fails at run time
     """A tool that runs with the arguments that were approved, and no others."""
 
-    def __init__(self, tool: Any, used: dict[str, Any]) -> None:
+    def __init__(self, tool: Any, approved: dict[str, Any]) -> None:
         super().__init__(tool)
-        self._self_used = used
+        self._self_approved = approved
         self._self_was_called = False
 
     @property
@@ -144,13 +144,22 @@ class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript
         self, tool_use: dict[str, Any], invocation_state: dict[str, Any], **kwargs: Any
     ) -> AsyncGenerator[Any, None]:
         self._self_was_called = True
-        if tool_use["input"] != self._self_used["input"]:
+        if tool_use["input"] != self._self_approved:
             raise _OtherArgumentsError(
                 "Not done: another part of the agent changed the arguments after they were approved. "
                 "Asking again will not help; tell the operator."
             )
-        async for event in self.__wrapped__.stream(tool_use, invocation_state, **kwargs):
+        # What compares as equal may yet be another, as 1 and True are.
+        used = {**tool_use, "input": self._self_approved}
+        async for event in self.__wrapped__.stream(used, invocation_state, **kwargs):
             yield event
+
+
+def _kept(value: Any) -> Any:
+    """A value that nobody changes in place; what a direct call was given beside JSON stays the same object."""
+    if isinstance(value, dict):
+        return {name: _kept(each) for name, each in value.items()}
+    return [_kept(each) for each in value] if isinstance(value, list) else value
 
 
 class _OtherArgumentsError(Exception):
