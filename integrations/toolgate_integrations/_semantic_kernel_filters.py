@@ -20,6 +20,7 @@ from toolgate_integrations._semantic_kernel_functions import (
     innermost,
     logger,
     ran_through,
+    said,
     told_of,
 )
 from toolgate_integrations.refusals import refusal_text
@@ -162,9 +163,9 @@ class Filters:
             function.fully_qualified_name,
             told_of(context),
             call_id=None if content is None else content.id,
-            run_id=arguments.get(RUN_ID),
-            agent=arguments.get(AGENT),
-            function=function_of(function),
+            run_id=said(arguments, RUN_ID),
+            agent=said(arguments, AGENT),
+            function=function_of(context),
             # Whoever adds a plugin names it, be it of this process or of a server.
             server=function.plugin_name,
             own_name=function.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from inspect import isasyncgen, isgenerator
 from typing import Any, Final
 
@@ -11,7 +11,9 @@ from semantic_kernel import Kernel
 from semantic_kernel.filters import FunctionInvocationContext
 from semantic_kernel.functions import KernelFunctionFromMethod
 
-__all__ = ["AGENT", "RUN_ID", "function_of", "innermost", "logger", "ran_through", "told_of"]
+from toolgate import ConfigurationError
+
+__all__ = ["AGENT", "RUN_ID", "function_of", "innermost", "logger", "ran_through", "said", "told_of"]
 
 logger = logging.getLogger("toolgate")
 
@@ -23,15 +25,27 @@ RUN_ID: Final = "toolgate_run_id"
 _GIVEN: Final = frozenset({"kernel", "service", "execution_settings", "arguments"})
 
 
-def function_of(function: object) -> object:
-    """The Python function that a kernel's function calls, if it does."""
-    return getattr(function, "method", None)
+def function_of(context: FunctionInvocationContext) -> object:
+    """The Python function that is going to be called, if one is: a function may have another for its stream."""
+    return getattr(context.function, "stream_method" if context.is_streaming else "method", None)
+
+
+def said(arguments: Mapping[str, Any], name: str) -> str | None:
+    """The text under a name of ours, if there is one.
+
+    Raises:
+        ConfigurationError: It is no text.
+    """
+    value = arguments.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{name} is {value!r}; pass a text among the kernel's arguments")
+    return value
 
 
 def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
     """The arguments that a function is going to be given, in the types that it declares.
 
-    What else is among the kernel's arguments, such as those of a prompt, it is not given.
+    What else is among the kernel's arguments, such as those of a prompt, it is not given: unless it asks for all.
 
     Raises:
         Exception: They do not fit; what the framework makes of it.
@@ -40,7 +54,11 @@ def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
     if not isinstance(function, KernelFunctionFromMethod):
         return dict(context.arguments)
     given = function.gather_function_parameters(context)
-    return {name: value for name, value in given.items() if name not in _GIVEN}
+    told = {name: value for name, value in given.items() if name not in _GIVEN}
+    if "arguments" not in given:
+        return told
+    beside = {name: value for name, value in context.arguments.items() if name not in (AGENT, RUN_ID)}
+    return {**beside, **told}
 
 
 async def ran_through(

@@ -68,10 +68,11 @@ async def resume(
         for item in message.items
         if isinstance(item, FunctionCallContent)
     }
+    # Before any is carried out: what is under way beside it would go on, and its result be lost.
+    if lost := [item.id for _, _, item in held if item.id not in calls]:
+        raise ConfigurationError(f"the history has no call {lost[0]!r} that its result could be of")
 
     async def again(message: ChatMessageContent, at: int, item: FunctionResultContent) -> None:
-        if item.id not in calls:
-            raise ConfigurationError(f"the history has no call {item.id!r} that its result could be of")
         if item.id in noes:
             REJECTING.set(Rejection(noes[item.id], item.metadata[WAITING]["approval_id"]))
         told = ChatHistory()

@@ -12,7 +12,7 @@ from semantic_kernel.connectors.ai.function_choice_behavior import FunctionChoic
 from semantic_kernel.contents import ChatHistory, FunctionCallContent
 from semantic_kernel.exceptions import KernelInvokeException
 from semantic_kernel.filters import FilterTypes
-from semantic_kernel.functions import KernelArguments, kernel_function
+from semantic_kernel.functions import KernelArguments, KernelFunctionFromMethod, kernel_function
 from support.frameworks.harness import Call, Scene
 from support.frameworks.semantic_kernel import arguments, asked, function, kernel, read
 
@@ -214,6 +214,57 @@ async def test_a_function_that_is_streamed(scene: Scene) -> None:
     with pytest.raises(RuntimeError):
         _ = [each async for each in plain.invoke_stream(plugin_name="bank", function_name="burn", what="it")]
     assert scene.logged() == [("burn", "failed"), ("look", "success")]
+
+
+async def test_a_function_that_has_another_for_its_stream(scene: Scene) -> None:
+    """The one that is called is looked at: that the other is guarded itself lets nothing through."""
+    guarded = kernel_function(name="drop")(scene.guard.guarded("bank.look")(look))
+
+    async def parts(what: str) -> AsyncIterator[str]:
+        scene.ran.append(("drop", what))
+        yield what
+
+    drop = KernelFunctionFromMethod(method=guarded, plugin_name="bank", stream_method=parts)
+    plain = kernel(scene, functions=[drop])
+    with pytest.raises(ActionDenied):
+        _ = [each async for each in plain.invoke_stream(plugin_name="bank", function_name="drop", what="it")]
+    assert scene.ran == []
+    assert scene.logged() == [("drop", "denied")]
+
+
+async def test_a_function_that_is_given_all_arguments(scene: Scene) -> None:
+    """It is asked about with all: an approval of one amount lets no other through."""
+
+    @kernel_function
+    def pay(arguments: KernelArguments) -> str:
+        scene.ran.append(("pay", arguments["amount"]))
+        return "paid"
+
+    plain = kernel(scene, functions=[pay])
+
+    async def pays(amount: int) -> str:
+        with pytest.raises(KernelInvokeException) as held:
+            await plain.invoke(plugin_name="bank", function_name="pay", arguments=arguments(amount=amount))
+        assert isinstance(held.value.__cause__, ApprovalPending)
+        return held.value.__cause__.approval_id
+
+    approval_id = await pays(40)
+    [request] = scene.owner.http.get("/api/approvals").json()
+    assert request["context"] == {"amount": 40}
+    scene.approve(approval_id)
+    assert await pays(4000) != approval_id
+    await plain.invoke(plugin_name="bank", function_name="pay", arguments=arguments(amount=40))
+    assert scene.ran == [("pay", 40)]
+
+
+@pytest.mark.parametrize("name", ["toolgate_run_id", "toolgate_agent"])
+async def test_a_name_that_is_no_text_is_refused(scene: Scene, name: str) -> None:
+    """The error says which one; nothing runs."""
+    with pytest.raises(KernelInvokeException) as refused:
+        await kernel(scene).invoke(plugin_name="bank", function_name="look", what="sky", **{name: 7})
+    assert isinstance(refused.value.__cause__, ConfigurationError)
+    assert f"{name} is 7" in str(refused.value.__cause__)
+    assert scene.ran == []
 
 
 @pytest.mark.parametrize("copied", [Kernel.clone, copy.deepcopy, lambda one: one.model_copy(deep=True)])

@@ -1,10 +1,12 @@
 """Runs that end for a person, and go on from their chat history."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from semantic_kernel import Kernel
 from semantic_kernel.contents import ChatHistory
+from semantic_kernel.filters import FilterTypes
 from semantic_kernel.functions import kernel_function
 from support.frameworks.harness import Call, Scene
 from support.frameworks.semantic_kernel import arguments, asked, function, kernel, read
@@ -127,3 +129,21 @@ async def test_what_does_not_fit_is_refused(scene: Scene) -> None:
     with pytest.raises(ConfigurationError, match="no call 'call-pay'"):
         await resume(kernel(scene), cut, arguments=arguments())
     assert scene.ran == []
+
+
+async def test_a_history_that_was_cut_carries_nothing_out(scene: Scene) -> None:
+    """Neither the calls that are still in it: nobody would read what became of them."""
+    _, history = await asked(kernel(scene, [PAY]), ChatHistory())
+    _, later = await asked(kernel(scene, [MORE]), ChatHistory())
+    for approval_id in (*waiting(history).values(), *waiting(later).values()):
+        scene.approve(approval_id)
+    cut = ChatHistory(messages=[*history.messages, later.messages[-1]])
+    fresh, begun = kernel(scene), []
+
+    async def begin(context: Any, next: Callable[[Any], Any]) -> None:  # noqa: A002 - so the framework calls it
+        begun.append(context.function.name)
+
+    fresh.add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, begin)
+    with pytest.raises(ConfigurationError, match="no call 'call-more'"):
+        await resume(fresh, cut, arguments=arguments())
+    assert begun == []
