@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -123,11 +124,14 @@ class Filters:
     async def _carry_out(
         self, context: FunctionInvocationContext, call_next: CallNext, called: _Called | None
     ) -> None:
+        given = copy(context.arguments)
         call = self._named(context, called)
 
         async def run(approved: dict[str, Any]) -> None:
+            # The framework makes the declared types again: of what has them already it may make something else.
+            edited = {name: each for name, each in approved.items() if each is not call.arguments.get(name)}
             # Not in place: they may be the arguments of whoever called.
-            context.arguments = context.arguments | approved
+            context.arguments = given | edited
             await ran_through(context, call_next)
 
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -110,6 +111,24 @@ async def test_arguments_are_asked_about_as_the_function_is_given_them(scene: Sc
     scene.approve(request["id"], context=edit)
     assert await resume(paying, history, arguments=arguments()) == {}
     assert given == [(To(name="ann"), 25, False)]
+
+
+async def test_arguments_are_made_once(scene: Scene) -> None:
+    """What the gateway was told is what runs, also in a type that makes another thing of itself."""
+    given = []
+
+    @dataclass
+    class To:
+        name: str
+
+    @kernel_function
+    def look(what: To) -> str:
+        given.append(what)
+        return "seen"
+
+    call = Call("look", {"what": {"name": "eve"}}, "call-look")
+    await asked(kernel(scene, [call], functions=[look]), ChatHistory())
+    assert given == [To("eve")]
 
 
 async def test_arguments_that_do_not_fit_are_not_asked_about(scene: Scene) -> None:
