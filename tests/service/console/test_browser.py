@@ -10,7 +10,7 @@ from support.team import Colleague, invite
 
 LOOKS = [
     ("dark", 390),
-    ("light", 1280),
+    pytest.param("light", 1280, marks=pytest.mark.slow),
     pytest.param("dark", 1280, marks=pytest.mark.slow),
     pytest.param("light", 390, marks=pytest.mark.slow),
 ]
