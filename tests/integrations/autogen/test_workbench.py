@@ -79,10 +79,11 @@ async def test_arguments_that_have_no_names(scene: Scene, arguments: str) -> Non
     assert result.messages[-1].content == "done"
 
 
-async def test_the_token_ends_a_call_that_waits(scene: Scene) -> None:
+async def test_the_token_ends_a_call_that_waits(scene: Scene, guard_waits: Any) -> None:
     """Cancelled by the framework's token a call waits no longer, its request is withdrawn, and the run ends."""
     token = CancellationToken()
     running = asyncio.create_task(made(scene, [PAY]).run(task="go", cancellation_token=token))
+    await guard_waits()
     [approval_id] = (await scene.asked(1)).values()
     token.cancel()
     result = await asyncio.wait_for(running, 20)

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -294,19 +293,14 @@ def test_a_held_function_where_errors_end_the_run(scene: Scene) -> None:
     assert scene.ran == []
 
 
-async def test_a_run_that_is_given_up_while_it_waits(scene: Scene, caplog: Any) -> None:
+async def test_a_run_that_is_given_up_while_it_waits(scene: Scene, guard_waits: Any) -> None:
     """The request of a cancelled run does not stay behind, and what was let through beside it does not run."""
-    caplog.set_level(logging.DEBUG, "toolgate")
     run = asyncio.create_task(agent(scene, [LOOK, PAY], on_hold="wait").run_async(GO))
 
     def pending() -> Any:
         return scene.owner.http.get("/api/approvals", params={"status": "pending"}).json()
 
-    def waits() -> bool:
-        # The gateway knows of a request before the answer is here.
-        return any(getattr(each, "toolgate_event", None) == "waiting" for each in caplog.records)
-
-    await asyncio.to_thread(until, waits)
+    await guard_waits()
     [request] = await asyncio.to_thread(until, pending)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -52,11 +52,12 @@ async def test_declined_while_waiting(scene: Scene) -> None:
     assert "not eve" in text
 
 
-async def test_a_run_that_is_given_up_while_it_waits(scene: Scene) -> None:
+async def test_a_run_that_is_given_up_while_it_waits(scene: Scene, guard_waits: Any) -> None:
     """The request of a cancelled run does not stay behind."""
     paying = agent(scene, PAY, output_type=str, capabilities=[GuardCapability(scene.guard, on_hold="wait")])
     run = asyncio.create_task(paying.run("go"))
-    [request] = await asyncio.to_thread(until, lambda: pending(scene))
+    await guard_waits()
+    [request] = pending(scene)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run

@@ -84,10 +84,11 @@ async def test_answered_one_by_one(scene: Scene) -> None:
     assert scene.requests() == 2
 
 
-async def test_a_run_that_is_given_up_while_it_waits(scene: Scene) -> None:
+async def test_a_run_that_is_given_up_while_it_waits(scene: Scene, guard_waits: Any) -> None:
     """The request of a cancelled run does not stay behind, and nothing runs."""
     paying = agent(scene, PAY, plugins=[GuardPlugin(scene.guard, on_hold="wait")])
     run = asyncio.create_task(paying.invoke_async("go"))
+    await guard_waits()
     asked = await scene.asked(1)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
