@@ -58,7 +58,7 @@ test: lint       ## everything that protects users, on both databases, with redu
 
 reduced:
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=$(PLUGINS)
-	@$(RUN) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS)
+	@$(RUN) pytest -n 3 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS)
 	@$(APART) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS_APART)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql $(POSTGRESQL)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql --replicas=3 $(REPLICAS)
