@@ -21,7 +21,8 @@ unexport PYTHONDONTWRITEBYTECODE
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py durability \
 	hotpath months replicas serving/test_rolling.py storage/test_clock.py storage/test_plans.py storage/test_turns.py upgrades web/test_at_once.py)
 
-# Whatever must stay exact when each request goes to another process: races, revocation, idempotency, limits.
+# Whatever must stay exact when each request goes to another process: races, revocation, idempotency, limits. That is on
+# PostgreSQL too: `make test` does not run it there with one process as well.
 REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pending_limit.py approvals/test_quorum.py \
 	durability/test_revocation.py durability/test_two_gateways.py durability/test_approvals_by_two.py \
 	logs/test_idempotency.py logs/test_month.py logs/test_many.py checks/test_attempts.py agents/test_agent_limit.py \
@@ -60,7 +61,8 @@ reduced:
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=$(PLUGINS)
 	@$(RUN) pytest -n 3 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS)
 	@$(APART) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS_APART)
-	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql $(POSTGRESQL)
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql \
+	  $(filter-out $(REPLICAS),$(POSTGRESQL)) $(addprefix --ignore=,$(REPLICAS))
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql --replicas=3 $(REPLICAS)
 
 test-full: check ## the same with full counts
