@@ -2,10 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+from support.frameworks.harness import Scene, set_scene
+from support.gateway import Owner
 from support.waiting import until
+
+
+@pytest.fixture
+def scene_prefix() -> str:
+    """Of the scene's actions; where the framework has its tools from a server or a plugin, that one's name."""
+    return "tools"
+
+
+@pytest.fixture
+def scene(owner: Owner, scene_prefix: str) -> Iterator[Scene]:
+    """The scene of the behaviour suite: four tools, and an agent before a live gateway."""
+    with set_scene(owner, scene_prefix) as scene:
+        yield scene
 
 
 @pytest.fixture

@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 
 import pytest
 from support.frameworks.choosing import harnesses
-from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Session
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Session, set_scene
 from support.gateway import LiveGateway, Owner
-
-from toolgate import Guard
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
@@ -60,11 +58,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def scene(owner: Owner, harness: Harness, request: pytest.FixtureRequest) -> Iterator[Scene]:
     # Where nobody answers, all of it is waited for.
     timeout = 0.3 if request.function is test_outage else None
-    agent_id = owner.agent()
-    for tool, fields in (("look", {}), ("burn", {}), ("pay", {"requires_approval": True})):
-        owner.permit(agent_id, f"{harness.prefix}.{tool}", **fields)
-    with Guard(owner.url, owner.key, agent_id, timeout=timeout) as guard:
-        yield Scene(owner, guard, agent_id, harness.prefix)
+    with set_scene(owner, harness.prefix, timeout) as scene:
+        yield scene
 
 
 @pytest.fixture

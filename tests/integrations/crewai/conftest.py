@@ -1,21 +1,4 @@
-"""The scene of the behaviour suite, for what only CrewAI has."""
+"""What must come before all else that is CrewAI's."""
 
-from collections.abc import Iterator
-
-import pytest
-
-# First: it sets the environment, and is quiet about what is warned of while the framework is imported.
+# It sets the environment, and is quiet about what is warned of while the framework is imported.
 from support.frameworks import crewai  # noqa: F401 - as said
-from support.frameworks.harness import Scene
-from support.gateway import Owner
-
-from toolgate import Guard
-
-
-@pytest.fixture
-def scene(owner: Owner) -> Iterator[Scene]:
-    agent_id = owner.agent()
-    for tool, fields in (("look", {}), ("burn", {}), ("pay", {"requires_approval": True})):
-        owner.permit(agent_id, f"tools.{tool}", **fields)
-    with Guard(owner.url, owner.key, agent_id) as guard:
-        yield Scene(owner, guard, agent_id)

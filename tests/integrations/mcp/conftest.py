@@ -1,16 +1,8 @@
-from collections.abc import Iterator
+"""The tools are a server's, which is called `bank`."""
 
 import pytest
-from support.frameworks.harness import Scene
-from support.gateway import Owner
-
-from toolgate import Guard
 
 
 @pytest.fixture
-def scene(owner: Owner) -> Iterator[Scene]:
-    agent_id = owner.agent()
-    for tool, fields in (("look", {}), ("burn", {}), ("pay", {"requires_approval": True})):
-        owner.permit(agent_id, f"bank.{tool}", **fields)
-    with Guard(owner.url, owner.key, agent_id) as guard:
-        yield Scene(owner, guard, agent_id, "bank")
+def scene_prefix() -> str:
+    return "bank"

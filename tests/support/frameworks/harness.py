@@ -1,7 +1,8 @@
 """What the behaviour suite asks of a framework's harness, and the scene it plays in."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -126,6 +127,22 @@ class Scene:
         """Each log entry's action, without its prefix, and status; sorted."""
         assert self.guard.flush(30)
         return sorted((each["action"].split(".")[-1], each["status"]) for each in self.owner.entries())
+
+
+@contextmanager
+def set_scene(owner: Owner, prefix: str, timeout: float | None = None) -> Iterator[Scene]:
+    """Give a new agent its permissions, and a guard that speaks for it until the block ends.
+
+    Args:
+        owner: decides who may do what.
+        prefix: of the actions: `tools` or `bank`.
+        timeout: the guard's; None: as it comes.
+    """
+    agent_id = owner.agent()
+    for tool, fields in (("look", {}), ("burn", {}), ("pay", {"requires_approval": True})):
+        owner.permit(agent_id, f"{prefix}.{tool}", **fields)
+    with Guard(owner.url, owner.key, agent_id, timeout=timeout) as guard:
+        yield Scene(owner, guard, agent_id, prefix)
 
 
 class Session(Protocol):
