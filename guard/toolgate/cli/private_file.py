@@ -1,12 +1,13 @@
 """A file that is its owner's alone: mode 0600 in a folder of mode 0700, written whole or not at all (decisions §9)."""
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+from toolgate.cli.draft import draft
 
 #: what others may do to a file
 _OTHERS = 0o077
@@ -82,16 +83,8 @@ def write_private(path: Path, content: bytes, *, cure: Cure = LOGIN) -> None:
     with _told(path, "write"):
         _prepare_folder(path.parent, cure)
         _refuse_link(path, cure)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        with draft(path) as file:
+            file.write(content)
 
 
 def remove_private(path: Path) -> None:

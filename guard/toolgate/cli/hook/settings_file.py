@@ -2,9 +2,10 @@
 
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Any
+
+from toolgate.cli.draft import draft
 
 
 class SettingsFileError(Exception):
@@ -48,18 +49,8 @@ def write_settings(path: Path, settings: dict[str, Any]) -> None:
         real = Path(os.path.realpath(path))
         real.parent.mkdir(parents=True, exist_ok=True)
         mode = real.stat().st_mode & 0o777 if real.exists() else None
-        draft = real.with_name(f".{real.name}.{secrets.token_hex(8)}")
-        try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-                if mode is not None:
-                    draft.chmod(mode)
-                file.write(text_of(settings).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(real)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        with draft(real, created=0o666, mode=mode) as file:
+            file.write(text_of(settings).encode())
     except OSError as error:
         raise SettingsFileError(f"cannot write {str(path)!r}: {error.strerror}") from error
 

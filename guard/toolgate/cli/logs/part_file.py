@@ -1,12 +1,11 @@
-"""A file that gets its name when it is whole: half of one is never taken for all of it."""
+"""A file that was asked for at the command line: it gets its name when it is whole."""
 
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from toolgate.cli.draft import draft
 from toolgate.cli.output import fail
 
 
@@ -26,21 +25,12 @@ def whole_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
     except (OSError, ValueError, RuntimeError) as error:
         fail(f"cannot write {str(path)!r}: {error}")
     _refuse(target, path, replace=replace)
-    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        # Once more in the end: writing took its time.
+        with draft(target, last_look=lambda: _refuse(target, path, replace=replace)) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        # Once more: writing took its time.
-        _refuse(target, path, replace=replace)
-        draft.replace(target)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         fail(f"cannot write {str(path)!r}: {error.strerror or error}")
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _refuse(target: Path, path: Path, *, replace: bool) -> None:
