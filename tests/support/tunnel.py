@@ -6,6 +6,8 @@ import socket
 import threading
 from typing import Self
 
+from support.sockets import Sockets
+
 
 class Tunnel:
     """Answers `CONNECT` on a socket of this machine, in a `with` block; every host is this machine.
@@ -22,20 +24,11 @@ class Tunnel:
         self._password = password
         self._refuses = refuses
         self._silent = silent
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open = list[socket.socket]()
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._sockets = Sockets()
         self.heads = list[bytes]()
         self.carried = 0
         self.seen = bytearray()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                self._open.append(connection)
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        self.address = "{}:{}".format(*self._sockets.listen(self._serve))
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -52,8 +45,7 @@ class Tunnel:
                 connection.shutdown(socket.SHUT_RDWR)
                 return
             port = int(head.split(b" ")[1].rpartition(b":")[2])
-            there = socket.create_connection(("127.0.0.1", port))
-            self._open.append(there)
+            there = self._sockets.keep(socket.create_connection(("127.0.0.1", port)))
             self.carried += 1
             connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             threading.Thread(target=self._carry, args=(there, connection), daemon=True).start()
@@ -79,7 +71,4 @@ class Tunnel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (self._listener, *self._open):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        self._sockets.close()

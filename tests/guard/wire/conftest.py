@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.sockets import Sockets
 
 # Answers on a connection after a request has been read; returns to have the next one read.
 Misbehaviour = Callable[[socket.socket], None]
@@ -27,30 +26,15 @@ class Peer:
         self._misbehaviour = misbehaviour
         self._tls = tls
         self._at_once = at_once
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = []
-        self.port: int = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}" if tls is None else f"https://localhost:{self.port}"
+        self._sockets = Sockets()
         self.requests: list[bytes] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self._open.append(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        self.port = self._sockets.listen(self._serve)[1]
+        self.url = f"http://127.0.0.1:{self.port}" if tls is None else f"https://localhost:{self.port}"
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             if self._tls is not None:
-                # By hand, so that a handshake that fails does not cut off its own alert.
-                connection = self._tls.wrap_socket(
-                    connection, server_side=True, do_handshake_on_connect=False
-                )
-                self._open.append(connection)
+                connection = self._sockets.wrap(self._tls, connection)
                 connection.do_handshake()
             if self._at_once:
                 self._misbehaviour(connection)
@@ -64,11 +48,7 @@ class Peer:
             pass
 
     def close(self) -> None:
-        # Not close alone: that does not wake the thread that accepts.
-        for each in (self._listener, *self._open):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        self._sockets.close()
 
 
 @pytest.fixture
