@@ -15,8 +15,8 @@ __all__ = ["Arguments", "AsyncClient", "Client"]
 class Client(Protocol):
     """What asks the gateway."""
 
-    def check(self, check: Check) -> Decision:
-        """Ask whether an action is allowed."""
+    def check(self, check: Check, seconds: float | None = None) -> Decision:
+        """Ask whether an action is allowed, within `seconds` if given."""
         ...
 
     def approval(self, approval_id: str, wait: int) -> Approval:
@@ -31,8 +31,8 @@ class Client(Protocol):
 class AsyncClient(Protocol):
     """What asks the gateway, asynchronously."""
 
-    async def check(self, check: Check) -> Decision:
-        """Ask whether an action is allowed."""
+    async def check(self, check: Check, seconds: float | None = None) -> Decision:
+        """Ask whether an action is allowed, within `seconds` if given."""
         ...
 
     async def approval(self, approval_id: str, wait: int) -> Approval:

@@ -38,14 +38,11 @@ from toolgate.telling import (
     tell_approval,
     tell_decision,
     tell_waiting,
-    tell_withdrawn,
 )
 from toolgate.waiters import Waiter, Waiters
+from toolgate.withdrawing import given_up, take_back, taking_back, withdraw, withdrawal
 
 __all__ = ["AsyncPerformer", "Performer"]
-
-# Seconds a call that is given up may take to say so.
-_TO_WITHDRAW: Final = 2.0
 
 
 class _Gone:
@@ -104,6 +101,10 @@ class _Hands:
         """Forget the arguments, once the tool has them and nobody asks again."""
         self._arguments = _GONE
 
+    def _would_wait(self, step: Check) -> bool:
+        """Whether a call that is given up while it asks leaves a request that nobody comes back to."""
+        return self._on_hold == "wait" and step.approval_id is None and not step.dry_run
+
     def _patient(self) -> Patience:
         if self._patience is None:
             # One time for the whole call, also when it is held a second time.
@@ -151,6 +152,12 @@ class Performer(_Hands):
             if unanswered := forgiven(step, error):
                 return unanswered
             raise
+        except Exception:
+            raise
+        except BaseException:
+            if self._would_wait(step):
+                take_back(self._client, self._waiter, step)
+            raise
         return tell_decision(step, decision)
 
     def ask_caller(self, step: AskCaller) -> Literal["raise", "wait", "check"]:
@@ -186,7 +193,7 @@ class Performer(_Hands):
             self._waiter.end()
             raise
         except BaseException:
-            self._withdraw(step)
+            withdraw(self._client, self._waiter, step)
             raise
         self._waiter.end()
         return approval
@@ -204,7 +211,7 @@ class Performer(_Hands):
         try:
             return self.keep(step)
         except BaseException:
-            self._withdraw(step)
+            withdraw(self._client, self._waiter, step)
             raise
 
     def _polled(self, step: AwaitApproval | Look, *, once: bool = False) -> Approval | None:
@@ -220,17 +227,6 @@ class Performer(_Hands):
                 return tell_approval(step, approval)
             self._sleep(patience.pause())
         return None
-
-    def _withdraw(self, step: AwaitApproval | Record) -> None:
-        approval_id = step.approval_id
-        if approval_id is None or not self._waiter.end():
-            return
-        try:
-            self._client.cancel(approval_id, _TO_WITHDRAW)
-        except Exception as error:  # noqa: BLE001 - what ends the call goes on, whatever becomes of this
-            tell_withdrawn(step, error)
-        else:
-            tell_withdrawn(step, None)
 
 
 class AsyncPerformer(_Hands):
@@ -273,6 +269,12 @@ class AsyncPerformer(_Hands):
             if unanswered := forgiven(step, error):
                 return unanswered
             raise
+        except Exception:
+            raise
+        except BaseException as error:
+            if self._would_wait(step):
+                await given_up(taking_back(self._client, self._waiter, step), error)
+            raise
         return tell_decision(step, decision)
 
     async def ask_caller(self, step: AskCaller) -> Literal["raise", "wait", "check"]:
@@ -308,8 +310,7 @@ class AsyncPerformer(_Hands):
             self._waiter.end()
             raise
         except BaseException as error:
-            if (sent := self._withdrawal(step)) and not isinstance(error, GeneratorExit):
-                await asyncio.wait({sent}, timeout=_TO_WITHDRAW)
+            await given_up(withdrawal(self._client, self._waiter, step), error)
             raise
         self._waiter.end()
         return approval
@@ -327,8 +328,7 @@ class AsyncPerformer(_Hands):
         try:
             return self.keep(step)
         except BaseException as error:
-            if (sent := self._withdrawal(step)) and not isinstance(error, GeneratorExit):
-                await asyncio.wait({sent}, timeout=_TO_WITHDRAW)
+            await given_up(withdrawal(self._client, self._waiter, step), error)
             raise
 
     async def _polled(self, step: AwaitApproval | Look, *, once: bool = False) -> Approval | None:
@@ -345,35 +345,8 @@ class AsyncPerformer(_Hands):
             await self._sleep(patience.pause())
         return None
 
-    def _withdrawal(self, step: AwaitApproval | Record) -> asyncio.Task[None] | None:
-        """Begin to withdraw the request, in a task that outlives this one's cancellation."""
-        approval_id = step.approval_id
-        if approval_id is None or not self._waiter.end():
-            return None
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            # The coroutine is closed after its loop: nothing can be sent any more.
-            return None
-        task = loop.create_task(self._cancel(step, approval_id))
-        _under_way.add(task)
-        task.add_done_callback(_under_way.discard)
-        return task
-
-    async def _cancel(self, step: AwaitApproval | Record, approval_id: str) -> None:
-        try:
-            await self._client.cancel(approval_id, _TO_WITHDRAW)
-        except Exception as error:  # noqa: BLE001 - what ends the call goes on, whatever becomes of this
-            tell_withdrawn(step, error)
-        else:
-            tell_withdrawn(step, None)
-
 
 def _clock_of(client: Client | AsyncClient) -> Callable[[], float]:
     # A gateway in this process may have a clock of its own.
     clock: Callable[[], float] = getattr(client, "clock", time.monotonic)
     return clock
-
-
-# A loop holds its tasks weakly.
-_under_way: Final = set[asyncio.Task[None]]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -39,6 +40,10 @@ ApprovalStatus: TypeAlias = Literal[
 ]
 
 
+def _new_key() -> str:
+    return secrets.token_hex(16)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """Ask the gateway; answered with a `Decision`, or with `Unanswered` if it may fail open.
@@ -46,6 +51,7 @@ class Check:
     Attributes:
         fail_open: What was refused before, and so does not fail open; None if nothing does.
         dry_run: Only look.
+        key: The question's own, however often it is sent: a lost answer must not cost a second approval.
     """
 
     action: str
@@ -54,6 +60,7 @@ class Check:
     approval_id: str | None = None
     fail_open: Refusals | None = field(default=None, compare=False, repr=False)
     dry_run: bool = False
+    key: str = field(default_factory=_new_key, compare=False, repr=False)
 
 
 class Refusals(Protocol):

@@ -24,6 +24,7 @@ __all__ = [
     "not_known",
     "tell_approval",
     "tell_decision",
+    "tell_not_known",
     "tell_waiting",
     "tell_withdrawn",
 ]
@@ -71,6 +72,18 @@ def tell_withdrawn(step: AwaitApproval | Record, error: Exception | None) -> Non
         reason=None if error is None else str(error),
         approval_id=step.approval_id,
         level=logging.INFO if error is None else logging.WARNING,
+    )
+
+
+def tell_not_known(check: Check, error: Exception) -> None:
+    """Write to the standard logging that a check was given up, and that nobody knows whether it left a request."""
+    tell(
+        "cancel_failed",
+        check.action,
+        check.who.agent_id,
+        "unknown",
+        reason=str(error),
+        level=logging.WARNING,
     )
 
 

@@ -1,15 +1,10 @@
-"""A call that is given up while it waits withdraws its request, and goes down as it would have without."""
+"""A call that is given up while it asks or waits withdraws its request, and goes down as it would have without."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import os
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +12,10 @@ import httpx
 import pytest
 
 from toolgate import ApprovalPending, Guard
-from toolgate.waiters import Waiter, Waiters
+from toolgate.waiters import Waiter
 
 HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
+BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 
 
@@ -34,13 +30,15 @@ class Waiting:
         self.check: Callable[[], Any] = lambda: HELD
         self.polls = 0
         self.all_polled = asyncio.Event()
-        self.stuck: set[str] = set()
+        self.stuck = 0
+        self.keys: list[str] = []
         self.on_poll: Callable[[], Any] = dict
 
     def answer(self, request: httpx.Request) -> Any:
         path = request.url.path
         self.paths.append(path)
         if path == "/sdk/check":
+            self.keys.append(request.headers["Idempotency-Key"])
             return self.check()
         if path == "/sdk/logs":
             return {"results": [{"status": 200} for _ in json.loads(request.content)["entries"]]}
@@ -56,14 +54,17 @@ class Waiting:
 
 
 class Transport(httpx.MockTransport):
-    """A poll of an asynchronous client lasts until it is cancelled."""
+    """A poll of an asynchronous client lasts until it is cancelled, and so do its first checks, if they are stuck."""
 
     def __init__(self, waiting: Waiting) -> None:
         super().__init__(lambda request: httpx.Response(200, json=waiting.answer(request)))
         self._waiting = waiting
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if request.method == "GET" or request.url.path in self._waiting.stuck:
+        stuck = request.url.path == "/sdk/check" and self._waiting.stuck > len(self._waiting.keys)
+        if request.method == "GET" or stuck:
+            if stuck:
+                self._waiting.keys.append(request.headers["Idempotency-Key"])
             self._waiting.paths.append(request.url.path)
             self._waiting.polls += 1
             self._waiting.polled.set()
@@ -211,15 +212,97 @@ async def test_interrupted_while_recording_async(
     assert (waiting.polls, waiting.cancelled) == (0, 1)
 
 
-async def test_cancelled_before_it_was_held(tool: Any, waiting: Waiting) -> None:
-    """A call that was never held has nothing to withdraw."""
-    waiting.stuck.add("/sdk/check")
+async def cancelled_while_it_asks(tool: Any, waiting: Waiting) -> None:
+    waiting.stuck = 1
     task = asyncio.create_task(tool())
     await waiting.polled.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    task.cancel("mine")
+    with pytest.raises(asyncio.CancelledError, match="mine"):
         await task
+
+
+async def test_cancelled_while_asking(tool: Any, waiting: Waiting) -> None:
+    """The gateway may have made a request of a check whose answer nobody heard: asked again, it is withdrawn."""
+    await cancelled_while_it_asks(tool, waiting)
+    assert len(waiting.keys) == 2
+    assert waiting.keys[0] == waiting.keys[1]
+    assert waiting.cancelled == 1
+
+
+@pytest.mark.parametrize("answer", [ALLOWED, BLOCKED], ids=["allowed", "blocked"])
+async def test_cancelled_before_it_was_held(tool: Any, waiting: Waiting, answer: Any) -> None:
+    """A call that was never held has nothing to withdraw."""
+    waiting.check = lambda: answer
+    await cancelled_while_it_asks(tool, waiting)
+    assert waiting.paths == ["/sdk/check", "/sdk/check"]
+
+
+async def test_cancelled_while_asking_and_the_gateway_is_gone(
+    tool: Any, waiting: Waiting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That nobody knows what it left is logged and changes nothing: the cancellation goes on."""
+
+    def gone() -> Any:
+        raise httpx.UnsupportedProtocol("no such gateway")
+
+    waiting.check = gone
+    with caplog.at_level(logging.WARNING, logger="toolgate"):
+        await cancelled_while_it_asks(tool, waiting)
+    assert [each.__dict__["toolgate_event"] for each in caplog.records] == ["cancel_failed"]
     assert waiting.cancelled == 0
+
+
+async def test_cancelled_while_asking_beside_an_equal_call(guard: Guard, tool: Any, waiting: Waiting) -> None:
+    """Somebody else who waits for the same request keeps it."""
+    other = Waiter(guard._runtime.waiters)
+    other.begin("appr-1")
+    await cancelled_while_it_asks(tool, waiting)
+    assert (len(waiting.keys), waiting.cancelled) == (2, 0)
+    assert other.end() is True
+
+
+async def test_closed_while_asking(tool: Any, waiting: Waiting) -> None:
+    """A coroutine closed while it asks ends in peace, and its withdrawal is sent by the loop."""
+    cancelled = asyncio.Event()
+    waiting.stuck, waiting.cancel = 1, cancelled.set
+    coroutine = tool()
+
+    async def pump() -> None:
+        coroutine.send(None)
+
+    await pump()
+    assert len(waiting.keys) == 1
+    coroutine.close()
+    await cancelled.wait()
+    assert waiting.cancelled == 1
+
+
+async def test_who_does_not_wait_leaves_the_request(guard: Guard, waiting: Waiting) -> None:
+    """The same call that comes again finds it: only who would have waited here takes it back."""
+
+    @guard.guarded("a.b")
+    async def tool() -> None:
+        pytest.fail("the tool ran")
+
+    await cancelled_while_it_asks(tool, waiting)
+    assert waiting.paths == ["/sdk/check"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
+def test_interrupted_while_asking(sync_tool: Any, waiting: Waiting, error: BaseException) -> None:
+    """As cancelled, and the same interruption goes on."""
+
+    def interrupt() -> Any:
+        waiting.check = lambda: HELD
+        raise error
+
+    waiting.check = interrupt
+    with pytest.raises(type(error)) as raised:
+        sync_tool()
+    assert raised.value is error
+    assert len(waiting.keys) == 2
+    assert waiting.keys[0] == waiting.keys[1]
+    assert waiting.cancelled == 1
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
@@ -307,37 +390,6 @@ def test_interrupted_beside_an_equal_call(guard: Guard, waiting: Waiting, sync_t
     assert other.end() is True
 
 
-def test_waiters_under_threads() -> None:
-    """Of many that wait for one approval and leave together, exactly one is the last."""
-    waiters = Waiters()
-    many = [Waiter(waiters) for _ in range(50)]
-    for each in many:
-        each.begin("appr-1")
-    stranger = Waiter(waiters)
-    stranger.begin("appr-2")
-    gate, last = threading.Barrier(len(many)), list[bool]()
-
-    def leave(waiter: Waiter) -> None:
-        gate.wait()
-        last.append(waiter.end())
-
-    threads = [threading.Thread(target=leave, args=(each,)) for each in many]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(last) == [False] * 49 + [True]
-
-
-def test_a_waiter_that_is_gone_does_not_count() -> None:
-    """A call that vanished without a word keeps nobody from withdrawing."""
-    waiters = Waiters()
-    Waiter(waiters).begin("appr-1")
-    waiter = Waiter(waiters)
-    waiter.begin("appr-1")
-    assert waiter.end() is True
-
-
 def test_an_equal_call_of_another_guard(make_guard: Callable[..., Guard], waiting: Waiting) -> None:
     """Who waits through another guard of the same gateway keeps the request alive as well."""
     ours, theirs = (make_guard(transport=Transport(waiting)) for _ in range(2))
@@ -353,65 +405,3 @@ def test_an_equal_call_of_another_guard(make_guard: Callable[..., Guard], waitin
         tool()
     assert waiting.cancelled == 0
     assert other.end() is True
-
-
-def test_a_waiter_that_leaves_while_another_looks() -> None:
-    """A call collected as garbage may leave in the midst of another's leaving, on the same thread."""
-    waiters = Waiters()
-    first, second, third = (Waiter(waiters) for _ in range(3))
-    inner: list[bool] = []
-
-    class Looked:
-        def __eq__(self, other: object) -> bool:
-            if third.waits_for is not None:
-                inner.append(third.end())
-            return False
-
-        def __hash__(self) -> int:
-            return 0
-
-    odd: Any = Looked()
-    first.begin("appr-1")
-    third.begin("appr-3")
-    waiters.join(second, odd)
-
-    def leave() -> None:
-        inner.append(first.end())
-
-    # A thread of its own: a deadlock would be the test's failure and not its end.
-    thread = threading.Thread(target=leave, daemon=True)
-    thread.start()
-    thread.join(timeout=10)
-    assert inner == [True, True]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
-def test_a_fork_while_somebody_leaves() -> None:
-    """A child is not held up by a thread of the parent that was just looking who waits."""
-    code = (
-        "import os, threading\n"
-        "from toolgate.waiters import Waiter, Waiters\n"
-        "waiters, inside, done = Waiters(), threading.Event(), threading.Event()\n"
-        "class Slow:\n"
-        "    def __hash__(self): return 0\n"
-        "    def __eq__(self, other):\n"
-        "        inside.set(); done.wait(); return False\n"
-        "first, second = Waiter(waiters), Waiter(waiters)\n"
-        "waiters.join(first, (1, 'appr-1')); waiters.join(second, Slow())\n"
-        "threading.Thread(target=first.end).start()\n"
-        "inside.wait()\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    done.set()\n"
-        "    mine = Waiter(waiters); mine.begin('appr-1')\n"
-        "    os._exit(0 if mine.end() else 1)\n"
-        "assert os.waitpid(child, 0)[1] == 0\n"
-        "done.set()\n"
-    )
-    # Killed with all it started when a child hangs.
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], start_new_session=True) as process:
-        try:
-            assert process.wait(timeout=30) == 0
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)

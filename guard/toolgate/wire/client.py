@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel
@@ -35,7 +34,6 @@ from toolgate.wire.trying import Trying
 __all__ = ["AsyncGatewayClient", "GatewayClient", "whose"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_KEY_BYTES: Final = 16
 
 
 class _Gateway:
@@ -69,8 +67,7 @@ class _Gateway:
             body["approval_id"] = check.approval_id
         if check.dry_run:
             body["dry_run"] = True
-        # One key per attempt, reused by its retries: a lost answer must not cost a second approval.
-        return self._post("/sdk/check", body, secrets.token_hex(_KEY_BYTES))
+        return self._post("/sdk/check", body, check.key)
 
     def _log(self, entry: Entry) -> Request:
         return self._post("/sdk/log", entry.body, entry.key)
@@ -174,8 +171,12 @@ class GatewayClient(_Gateway):
             )
         )
 
-    def check(self, check: Check) -> Decision:
+    def check(self, check: Check, seconds: float | None = None) -> Decision:
         """Ask whether an action is allowed (`POST /sdk/check`).
+
+        Args:
+            check: What is asked; the same one again is the same question.
+            seconds: Deadline in place of the settings'.
 
         Raises:
             GatewayUnavailable: No gateway answered within the deadline.
@@ -184,7 +185,7 @@ class GatewayClient(_Gateway):
         """
         request, gated = self._check(check), check.approval_id is None
         try:
-            read = self._ask(request, _answer(check), self._deadline(), gated=gated)
+            read = self._ask(request, _answer(check), self._deadline(seconds), gated=gated)
         except (ConfigurationError, GatewayProtocolError) as error:
             self._refused(check, error)
             raise
@@ -314,11 +315,11 @@ class AsyncGatewayClient(_Gateway):
             )
         )
 
-    async def check(self, check: Check) -> Decision:
+    async def check(self, check: Check, seconds: float | None = None) -> Decision:
         """As `GatewayClient.check`."""
         request, gated = self._check(check), check.approval_id is None
         try:
-            read = await self._ask(request, _answer(check), self._deadline(), gated=gated)
+            read = await self._ask(request, _answer(check), self._deadline(seconds), gated=gated)
         except (ConfigurationError, GatewayProtocolError) as error:
             self._refused(check, error)
             raise
