@@ -1,57 +1,19 @@
 """The example, run as it is documented: once until it is held, once more after the person decided."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from support.frameworks.examples import DECISIONS, Decision, Example, Play, in_two_processes
 from support.gateway import Owner
-from support.readme import ROOT
+
+EXAMPLE = Example(
+    "haystack/bookkeeper.py",
+    "invoices.json",
+    waits="waits for a person: pay_invoice, approval {}",
+    env={"HAYSTACK_TELEMETRY_ENABLED": "False"},
+)
 
 
-def bookkeeper(owner: Owner, agent_id: str, folder: Path) -> str:
-    environment = {
-        **os.environ,
-        "TOOLGATE_URL": owner.url,
-        "TOOLGATE_API_KEY": owner.key,
-        "TOOLGATE_AGENT_ID": agent_id,
-        "PAYMENTS_FILE": str(folder / "payments.txt"),
-        "HAYSTACK_TELEMETRY_ENABLED": "False",
-    }
-    script = ROOT / "examples" / "haystack" / "bookkeeper.py"
-    done = subprocess.run(
-        [sys.executable, script, folder / "invoices.json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize("decision", ["approve", pytest.param("deny", marks=pytest.mark.slow)])
-def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path, decision: str) -> None:
+@DECISIONS
+def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path, decision: Decision) -> None:
     """The next process pays if the person approved, and tells why not if they declined."""
-    agent_id = owner.agent("bookkeeper")
-    owner.permit(agent_id, "tools.read_invoice")
-    owner.permit(agent_id, "tools.pay_invoice", requires_approval=True)
-    payments = tmp_path / "payments.txt"
-
-    said = bookkeeper(owner, agent_id, tmp_path)
-    [request] = owner.http.get("/api/approvals").json()
-    assert said == f"waits for a person: pay_invoice, approval {request['id']}\n"
-    assert not payments.exists()
-
-    answer = owner.http.post(f"/api/approvals/{request['id']}/{decision}", json={"note": "not this month"})
-    assert answer.status_code == 200
-    said = bookkeeper(owner, agent_id, tmp_path)
-    if decision == "approve":
-        assert payments.read_text() == "INV-7 120.50\n"
-    else:
-        assert not payments.exists()
-        assert "not this month" in said
-    last = "success" if decision == "approve" else "denied"
-    assert sorted(each["status"] for each in owner.entries()) == sorted(["pending", "success", last])
+    in_two_processes(Play(EXAMPLE, owner, tmp_path), decision)
