@@ -11,7 +11,7 @@ from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench, Workbenc
 
 from toolgate import ConfigurationError
 
-__all__ = ["function_of", "workbench_of"]
+__all__ = ["function_of", "when_left", "workbench_of"]
 
 
 def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., Any]]) -> Workbench:
@@ -32,7 +32,12 @@ def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., 
     given: object = tools
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise ConfigurationError(f"workbench is {tools!r}; pass a Workbench, or a list of tools or functions")
-    return StaticWorkbench([_carrying(_tool(each)) for each in tools])
+    made = [_carrying(_tool(each)) for each in tools]
+    names = [each.name for each in made]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(f"two tools are called {name!r}; the model could call one of them only")
+    return StaticWorkbench(made)
 
 
 def function_of(workbench: Workbench, name: str) -> object:
@@ -43,6 +48,35 @@ def function_of(workbench: Workbench, name: str) -> object:
     tool = next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - likewise
     function = getattr(tool, "_func", None)
     return getattr(function, "toolgate_carries", function)
+
+
+def when_left(then: Callable[[], object]) -> None:
+    """Have something done if the run that makes the current call is cancelled by its task.
+
+    The framework leaves such calls under way, and tells nobody. What their run waits on, while they are carried out, is
+    its queue of their events, which only the framework's own call of a workbench knows.
+
+    Args:
+        then: What is done; nothing, if it is no agent's run that makes the call.
+    """
+    task = asyncio.current_task()
+    call: Any = None if task is None else task.get_coro()
+    if getattr(call, "__name__", None) != "_execute_tool_call":
+        return
+    events = call.cr_frame.f_locals.get("stream")
+
+    def watch() -> None:
+        for waits in getattr(events, "_getters", ()):
+            waits.add_done_callback(woken)
+
+    def woken(waits: asyncio.Future[Any]) -> None:
+        if waits.cancelled():
+            then()
+        else:
+            # It was an event, and the run waits for the next one already.
+            watch()
+
+    watch()
 
 
 def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from smolagents import LocalPythonExecutor, MultiStepAgent, Tool
+from smolagents.local_python_executor import timeout
 
-from toolgate import ConfigurationError, GuardError, carry
+from toolgate import ConfigurationError, GuardError
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations.refusals import refusal_text
 
-__all__ = ["GuardedTool", "ToolRefused", "Way", "carrying"]
+__all__ = ["GuardedTool", "ToolRefused", "Way", "carrying", "tool_behind"]
 
 
 class ToolRefused(Exception):
@@ -31,12 +34,14 @@ class Way:
         agent: The agent's name.
         tells: A refusal is the tool's answer, and not raised: one that is raised in a turn of several calls takes the
             others' answers away from the model.
+        interrupted: Whether the agent's run was interrupted.
     """
 
     tool: Tool
     bridge: Bridge
     agent: str | None
     tells: bool
+    interrupted: Callable[[], bool]
 
 
 class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it without types
@@ -56,10 +61,15 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         call = ToolCall(
             way.tool.name, _by_name(way.tool, args, kwargs), agent=way.agent, function=way.tool.forward
         )
+        before = way.interrupted()
+
+        def run(approved: dict[str, Any]) -> Any:
+            if way.interrupted() and not before:
+                raise ToolRefused("Not done: the run was interrupted while the call waited.")
+            return way.tool(**approved, sanitize_inputs_outputs=sanitize_inputs_outputs)
+
         try:
-            return way.bridge.run(
-                call, lambda approved: way.tool(**approved, sanitize_inputs_outputs=sanitize_inputs_outputs)
-            )
+            return way.bridge.run(call, run)
         except GuardError as error:
             if way.tells:
                 return refusal_text(error)
@@ -105,25 +115,70 @@ class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # likewise
     The framework begins that thread without the caller's context, in which stands who acts.
     """
 
-    static_tools: dict[str, Any] | None
+    @property
+    def timeout_seconds(self) -> float | None:
+        """Seconds the code is given; none of its own within a run that is timed here."""
+        return None if _TIMED.get() is self else self.__dict__["timeout_seconds"]
+
+    @timeout_seconds.setter
+    def timeout_seconds(self, seconds: float | None) -> None:
+        self.__dict__["timeout_seconds"] = seconds
+
+    def send_tools(self, tools: Mapping[str, Any]) -> None:
+        """Make tools known to the code; of an agent only that it may be called."""
+        super().send_tools(
+            {
+                name: _only_called(each) if isinstance(each, MultiStepAgent) else each
+                for name, each in tools.items()
+            }
+        )
 
     def __call__(self, code_action: str) -> Any:
-        tools = self.static_tools
-        self.static_tools = {
-            name: carry(each) if isinstance(each, (GuardedTool, MultiStepAgent)) else each
-            for name, each in (tools or {}).items()
-        }
-        try:
-            return super().__call__(code_action)
-        finally:
-            self.static_tools = tools
+        run, seconds = partial(super().__call__, code_action), self.timeout_seconds
+        if seconds is None:
+            return run()
+
+        def timed() -> Any:
+            _TIMED.set(self)
+            return run()
+
+        # All of the code, and not each tool: what code defines is kept, and may be called in another's run.
+        return timeout(seconds)(partial(copy_context().run, timed))()
 
 
 def carrying(executor: LocalPythonExecutor) -> LocalPythonExecutor:
-    """The same executor, whose code acts as whoever called the agent."""
+    """The same executor, whose code acts as whoever called the agent.
+
+    Raises:
+        ConfigurationError: It has run code before.
+    """
     if not isinstance(executor, _Carrying):
+        if executor.static_tools is not None:
+            raise ConfigurationError(
+                "code was run already, and functions it has defined would call the tools without the guard; guard the "
+                "agent before its first run"
+            )
         executor.__class__ = type(type(executor).__name__, (_Carrying, type(executor)), {})
     return executor
+
+
+def tool_behind(tool: Any) -> Any:
+    """The tool itself, of one that is guarded.
+
+    Raises:
+        ConfigurationError: It was guarded in another process.
+    """
+    return _way(tool).tool if isinstance(tool, GuardedTool) else tool
+
+
+def _only_called(agent: MultiStepAgent) -> Callable[..., Any]:
+    """An agent of which code can have nothing but its answer: its members, and who asks for it, are in it."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return agent(*args, **kwargs)
+
+    called.__name__ = agent.name
+    return called
 
 
 def _way(tool: GuardedTool) -> Way:
@@ -147,18 +202,21 @@ def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> di
         and isinstance(args[0], dict)
         and all(key in tool.inputs for key in args[0])
     ):
-        return dict(args[0])
-    if not args:
-        return dict(kwargs)
-    # In the order of its parameters, which need not be that of its inputs.
+        return _by_name(tool, (), args[0])
     signature = inspect.signature(tool.forward)
     parameters = [each for name, each in signature.parameters.items() if name != "self"]
-    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
+    names, kinds = {each.name for each in parameters}, {each.kind for each in parameters}
+    # Some take whatever comes, and some are called by other names than those they go on with.
+    if kinds & _ANY or not names.issuperset(tool.inputs):
         if len(args) > len(tool.inputs):
             raise TypeError(f"{tool.name} takes {len(tool.inputs)} arguments, and was given {len(args)}")
         return {**dict(zip(tool.inputs, args, strict=False)), **kwargs}
+    # In the order of its parameters, which need not be that of its inputs.
     return dict(signature.replace(parameters=parameters).bind(*args, **kwargs).arguments)
 
 
+_ANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
+#: The executor that runs code in this context, in a time of ours.
+_TIMED: Final[ContextVar[object]] = ContextVar("toolgate_smolagents_timed", default=None)
 # Beside the tools, and not in them: code that a model wrote may read any attribute that has no two underscores.
 _WAYS: Final[WeakKeyDictionary[GuardedTool, Way]] = WeakKeyDictionary()

@@ -19,7 +19,7 @@ from autogen_core import CancellationToken, MessageHandlerContext
 from autogen_core.tools import BaseTool, TextResultContent, ToolResult, ToolSchema, Workbench
 from pydantic import BaseModel
 
-from toolgate_integrations._autogen_tools import function_of, workbench_of
+from toolgate_integrations._autogen_tools import function_of, when_left, workbench_of
 
 __all__ = ["GuardedWorkbench"]
 
@@ -69,7 +69,8 @@ class GuardedWorkbench(Workbench):
         )
         self._workbench = workbench_of(workbench)
         self._agent_name = agent_name
-        self._names_calls = on_hold == "wait"
+        # Told that it waits, a model calls again: by another id, for which the approval would be of no use.
+        self._names_calls = on_hold == "wait" and hold_timeout is None
         # Ids of calls are a model client's own count sometimes, which begins anew in each process.
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
@@ -90,9 +91,11 @@ class GuardedWorkbench(Workbench):
         Raises:
             asyncio.CancelledError: The task of the call itself was cancelled, and not by the token.
         """
-        work = asyncio.ensure_future(self._carry_out(name, arguments, cancellation_token, call_id))
+        begun = asyncio.Event()
+        work = asyncio.ensure_future(self._carry_out(name, arguments, cancellation_token, call_id, begun))
         if cancellation_token is not None:
             cancellation_token.link_future(work)
+        when_left(lambda: begun.is_set() or work.cancel())
         try:
             return await work
         except asyncio.CancelledError:
@@ -137,12 +140,14 @@ class GuardedWorkbench(Workbench):
         arguments: Mapping[str, Any] | None,
         token: CancellationToken | None,
         call_id: str | None,
+        begun: asyncio.Event,
     ) -> ToolResult:
         given: object = {} if arguments is None else arguments
         if not isinstance(given, Mapping):
             return _error(name, "Not done: the arguments are not given by name. Ask for it again with names.")
 
         async def run(approved: dict[str, Any]) -> ToolResult:
+            begun.set()
             return await self._workbench.call_tool(name, approved, token, call_id)
 
         return await self._bridge.arun(self._named(name, given, call_id), run, _failed)
@@ -169,7 +174,6 @@ class GuardedWorkbench(Workbench):
 
     def _once(self, call_id: str | None) -> str | None:
         """The id of a call that is to be known by it: not one that another call has had here."""
-        # Told that it waits, a model calls again, and that is another call.
         if not call_id or not self._names_calls or call_id in self._called:
             return None
         self._called[call_id] = None

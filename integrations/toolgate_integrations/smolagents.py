@@ -12,7 +12,7 @@ require("smolagents")
 
 from smolagents import CodeAgent, FinalAnswerTool, LocalPythonExecutor, MultiStepAgent, Tool, ToolCallingAgent
 
-from toolgate_integrations._smolagents_tools import GuardedTool, ToolRefused, Way, carrying
+from toolgate_integrations._smolagents_tools import GuardedTool, ToolRefused, Way, carrying, tool_behind
 
 __all__ = ["GuardedAgent", "GuardedTool", "ToolRefused", "guard_agent"]
 
@@ -61,29 +61,39 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
                 f"the executor {type(executor).__name__!r} runs code elsewhere, with the source of the tools and without "
                 "their guard; use executor_type='local'"
             )
-        if self.on_hold == "wait" and getattr(executor, "timeout_seconds", None) is not None:
-            raise ConfigurationError(
-                f"the code is given {executor.timeout_seconds!r} seconds, and a call may wait longer; use "
-                "CodeAgent(executor_kwargs={'timeout_seconds': None}), or guard_agent(…, on_hold='tell')"
-            )
+        members = self.__dict__.get("managed_agents", {}).values()
+        if "wait" in (self.on_hold, *(each.on_hold for each in members if isinstance(each, GuardedAgent))):
+            _untimed(executor)
         self.__dict__["python_executor"] = carrying(executor)
 
     def _tool(self, tool: Any) -> Any:
         # What only ends the run; a tool of another class by this name may do anything.
-        if type(tool) is FinalAnswerTool or isinstance(tool, GuardedTool):
+        if type(tool) is FinalAnswerTool:
             return tool
+        # Another agent's answers in that one's name, and perhaps in words where code is to be stopped.
+        tool = tool_behind(tool)
         if not isinstance(tool, Tool):
             raise ConfigurationError(
                 f"tool {getattr(tool, 'name', tool)!r} is a {type(tool).__name__}, which cannot be guarded; make it a "
                 "smolagents.Tool"
             )
         name = getattr(self, "name", None)
-        return GuardedTool(Way(tool, self.bridge, name, tells=isinstance(self, ToolCallingAgent)))
+        return GuardedTool(
+            Way(
+                tool,
+                self.bridge,
+                name,
+                tells=isinstance(self, ToolCallingAgent),
+                interrupted=lambda: bool(getattr(self, "interrupt_switch", False)),
+            )
+        )
 
     def _member(self, agent: Any) -> Any:
-        if isinstance(agent, GuardedAgent):
-            return agent
-        return _guarded(agent, self.bridge, self.on_hold)
+        if not isinstance(agent, GuardedAgent):
+            return _guarded(agent, self.bridge, self.on_hold)
+        if agent.on_hold == "wait":
+            _untimed(self.python_executor)
+        return agent
 
 
 def guard_agent(
@@ -132,10 +142,19 @@ def _guarded(agent: Any, bridge: Bridge, on_hold: OnHold) -> Any:
         # All of it is looked at before any of it is taken.
         agent.managed_agents = members
         agent.tools = tools
-    except ConfigurationError:
+    except BaseException:
         agent.__class__ = before
         raise
     return agent
+
+
+def _untimed(executor: Any) -> None:
+    seconds = getattr(executor, "timeout_seconds", None)
+    if seconds is not None:
+        raise ConfigurationError(
+            f"the code is given {seconds!r} seconds, and a call may wait longer; use "
+            "CodeAgent(executor_kwargs={'timeout_seconds': None}), or guard_agent(…, on_hold='tell')"
+        )
 
 
 class _Each(dict[str, Any]):

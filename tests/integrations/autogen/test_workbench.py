@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.conditions import FunctionalTermination, TextMessageTermination
 from autogen_agentchat.messages import ToolCallExecutionEvent
 from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.tools import AgentTool
 from autogen_core import CancellationToken
 from autogen_core.tool_agent import ToolException
-from autogen_core.tools import FunctionTool, StaticWorkbench, ToolResult
+from autogen_core.tools import FunctionTool, StaticStreamWorkbench, StaticWorkbench, ToolResult
 from support.frameworks.autogen import Model, agent, read
 from support.frameworks.harness import Call, Scene
 from support.waiting import eventually
@@ -108,6 +110,51 @@ async def test_the_token_ends_a_tool_that_runs(scene: Scene) -> None:
     assert scene.logged() == [("look", "failed")]
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside events"])
+async def test_the_task_ends_a_call_that_waits(scene: Scene, guard_waits: Any, beside: bool) -> None:
+    """AutoGen would leave it under way, and once approved its tool would run for nobody."""
+    paying = made(scene, [PAY])
+    if beside:
+        inner = AssistantAgent("inner", Model())
+        paying = agent(
+            Model([PAY, Call("inner", {"task": "go"}, "call-inner")]),
+            [GuardedWorkbench([scene.pay], scene.guard), StaticStreamWorkbench([AgentTool(inner)])],
+        )
+    running = asyncio.create_task(paying.run(task="go"))
+    await guard_waits()
+    [approval_id] = (await scene.asked(1)).values()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    async def withdrawn() -> bool:
+        return await asyncio.to_thread(scene.status, approval_id) == "cancelled"
+
+    await eventually(withdrawn)
+    assert scene.ran == []
+
+
+async def test_the_task_leaves_a_tool_that_runs(scene: Scene) -> None:
+    """As AutoGen does: it goes on to its end, and is recorded as what it came to."""
+    goes_on = asyncio.Event()
+
+    async def look(what: str) -> str:
+        """Look."""
+        running.cancel()
+        await goes_on.wait()
+        return scene.look(what)
+
+    running = asyncio.create_task(made(scene, [LOOK], tools=[look]).run(task="go"))
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    goes_on.set()
+
+    async def logged() -> Any:
+        return await asyncio.to_thread(scene.logged)
+
+    assert await eventually(logged) == [("look", "success")]
+
+
 @pytest.mark.parametrize("wrapped", [list, lambda tools: StaticWorkbench([FunctionTool(tools[0], "Look.")])])
 async def test_functions_that_are_guarded_themselves_ask_once_and_for_their_agent(
     scene: Scene, wrapped: Callable[[Any], Any]
@@ -182,6 +229,17 @@ async def test_a_told_call_goes_through_in_another_process(scene: Scene) -> None
     assert scene.requests() == 1
 
 
+async def test_a_call_that_waited_for_its_time_goes_through_later(scene: Scene) -> None:
+    """The model makes it again, by another id: approved meanwhile, it runs once, and nobody is asked anew."""
+    paying = made(scene, [PAY], hold_timeout=0.05)
+    assert "waits for a person" in read((await paying.run(task="go")).messages)["call-pay"]
+    scene.approve((await scene.asked(1))["eve"])
+    again = made(scene, [Call("pay", PAY.arguments, "call-again")], hold_timeout=0.05)
+    assert read((await again.run(task="go")).messages) == {"call-again": "paid 40 to eve"}
+    assert scene.ran == [("pay", "eve", 40)]
+    assert scene.requests() == 1
+
+
 async def test_edits_are_held_to_the_tools_own_types(scene: Scene) -> None:
     """What the approver made of the arguments is validated by the tool."""
     running = asyncio.create_task(made(scene, [PAY]).run(task="go"))
@@ -210,6 +268,8 @@ def test_what_cannot_be_guarded_is_said(scene: Scene) -> None:
         GuardedWorkbench(7, scene.guard)  # type: ignore[arg-type]  # what is wrong is the point
     with pytest.raises(ConfigurationError, match="7 is no tool"):
         GuardedWorkbench([7], scene.guard)  # type: ignore[list-item]  # likewise
+    with pytest.raises(ConfigurationError, match="two tools are called 'look'"):
+        GuardedWorkbench([scene.look, FunctionTool(scene.look, description="Look.")], scene.guard)
     with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait' or 'tell'"):
         GuardedWorkbench([], scene.guard, on_hold="pause")  # type: ignore[arg-type]  # likewise
     with pytest.raises(ConfigurationError, match="guarded already"):

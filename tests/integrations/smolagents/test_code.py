@@ -4,7 +4,7 @@ import pickle
 from typing import Any
 
 import pytest
-from smolagents import CodeAgent, LocalPythonExecutor, PythonExecutor, ToolCallingAgent
+from smolagents import CodeAgent, LocalPythonExecutor, LogLevel, PythonExecutor, ToolCallingAgent
 from smolagents.tools import get_tools_definition_code
 from support.frameworks.harness import Call, Scene
 from support.frameworks.smolagents import DONE, Scripted, agent, steps, tools
@@ -47,12 +47,17 @@ def test_code_stops_at_a_refused_call(scene: Scene) -> None:
         "drop._tool('users')",
         "getattr(drop, '_way').tool('users')",
         "member.tools['drop']('users')",
+        "member.bridge._names._tool_actions = {'drop': 'tools.look'}\ndrop('users')",
+        "member.managed_agents['sub'].bridge._names._tool_actions = {'drop': 'tools.look'}\ndrop('users')",
         "try:\n    drop('users')\nexcept Exception as error:\n    error.tool('users')",
     ],
 )
 def test_no_code_reaches_the_tool_behind_its_guard(scene: Scene, written: str) -> None:
-    """Whatever the code calls, asks for or looks into."""
-    inside = ToolCallingAgent(tools=tools(scene), model=Scripted(), name="member", description="helps")
+    """Whatever the code calls, asks for or looks into, also in the agents it may call, where it is known who asks."""
+    sub = ToolCallingAgent(tools=[], model=Scripted(), name="sub", description="helps")
+    inside = ToolCallingAgent(
+        tools=tools(scene), model=Scripted(), name="member", description="helps", managed_agents=[sub]
+    )
     asking = agent(scene, written, END, managed_agents=[inside])
     asking.run("go")
     assert scene.ran == []
@@ -85,11 +90,62 @@ def test_code_acts_as_whoever_called_the_agent(scene: Scene) -> None:
     assert {each["agent_id"] for each in scene.owner.entries()} == {other}
 
 
+def test_what_code_defines_acts_as_whoever_calls_it(scene: Scene) -> None:
+    """Functions and names of an earlier run are kept: they do not act as that run's caller in another's."""
+    other = scene.owner.agent("other")
+    scene.owner.permit(other, "tools.drop")
+    defined = f"also = drop\ndef helper(table):\n    return drop(table)\n{END}"
+    dropping = agent(scene, defined, "also('users')", "helper('users')", END)
+    with acting_as(other):
+        dropping.run("go")
+    dropping.run("go")
+    assert scene.ran == []
+    assert scene.logged() == [("drop", "denied")] * 2
+
+
+def test_code_that_ran_before_the_agent_was_guarded(scene: Scene) -> None:
+    """What it defined would call the tools themselves: refused."""
+    plain = CodeAgent(tools=tools(scene), model=Scripted(END), verbosity_level=LogLevel.OFF)
+    plain.run("go")
+    with pytest.raises(ConfigurationError, match="guard the agent before its first run"):
+        guard_agent(plain, scene.guard)
+
+
+def test_the_tools_of_another_agent(scene: Scene) -> None:
+    """Guarded for one that reads refusals, they stop the code of this one all the same, and act for it."""
+    other = scene.owner.agent("other")
+    model_calls = guard_agent(ToolCallingAgent(tools=tools(scene), model=Scripted()), scene.guard)
+    plain = CodeAgent(
+        tools=[model_calls.tools[name] for name in ("look", "drop")],
+        model=Scripted("kept = drop('users')\nlook(kept)", END),
+        name="treasurer",
+        verbosity_level=LogLevel.OFF,
+    )
+    guard_agent(plain, scene.guard, agents={"treasurer": other}).run("go")
+    assert scene.ran == []
+    assert "ToolRefused: Not done: 'tools.drop' is blocked" in str(steps(plain)[0].error)
+    assert scene.guard.flush(30)
+    assert {each["agent_id"] for each in scene.owner.entries()} == {other}
+
+
+def test_code_is_stopped_after_its_time(scene: Scene) -> None:
+    """As the framework would have it."""
+    slow = agent(scene, "look('sky')", executor_kwargs={"timeout_seconds": 1e-6})
+    slow.run("go", max_steps=1)
+    assert "maximum execution time of 1e-06 seconds" in str(steps(slow)[0].error)
+
+
 def test_code_that_would_be_stopped_while_it_waits(scene: Scene) -> None:
     """The model would read that time was up, and the tool would run all the same once it was approved: refused."""
     with pytest.raises(ConfigurationError, match="the code is given 30 seconds, and a call may wait longer"):
         agent(scene, END, on_hold="wait")
     made = agent(scene, END, on_hold="wait", executor_kwargs={"timeout_seconds": None})
+    with pytest.raises(ConfigurationError, match="the code is given 5 seconds"):
+        made.python_executor = LocalPythonExecutor([], timeout_seconds=5)
+    waiting = agent(scene, kind=ToolCallingAgent, on_hold="wait", name="member", description="waits")
+    with pytest.raises(ConfigurationError, match="the code is given 30 seconds"):
+        agent(scene, END, managed_agents=[waiting])
+    made = agent(scene, END, managed_agents=[waiting], executor_kwargs={"timeout_seconds": None})
     with pytest.raises(ConfigurationError, match="the code is given 5 seconds"):
         made.python_executor = LocalPythonExecutor([], timeout_seconds=5)
 

@@ -1,13 +1,15 @@
 """Calls that a model makes, the agents that others manage, and what is guarded as it comes in."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from smolagents import FinalAnswerTool, Tool, ToolCallingAgent, tool
+from smolagents import AgentError, FinalAnswerTool, Tool, ToolCallingAgent, tool
 from smolagents.tools import BaseTool
 from support.frameworks.harness import Call, Scene
 from support.frameworks.smolagents import DONE, Scripted, agent, steps, tools
+from support.waiting import until
 
 from toolgate import ConfigurationError
 from toolgate_integrations.smolagents import guard_agent
@@ -28,6 +30,20 @@ class Swapped(Tool):  # type: ignore[misc]  # the framework leaves it without ty
 
     def forward(self, to: str, amount: int) -> str:
         return f"{amount} to {to}"
+
+
+class Encoding(Tool):  # type: ignore[misc]  # likewise
+    """A tool that is called by other names than it goes on with, as those that run a model here."""
+
+    name, description, output_type = "look", "Look at something.", "string"
+    inputs = {"what": {"type": "string", "description": "what"}}  # noqa: RUF012 - likewise
+    skip_forward_signature_validation = True
+
+    def forward(self, encoded: bytes) -> str:
+        return f"seen {encoded.decode()}"
+
+    def __call__(self, what: str, sanitize_inputs_outputs: bool = False) -> str:
+        return self.forward(what.encode())
 
 
 class LastWord(Tool):  # type: ignore[misc]  # likewise
@@ -116,6 +132,42 @@ def test_arguments_by_position_are_those_the_tool_takes(scene: Scene) -> None:
     assert (entry["context"]["to"], entry["context"]["amount"]) == ("eve", 40)
     with pytest.raises(TypeError, match="too many positional arguments"):
         paying.tools["pay"]("eve", 40, "more")
+
+
+def test_arguments_that_do_not_fit_are_nobodys_business(scene: Scene) -> None:
+    """A person would be asked about a call that cannot be made."""
+    paying = agent(scene, tools=[Swapped()], kind=ToolCallingAgent)
+    for wrong, complaint in (
+        ({"to": "eve"}, "missing a required argument: 'amount'"),
+        ({"who": 1}, "missing"),
+    ):
+        with pytest.raises(TypeError, match=complaint):
+            paying.tools["pay"](**wrong)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'who'"):
+        paying.tools["pay"]("eve", 40, who="bob")
+    assert scene.logged() == []
+
+
+def test_a_tool_that_is_called_by_other_names_than_it_goes_on_with(scene: Scene) -> None:
+    """By position as well, it is asked about by the names of its inputs."""
+    looking = agent(scene, tools=[Encoding()], kind=ToolCallingAgent)
+    assert looking.tools["look"]("sky") == "seen sky"
+    assert scene.guard.flush(30)
+    assert [each["context"]["what"] for each in scene.owner.entries()] == ["sky"]
+
+
+def test_a_call_that_waited_through_an_interrupt(scene: Scene) -> None:
+    """The run was to end: approved later, the tool does not run."""
+    paying = agent(scene, [PAY], on_hold="wait")
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(paying.run, "go")
+        [request] = until(lambda: scene.owner.http.get("/api/approvals").json())
+        paying.interrupt()
+        scene.approve(request["id"])
+        with pytest.raises(AgentError, match="Agent interrupted"):
+            running.result(20)
+    assert scene.ran == []
+    assert "the run was interrupted while the call waited" in str(steps(paying)[0].error)
 
 
 def test_only_the_frameworks_own_last_word_is_not_asked_about(scene: Scene) -> None:
