@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agent_framework import AgentContext, AgentMiddleware, AgentSession, Content, FunctionTool
@@ -32,15 +32,18 @@ class Run:
 
     Attributes:
         agent: The agent.
-        session_id: The session it is part of; of an agent that is a tool, its caller's: its own is made anew each time.
+        session_id: The session it is part of; of an agent that is a tool, its caller's, or None where the caller has no
+            guard: its own is made anew each time.
         pauses: Whether a call of it can be gone on with: its caller gave a session, and is no tool.
         tools: Those of the agent, and of this run only.
+        paused: The requests it has paused for.
     """
 
     agent: object
     session_id: str | None
     pauses: bool
     tools: tuple[object, ...]
+    paused: set[str] = field(default_factory=set)
 
     @property
     def name(self) -> str | None:
@@ -60,10 +63,18 @@ class RunMiddleware(AgentMiddleware):
 
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
         """Go on with the run."""
-        outer, own = _outer.get(), None if context.session is None else context.session.session_id
+        given, outer = context.function_invocation_kwargs, _outer.get()
+        # The framework gives a tool its caller's session, so this agent is one, of a caller that is not guarded; whether
+        # that session is kept, nothing tells.
+        is_tool = outer is None and isinstance(given.get("session"), AgentSession)
+        own = None if context.session is None or is_tool else context.session.session_id
         session_id = own if outer is None else outer.session_id
         run = Run(context.agent, session_id, own is not None and outer is None, _tools(context))
-        context.function_invocation_kwargs[RUN] = run
+        former = given.get(RUN)
+        if isinstance(former, Run):
+            # Middleware in front runs the agent once more.
+            run.paused.update(former.paused)
+        given[RUN] = run
         if context.session is not None:
             for message in context.messages:
                 for content in message.contents:

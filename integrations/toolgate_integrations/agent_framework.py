@@ -93,18 +93,31 @@ class GuardMiddleware(FunctionMiddleware):
             MisplacedGuardError: Runs are not told of, and would have to be.
         """
         run = self._told_run(context)
+        try:
+            await self._asked(context, run, call_next)
+        finally:
+            if run is not None:
+                # Middleware in front may make the call once more.
+                context.kwargs[RUN] = run
+
+    async def _asked(
+        self, context: FunctionInvocationContext, run: Run | None, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
         arguments = arguments_of(context)
         shown = kept(arguments) if run is not None and run.pauses and self._on_hold == "approval" else None
         call = self._call(context, run, arguments, pauses=shown is not None)
         behind = Behind(context, run, arguments, call_next)
+        # Answered within its own run, by a rule: pausing again would go on for ever.
+        again = run is not None and request_id(context) in run.paused
         try:
-            await self._bridge.arun(call, behind, pauses=PAUSES)
+            await self._bridge.arun(call, behind, pauses=PAUSES, waits=again)
         except AskedBehindError:
             pass
         except MiddlewareFailure:
             raise
         except ApprovalPending as pending:
-            if shown is not None:
+            if run is not None and shown is not None and not again:
+                run.paused.add(request_id(context))
                 context.result = self._request(context, call, shown, pending)
                 return
             context.result = refusal_text(pending)

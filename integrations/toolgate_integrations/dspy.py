@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NoReturn
@@ -12,7 +13,7 @@ from toolgate_integrations.refusals import refusal_text
 
 require("dspy")
 
-from dspy import Tool
+from dspy import Tool, settings
 from dspy.utils.callback import with_callbacks
 
 __all__ = ["GuardedCoroutineFunction", "GuardedFunction", "GuardedTool", "guard_tools"]
@@ -34,8 +35,9 @@ class GuardedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result, or why it did not run."""
+        call = self._call(args, kwargs)
         try:
-            return self._bridge.run(self._call(args, kwargs), lambda approved: self._func(**approved))
+            return self._bridge.run(call, lambda approved: _finished(self._func(**approved), call.name))
         except GuardError as error:
             # As an answer: of what is raised the model reads a traceback, with the paths of files.
             return refusal_text(error)
@@ -45,8 +47,14 @@ class GuardedFunction:
         return await self._arun(self._call((), kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolCall:
-        given = {**dict(zip(self.__signature__.parameters, args, strict=False)), **kwargs} if args else kwargs
-        return ToolCall(self._name, given, function=self._func)
+        return ToolCall(self._name, {**self._by_name(args, kwargs), **kwargs}, function=self._func)
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        parameters = self.__signature__.parameters.values() if args else ()
+        names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        if len(args) > len(names) or not kwargs.keys().isdisjoint(names[: len(args)]):
+            raise TypeError(f"the tool {self._name!r} takes each of its arguments once, and by name")
+        return dict(zip(names, args, strict=False))
 
     async def _arun(self, call: ToolCall) -> Any:
         async def run(approved: dict[str, Any]) -> Any:
@@ -80,7 +88,22 @@ class GuardedCoroutineFunction(GuardedFunction):
 
 
 class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without types
-    """A tool that asks before its function runs."""
+    """A tool that asks before its function runs; `guard_tools` makes it."""
+
+    def __init__(self, *_: Any, **__: Any) -> NoReturn:
+        raise ConfigurationError(
+            "a GuardedTool is made by guard_tools([…]); made by itself it would ask nobody"
+        )
+
+    @classmethod
+    def from_mcp_tool(cls, *_: Any, **__: Any) -> NoReturn:
+        """Refused: the framework's would make a plain tool."""
+        raise ConfigurationError("use guard_tools([dspy.Tool.from_mcp_tool(…)])")
+
+    @classmethod
+    def from_langchain(cls, *_: Any, **__: Any) -> NoReturn:
+        """As `from_mcp_tool`."""
+        raise ConfigurationError("use guard_tools([dspy.Tool.from_langchain(…)])")
 
     @with_callbacks  # type: ignore[untyped-decorator]  # likewise
     async def acall(self, **kwargs: Any) -> Any:
@@ -118,9 +141,10 @@ def guard_tools(
 
 
 def _guarded(given: Callable[..., Any] | Tool, bridge: Bridge) -> GuardedTool:
-    if not callable(given) or isinstance(given, (GuardedTool, type)):
+    if not callable(given) or isinstance(given, (GuardedTool, GuardedFunction, type)):
         raise ConfigurationError(f"tool {given!r} is no function or dspy.Tool, or is guarded already")
     tool = given if isinstance(given, Tool) else Tool(given)
+    _look_at(tool)
     guarded = tool.model_copy()
     object.__setattr__(guarded, "__class__", GuardedTool)
     kind = GuardedCoroutineFunction if _is_async(tool.func) else GuardedFunction
@@ -128,7 +152,42 @@ def _guarded(given: Callable[..., Any] | Tool, bridge: Bridge) -> GuardedTool:
     return guarded  # type: ignore[no-any-return]  # the class it was just given
 
 
+def _look_at(tool: Tool) -> None:
+    if isinstance(tool.func, GuardedFunction):
+        raise ConfigurationError(f"tool {tool.name!r} is no function or dspy.Tool, or is guarded already")
+    if type(tool) is not Tool:
+        raise ConfigurationError(
+            f"tool {tool.name!r} is of {type(tool)!r}, whose own way of calling would be lost; pass a dspy.Tool, or "
+            "a function that calls it"
+        )
+    if any(_is(kind, tool.func) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
+        raise ConfigurationError(
+            f"tool {tool.name!r} is a generator function, which would run after it is recorded; return a list"
+        )
+
+
 def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+    return _is(inspect.iscoroutinefunction, function)
+
+
+def _is(kind: Callable[[Any], bool], function: Any) -> bool:
+    return kind(function) or kind(
         getattr(function, "__call__", None)  # noqa: B004 - its kind is asked, and not whether it is there
+    )
+
+
+def _finished(result: Any, name: str) -> Any:
+    """A result; of a coroutine that a plain function made, what the framework would await once it is recorded."""
+    if not inspect.iscoroutine(result):
+        return result
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        loop = None
+    if loop is None and settings.allow_tool_async_sync_conversion:
+        return asyncio.run(result)
+    result.close()
+    raise ValueError(
+        f"the tool {name!r} is asynchronous: await acall(…), or, where no event loop runs, use "
+        "dspy.context(allow_tool_async_sync_conversion=True)"
     )

@@ -1,6 +1,7 @@
 """Who calls a tool of Microsoft Agent Framework, what stands around the guard, and what the tool is given."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from toolgate_integrations.agent_framework import GuardMiddleware, MisplacedGuar
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
+BURN = Call("burn", {"what": "water"}, "call-burn")
 
 
 def made(scene: Scene, *calls: Call, name: str = "treasurer", **options: Any) -> tuple[Agent[Any], Scripted]:
@@ -143,6 +145,24 @@ async def test_what_is_repaired_in_front_is_what_is_asked_about(scene: Scene) ->
     assert scene.ran == [("look", "sea")]
     assert scene.guard.flush(30)
     assert [each["context"]["what"] for each in scene.owner.entries()] == ["sea"]
+
+
+async def test_a_call_that_middleware_in_front_makes_again(scene: Scene) -> None:
+    """Each try is asked about and recorded, in the same run."""
+
+    async def twice(context: Any, call_next: Any) -> None:
+        with suppress(RuntimeError):
+            await call_next()
+        await call_next()
+
+    agent, client = made(
+        scene, BURN, tools=[scene.burn], middleware=[Between(twice), *GuardMiddleware(scene.guard)]
+    )
+    await agent.run("go", session=AgentSession(session_id="INV-7"))
+    assert read(client) == {"call-burn": "Error: Function failed."}
+    assert scene.ran == [("burn", "water")] * 2
+    assert scene.logged() == [("burn", "failed")] * 2
+    assert {each["run_id"] for each in scene.owner.entries()} == {"INV-7"}
 
 
 async def test_a_run_that_is_ended_behind_the_guard_is_no_failure(scene: Scene) -> None:

@@ -1,10 +1,25 @@
 """What pauses a run of Microsoft Agent Framework, and what it is gone on with: only the gateway lets a call run."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_framework import Agent, AgentSession, Content, FunctionMiddleware, FunctionTool, Message, tool
+import pytest
+from agent_framework import (
+    Agent,
+    AgentExecutor,
+    AgentSession,
+    Content,
+    FunctionMiddleware,
+    FunctionTool,
+    InMemoryCheckpointStorage,
+    Message,
+    ToolApprovalMiddleware,
+    Workflow,
+    WorkflowBuilder,
+    tool,
+)
 from support.frameworks.agent_framework import Scripted, answer, read
 from support.frameworks.harness import Call, Scene
 
@@ -143,6 +158,72 @@ async def test_an_agent_that_is_a_tool_cannot_pause(scene: Scene) -> None:
     scene.approve(request["id"])
     assert (await outer.run("again", session=session)).text == "done"
     assert scene.ran == [("pay", "eve", 40)]
+
+
+async def test_an_agent_that_is_a_tool_of_an_agent_without_a_guard(scene: Scene) -> None:
+    """It cannot pause either: its session is thrown away, and with it what would be gone on with."""
+    inner, teller = agent(scene, PAY)
+    client = Scripted([Call("treasurer", {"task": "x"}, "1")])
+    outer = Agent(client=client, name="outer", tools=[inner.as_tool()])
+    assert (await outer.run("go")).text == "done"
+    assert "waits for a person" in read(teller)["call-pay"]
+    assert read(client) == {"1": "done"}
+    scene.approve((await scene.asked(1))["eve"])
+    teller.turns, client.turns = [(PAY,)], [(Call("treasurer", {"task": "x"}, "2"),)]
+    await outer.run("again")
+    assert scene.ran == [("pay", "eve", 40)]
+
+
+@pytest.mark.parametrize(("in_front", "stream"), [(True, False), (False, True)])
+async def test_a_request_that_a_rule_answers_waits(scene: Scene, in_front: bool, stream: bool) -> None:
+    """The framework's own rules go on with the run at once: it waits for the person, and asks no more."""
+    rules, guard = ToolApprovalMiddleware(auto_approval_rules=[lambda _: True]), GuardMiddleware(scene.guard)
+    made, client = agent(scene, PAY, middleware=[rules, *guard] if in_front else [*guard, rules])
+    answered = made.run("go", session=AgentSession(), stream=stream)
+    run = asyncio.ensure_future(answered.get_final_response() if stream else answered)  # type: ignore[attr-defined,arg-type]
+    asked = await scene.asked(1)
+    scene.approve(asked["eve"])
+    assert (await asyncio.wait_for(run, 30)).text.endswith("done")
+    assert read(client) == {"call-pay": "paid 40 to eve"}
+    assert (scene.ran, scene.requests()) == ([("pay", "eve", 40)], 1)
+
+
+async def test_a_guarded_function_whose_request_a_rule_answers(scene: Scene) -> None:
+    """How it waits is its own matter: the model is told, and the run comes to an end."""
+
+    @scene.guard.guarded("tools.pay")
+    def pay(to: str, amount: int) -> str:
+        """Pay."""
+        return scene.pay(to, amount)
+
+    rules = ToolApprovalMiddleware(auto_approval_rules=[lambda _: True])
+    made, client = agent(scene, PAY, tools=[pay], middleware=[rules, *GuardMiddleware(scene.guard)])
+    result = await asyncio.wait_for(made.run("go", session=AgentSession()), 30)
+    assert (result.text, scene.ran) == ("done", [])
+    assert "waits for a person" in read(client)["call-pay"]
+
+
+async def test_a_workflow_pauses(scene: Scene) -> None:
+    """It goes on from a checkpoint, in another process; gone on with from there once more, the call is refused."""
+    storage = InMemoryCheckpointStorage()
+
+    def workflow(*calls: Call) -> Workflow:
+        made, _ = agent(scene, *calls)
+        executor = AgentExecutor(made, id="treasurer")
+        return WorkflowBuilder(start_executor=executor, checkpoint_storage=storage, name="payments").build()
+
+    [request] = (await workflow(PAY).run("go")).get_request_info_events()
+    scene.approve(approval(request.data))
+    kept = await storage.get_latest(workflow_name="payments")
+    assert kept is not None
+    for _ in range(2):
+        woken = workflow()
+        await woken.run(checkpoint_id=kept.checkpoint_id, checkpoint_storage=storage)
+        result = await woken.run(
+            responses={request.request_id: request.data.to_function_approval_response(True)}
+        )
+        assert (result.get_request_info_events(), scene.ran) == ([], [("pay", "eve", 40)])
+    assert scene.logged() == [("pay", "denied"), ("pay", "pending"), ("pay", "success")]
 
 
 async def test_without_a_session_nothing_pauses(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import warnings
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import dspy
@@ -112,6 +113,34 @@ async def test_asynchronous_tools(scene: Scene) -> None:
         ("look", "success"),
         ("look", "success"),
     ]
+
+
+def test_a_plain_function_that_makes_a_coroutine(scene: Scene) -> None:
+    """Its coroutine is finished before the call is recorded: DSPy would await it after."""
+
+    async def burn(what: str) -> str:
+        return scene.burn(what)
+
+    def wrapped(what: str) -> Any:
+        return burn(what)
+
+    [burning] = guard_tools([dspy.Tool(wrapped, name="burn")], scene.guard)
+    with dspy.context(allow_tool_async_sync_conversion=True), pytest.raises(RuntimeError, match="not burn"):
+        burning(what="water")
+    with pytest.raises(ValueError, match="'burn' is asynchronous"):
+        burning(what="sand")
+    assert scene.ran == [("burn", "water")]
+    assert scene.logged() == [("burn", "failed"), ("burn", "failed")]
+
+
+def test_arguments_by_position(scene: Scene) -> None:
+    """None is dropped without a word, and none given twice."""
+    [paying] = guard_tools([scene.pay], scene.guard)
+    for args, kwargs in ((("eve", 40, "now"), {}), (("eve", 40), {"amount": 7})):
+        with pytest.raises(TypeError, match="takes each of its arguments once"):
+            paying.func(*args, **kwargs)
+    assert paying.func("eve", amount=40).startswith("Not done yet")
+    assert scene.logged() == [("pay", "pending")]
 
 
 async def test_waiting_does_not_hold_up_the_loop(scene: Scene) -> None:
@@ -264,6 +293,37 @@ def test_tools_are_a_list(scene: Scene, given: Any) -> None:
         guard_tools(given, scene.guard)
 
 
+class Traced(dspy.Tool):  # type: ignore[misc]  # the framework comes without types
+    """Is called in a way of its own."""
+
+    def __call__(self, **kwargs: Any) -> Any:
+        return self.func(**kwargs)
+
+
+def lines(what: str) -> Iterator[str]:
+    """Yield some."""
+    yield what
+
+
+async def pages(what: str) -> AsyncIterator[str]:
+    """Yield some."""
+    yield what
+
+
+def test_tools_that_would_run_past_the_guard(scene: Scene) -> None:
+    """What is called in a way of its own, or runs after it is recorded, is refused; and what would be unguarded."""
+    with pytest.raises(ConfigurationError, match="Traced'>, whose own way of calling would be lost"):
+        guard_tools([Traced(scene.look)], scene.guard)
+    for each in (lines, pages):
+        with pytest.raises(ConfigurationError, match=f"'{each.__name__}' is a generator function"):
+            guard_tools([each], scene.guard)
+    with pytest.raises(ConfigurationError, match="is made by guard_tools"):
+        GuardedTool(scene.drop)
+    for made in (GuardedTool.from_mcp_tool, GuardedTool.from_langchain):
+        with pytest.raises(ConfigurationError, match=f"dspy.Tool.{made.__name__}"):
+            made(scene.drop)
+
+
 @pytest.mark.parametrize("given", ["look", Scene, None])
 def test_misuse(scene: Scene, given: Any) -> None:
     """Each wrong argument is named."""
@@ -271,5 +331,7 @@ def test_misuse(scene: Scene, given: Any) -> None:
         guard_tools([given], scene.guard)
     with pytest.raises(ConfigurationError, match="or is guarded already"):
         guard_tools(guard_tools([scene.look], scene.guard), scene.guard)
+    with pytest.raises(ConfigurationError, match="or is guarded already"):
+        guard_tools([dspy.Tool(guard_tools([scene.look], scene.guard)[0].func)], scene.guard)
     with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait' or 'tell'"):
         guard_tools([scene.look], scene.guard, on_hold="pause")  # type: ignore[arg-type]  # what it is about
