@@ -32,8 +32,7 @@ class Run:
 
     Attributes:
         agent: The agent.
-        session_id: The session it is part of; of an agent that is a tool, its caller's, or None where the caller has no
-            guard: its own is made anew each time.
+        session_id: The session it is part of; of an agent that is a tool, its caller's: its own is made anew each time.
         pauses: Whether a call of it can be gone on with: its caller gave a session, and is no tool.
         tools: Those of the agent, and of this run only.
         paused: The requests it has paused for.
@@ -63,13 +62,14 @@ class RunMiddleware(AgentMiddleware):
 
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
         """Go on with the run."""
-        given, outer = context.function_invocation_kwargs, _outer.get()
-        # The framework gives a tool its caller's session, so this agent is one, of a caller that is not guarded; whether
-        # that session is kept, nothing tells.
-        is_tool = outer is None and isinstance(given.get("session"), AgentSession)
-        own = None if context.session is None or is_tool else context.session.session_id
-        session_id = own if outer is None else outer.session_id
-        run = Run(context.agent, session_id, own is not None and outer is None, _tools(context))
+        given, outer, session = context.function_invocation_kwargs, _outer.get(), context.session
+        callers = given.get("session")
+        if outer is None and isinstance(callers, AgentSession):
+            # The framework gives a tool its caller's: so this agent is one, of a caller that is not guarded.
+            session = callers
+        pauses = session is not None and session is context.session and outer is None
+        session_id = None if session is None else session.session_id
+        run = Run(context.agent, session_id if outer is None else outer.session_id, pauses, _tools(context))
         former = given.get(RUN)
         if isinstance(former, Run):
             # Middleware in front runs the agent once more.

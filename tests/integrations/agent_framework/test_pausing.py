@@ -165,12 +165,13 @@ async def test_an_agent_that_is_a_tool_of_an_agent_without_a_guard(scene: Scene)
     inner, teller = agent(scene, PAY)
     client = Scripted([Call("treasurer", {"task": "x"}, "1")])
     outer = Agent(client=client, name="outer", tools=[inner.as_tool()])
-    assert (await outer.run("go")).text == "done"
+    session = AgentSession()
+    assert (await outer.run("go", session=session)).text == "done"
     assert "waits for a person" in read(teller)["call-pay"]
     assert read(client) == {"1": "done"}
     scene.approve((await scene.asked(1))["eve"])
     teller.turns, client.turns = [(PAY,)], [(Call("treasurer", {"task": "x"}, "2"),)]
-    await outer.run("again")
+    await outer.run("again", session=session)
     assert scene.ran == [("pay", "eve", 40)]
 
 
@@ -179,11 +180,17 @@ async def test_a_request_that_a_rule_answers_waits(scene: Scene, in_front: bool,
     """The framework's own rules go on with the run at once: it waits for the person, and asks no more."""
     rules, guard = ToolApprovalMiddleware(auto_approval_rules=[lambda _: True]), GuardMiddleware(scene.guard)
     made, client = agent(scene, PAY, middleware=[rules, *guard] if in_front else [*guard, rules])
-    answered = made.run("go", session=AgentSession(), stream=stream)
-    run = asyncio.ensure_future(answered.get_final_response() if stream else answered)  # type: ignore[attr-defined,arg-type]
+    session = AgentSession()
+
+    async def answered() -> str:
+        if stream:
+            return (await made.run("go", session=session, stream=True).get_final_response()).text
+        return (await made.run("go", session=session)).text
+
+    run = asyncio.create_task(answered())
     asked = await scene.asked(1)
     scene.approve(asked["eve"])
-    assert (await asyncio.wait_for(run, 30)).text.endswith("done")
+    assert (await asyncio.wait_for(run, 30)).endswith("done")
     assert read(client) == {"call-pay": "paid 40 to eve"}
     assert (scene.ran, scene.requests()) == ([("pay", "eve", 40)], 1)
 
