@@ -26,7 +26,7 @@ from toolgate.options import Options
 from toolgate.performers import AsyncPerformer, Performer
 from toolgate.resuming import resumed_by
 from toolgate.runtime import Runtime
-from toolgate.steps import HandOver, Outcome, Raised, Returned
+from toolgate.steps import HandOver, Outcome, Raised, Record, Returned
 
 __all__ = ["Action"]
 
@@ -82,14 +82,7 @@ class Action:
 
     async def __aenter__(self) -> Self:
         runtime, flow = self._begin()
-        self._async_performer = AsyncPerformer(
-            runtime.async_client(),
-            runtime.recorder,
-            self,
-            on_hold=self._options.on_hold,
-            waiters=runtime.waiters,
-            hold_timeout=self._options.hold_timeout,
-        )
+        self._async_performer = self._made_async_performer(runtime)
         await adrive(flow, self._async_performer)
         return self._entered()
 
@@ -112,22 +105,23 @@ class Action:
             GuardError: It must not run.
         """
         refuse_async(self._options.on_hold, f"the block of action {self._options.action!r}")
-        if self._options.fail_open:
-            raise ConfigurationError(
-                f"action {self._options.action!r} fails open; what runs elsewhere cannot be recorded as such"
-            )
         runtime, flow = self._begin(elsewhere=True)
         performer = self._made_performer(runtime)
-        handed_over = drive(flow, performer)
-        if not isinstance(handed_over, HandOver):
-            # Whatever it is, nothing said that the tool may run.
-            raise GatewayProtocolError(f"the call of action {self._options.action!r} was not handed over")
-        record = handed_over.record
+        record = self._handed_over(drive(flow, performer))
         drive(flow, performer)
-        self._entered()
-        return Permitted(
-            self.context, record.context, record.who.agent_id, record.approval_id, record.decision_id
-        )
+        return self._permitted(record)
+
+    async def apermit(self) -> Permitted:
+        """As `permit`, in place of `async with`; cancelled, it withdraws what waits for a person.
+
+        Raises:
+            GuardError: It must not run.
+        """
+        runtime, flow = self._begin(elsewhere=True)
+        performer = self._made_async_performer(runtime)
+        record = self._handed_over(await adrive(flow, performer))
+        await adrive(flow, performer)
+        return self._permitted(record)
 
     def capture(self) -> Captured:
         """What the gateway is asked about now.
@@ -175,7 +169,33 @@ class Action:
             hold_timeout=self._options.hold_timeout,
         )
 
+    def _made_async_performer(self, runtime: Runtime) -> AsyncPerformer:
+        return AsyncPerformer(
+            runtime.async_client(),
+            runtime.recorder,
+            self,
+            on_hold=self._options.on_hold,
+            waiters=runtime.waiters,
+            hold_timeout=self._options.hold_timeout,
+        )
+
+    def _handed_over(self, given: object) -> Record:
+        if not isinstance(given, HandOver):
+            # Whatever it is, nothing said that the tool may run.
+            raise GatewayProtocolError(f"the call of action {self._options.action!r} was not handed over")
+        return given.record
+
+    def _permitted(self, record: Record) -> Permitted:
+        self._entered()
+        return Permitted(
+            self.context, record.context, record.who.agent_id, record.approval_id, record.decision_id
+        )
+
     def _begin(self, *, elsewhere: bool = False) -> tuple[Runtime, Flow]:
+        if elsewhere and self._options.fail_open:
+            raise ConfigurationError(
+                f"action {self._options.action!r} fails open; what runs elsewhere cannot be recorded as such"
+            )
         if self._flow is not None:
             raise ConfigurationError(
                 f"this block of action {self._options.action!r} has been entered; call action(…) for each block"

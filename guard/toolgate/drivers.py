@@ -66,22 +66,24 @@ def _drive(flow: Flow, performer: Performer, answer: Outcome | None) -> Run | Ha
                 return step
 
 
-async def adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None = None) -> None:
+async def adrive(
+    flow: Flow, performer: AsyncPerformer, answer: Outcome | None = None
+) -> Run | HandOver | None:
     """As `drive`; after the tool nothing is awaited, so that a coroutine may be closed or cancelled."""
     try:
-        await _adrive(flow, performer, answer)
+        return await _adrive(flow, performer, answer)
     except BaseException as error:
         abandoned(flow, error)
         raise
 
 
-async def _adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None) -> None:
+async def _adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None) -> Run | HandOver | None:
     reply: Any = answer
     while True:
         try:
             step = flow.send(reply)
         except StopIteration:
-            return
+            return None
         match step:
             case Check():
                 reply = await performer.check(step)
@@ -97,8 +99,8 @@ async def _adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None)
                 # After the tool it awaits nothing: a coroutine that is being closed must not.
                 await performer.record(step)
                 reply = None
-            case Run():
-                return
+            case Run() | HandOver():
+                return step
 
 
 def keep(flow: Flow, performer: Performer | AsyncPerformer, outcome: Outcome) -> None:

@@ -3,11 +3,11 @@
 import sys
 
 #: what the extra brings
-EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks"}
+EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks", "h11"}
 
 
 #: words after `toolgate hook` that are a person's
-NO_HOOKS = ("install", "uninstall", "--help")
+NO_HOOKS = ("install", "serve", "uninstall", "--help")
 
 
 def main() -> None:

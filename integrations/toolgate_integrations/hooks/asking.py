@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
-from toolgate import ConfigurationError, Guard, acting_as
+from toolgate import ConfigurationError, acting_as
+from toolgate.block import Action
+from toolgate.elsewhere import Permitted
 from toolgate_integrations._asking import Asking
-from toolgate_integrations._naming import ToolActions, fitting
-from toolgate_integrations.hooks.events import After, Before
+from toolgate_integrations._naming import fitting
+from toolgate_integrations.hooks.events import After, Before, Ended
 from toolgate_integrations.hooks.journal import Journal, Running, digest_of
 
 __all__ = ["HookAsking", "ToolFailed"]
@@ -21,36 +25,11 @@ class ToolFailed(Exception):
 
 
 class HookAsking(Asking):
-    """Asks about calls that another program carries out.
+    """Asks about calls that another program carries out; its arguments are those of `Asking`."""
 
-    Args:
-        guard: The guard that asks.
-        tool_actions: Actions of tools by their names, in place of the default (decisions §13).
-        agents: Agent ids by the names of the agent's own agents; others act as the guard's own agent.
-        on_hold: `wait` waits for the person; `tell` raises `ApprovalPending` at once.
-        hold_timeout: Seconds to wait.
-
-    Raises:
-        ConfigurationError: An argument is of the wrong kind.
-    """
-
-    def __init__(
-        self,
-        guard: Guard,
-        *,
-        tool_actions: ToolActions | None = None,
-        agents: Mapping[str, str] | None = None,
-        on_hold: str = "wait",
-        hold_timeout: float | None = None,
-    ) -> None:
-        super().__init__(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-        )
-        self._journal = Journal()
+    @cached_property
+    def _journal(self) -> Journal:
+        return Journal()
 
     def before(self, event: Before) -> dict[str, Any] | None:
         """Ask about a call; returns the arguments it may run with where an approver changed them.
@@ -58,48 +37,28 @@ class HookAsking(Asking):
         Raises:
             GuardError: The tool must not run.
         """
-        call, given = event.call, dict(event.call.arguments)
-        # Without its name: the model makes the call again under another, once it is approved.
-        with self._as(call, (), bears_name=False):
-            action = self.action_of(call)
-            block = self.guard.action(
-                action, {**given, **event.beside}, **self._holding(waits=False), edits=True
-            )
+        with self._about(event) as block:
             permitted = block.permit()
-        arguments = json.loads(json.dumps(permitted.context, default=_number))
-        for name, value in event.beside.items():
-            if arguments.pop(name, None) != value:
-                raise ConfigurationError(
-                    f"the approver changed {name!r}, which is no argument of {call.name!r}; the call cannot be "
-                    "carried out like that"
-                )
-        if call.call_id is not None:
-            running = Running(
-                session=call.run_id or "",
-                call_id=call.call_id,
-                process=_agent_process(),
-                agent_id=permitted.agent_id,
-                action=action,
-                asked=permitted.asked,
-                beside=dict(event.beside),
-                arguments=digest_of(arguments),
-                approval_id=permitted.approval_id,
-                decision_id=permitted.decision_id,
-            )
-            self._journal.write(running)
-        return None if digest_of(arguments) == digest_of(given) else arguments
+        return self._let_through(event, permitted)
 
-    def after(self, event: After) -> None:
-        """Record what became of a call.
+    async def abefore(self, event: Before) -> dict[str, Any] | None:
+        """As `before`; cancelled, it withdraws what waits for a person."""
+        with self._about(event) as block:
+            permitted = await block.apermit()
+        return self._let_through(event, permitted)
+
+    def after(self, event: After | Ended) -> None:
+        """Record what became of a call, or that nothing is known of those of a session that is over.
 
         Raises:
             ConfigurationError: A setting is wrong.
         """
+        if isinstance(event, Ended):
+            self.sweep(event.session)
+            return
         call, given = event.call, dict(event.call.arguments)
         asked = None if call.call_id is None else self._journal.take(call.run_id or "", call.call_id)
-        facts: dict[str, Any] = {}
-        if event.duration_ms is not None:
-            facts["duration_ms"] = event.duration_ms
+        facts: dict[str, Any] = {} if event.duration_ms is None else {"duration_ms": event.duration_ms}
         if asked is None:
             facts["asked_about"] = "not known"
         elif asked.arguments != digest_of(given):
@@ -120,9 +79,9 @@ class HookAsking(Asking):
             )
         self.sweep()
 
-    def sweep(self) -> None:
-        """Record the calls of agents that were gone before they said what became of them."""
-        for call in self._journal.left():
+    def sweep(self, session: str | None = None) -> None:
+        """Record the calls of agents that were gone, and of a session that is over, before they told what became of them."""
+        for call in self._journal.left(session):
             with acting_as(call.agent_id, run_id=fitting(call.session)):
                 self.guard.record(
                     call.action,
@@ -132,6 +91,39 @@ class HookAsking(Asking):
                     call_id=fitting(call.call_id),
                     facts={"outcome": "unknown"},
                 )
+
+    @contextmanager
+    def _about(self, event: Before) -> Iterator[Action]:
+        # Without its name: the model makes the call again under another, once it is approved.
+        with self._as(event.call, (), bears_name=False):
+            context = {**event.call.arguments, **event.beside}
+            holding = self._holding(waits=False)
+            yield self.guard.action(self.action_of(event.call), context, **holding, edits=True)
+
+    def _let_through(self, event: Before, permitted: Permitted) -> dict[str, Any] | None:
+        call = event.call
+        arguments = json.loads(json.dumps(permitted.context, default=_number))
+        for name, value in event.beside.items():
+            if arguments.pop(name, None) != value:
+                raise ConfigurationError(
+                    f"the approver changed {name!r}, which is no argument of {call.name!r}; the call cannot be "
+                    "carried out like that"
+                )
+        if call.call_id is not None:
+            running = Running(
+                session=call.run_id or "",
+                call_id=call.call_id,
+                process=_agent_process(),
+                agent_id=permitted.agent_id,
+                action=self.action_of(call),
+                asked=permitted.asked,
+                beside=dict(event.beside),
+                arguments=digest_of(arguments),
+                approval_id=permitted.approval_id,
+                decision_id=permitted.decision_id,
+            )
+            self._journal.write(running)
+        return None if digest_of(arguments) == digest_of(dict(call.arguments)) else arguments
 
 
 def _agent_process() -> int:

@@ -1,4 +1,4 @@
-"""Claude Code's hooks: PreToolUse, PostToolUse, PostToolUseFailure."""
+"""Claude Code's hooks: PreToolUse, PostToolUse, PostToolUseFailure, SessionEnd."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from toolgate import ConfigurationError
 from toolgate_integrations._naming import ToolCall
-from toolgate_integrations.hooks.events import After, Answer, Before, Event
+from toolgate_integrations.hooks.events import After, Answer, Before, Ended, Event
 from toolgate_integrations.hooks.reading import object_of, own_text, text_of
 
 __all__ = ["ClaudeCode", "remote_tool"]
@@ -40,6 +40,8 @@ class ClaudeCode:
             case "PostToolUseFailure":
                 why = own_text(told, "error") or "it failed, and nothing was said of why"
                 return After(_call(told), _beside(told), error=why, duration_ms=_duration(told))
+            case "SessionEnd":
+                return Ended(text_of(told, "session_id"))
         raise ConfigurationError(
             f"the hook event {kind!r} is not known; see: toolgate hook install claude-code"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from toolgate import ConfigurationError, Guard, GuardError
 from toolgate.settings import checked_timeout
 from toolgate_integrations.hooks.asking import HookAsking
 from toolgate_integrations.hooks.claude_code import ClaudeCode
-from toolgate_integrations.hooks.events import After, Agent, Answer, Before
+from toolgate_integrations.hooks.events import Agent, Answer, Before
 from toolgate_integrations.hooks.reading import told
 from toolgate_integrations.refusals import refusal_text
 
@@ -38,25 +38,35 @@ class Hook:
     asking: HookAsking
 
     def answer(self, given: bytes) -> Answer:
-        """Answer what was told on standard input.
+        """Answer what was told.
 
         Raises:
             ConfigurationError: What was told cannot be read, or a record not be made.
         """
         event = self.agent.read(told(given))
-        if isinstance(event, After):
+        if not isinstance(event, Before):
             self.asking.after(event)
             return Answer(0)
-        return self._before(event)
-
-    def _before(self, event: Before) -> Answer:
         try:
-            changed = self.asking.before(event)
-        except ConfigurationError as error:
-            return self.agent.refused(f"Not done: the guard could not ask. {error}.")
+            return self.agent.allowed(self.asking.before(event))
         except GuardError as error:
-            return self.agent.refused(refusal_text(error))
-        return self.agent.allowed(changed)
+            return self._refused(error)
+
+    async def aanswer(self, given: bytes) -> Answer:
+        """As `answer`, for many at once; cancelled, it withdraws what waits for a person."""
+        event = self.agent.read(told(given))
+        if not isinstance(event, Before):
+            await asyncio.to_thread(self.asking.after, event)
+            return Answer(0)
+        try:
+            return self.agent.allowed(await self.asking.abefore(event))
+        except GuardError as error:
+            return self._refused(error)
+
+    def _refused(self, error: GuardError) -> Answer:
+        if isinstance(error, ConfigurationError):
+            return self.agent.refused(f"Not done: the guard could not ask. {error}.")
+        return self.agent.refused(refusal_text(error))
 
 
 def options(words: list[str]) -> argparse.Namespace:
@@ -71,10 +81,7 @@ def options(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--hold-timeout", metavar="SECONDS", type=_seconds, default=300.0)
     given = parser.parse_args(words)
     for each, form in (("tool_action", "TOOL=ACTION"), ("subagent", "NAME=ID")):
-        try:
-            setattr(given, each, _pairs(getattr(given, each), form))
-        except ValueError as error:
-            parser.error(f"--{each.replace('_', '-')} is {error}")
+        setattr(given, each, _pairs(parser, f"--{each.replace('_', '-')}", getattr(given, each), form))
     return given
 
 
@@ -85,14 +92,12 @@ def parse(words: list[str]) -> Hook:
         ConfigurationError: A setting is missing or wrong.
     """
     given = options(words)
-    guard = Guard(given.url, None, given.agent)
-    waits = given.on_hold == "wait"
     asking = HookAsking(
-        guard,
+        Guard(given.url, None, given.agent),
         tool_actions=given.tool_action,
         agents=given.subagent,
         on_hold=given.on_hold,
-        hold_timeout=given.hold_timeout if waits else None,
+        hold_timeout=given.hold_timeout if given.on_hold == "wait" else None,
     )
     return Hook(AGENTS[given.program], limit_of(given.on_hold, given.hold_timeout), asking)
 
@@ -106,18 +111,18 @@ def limit_of(on_hold: str, hold_timeout: float) -> float:
     return (hold_timeout if on_hold == "wait" else 0.0) + 2 * checked_timeout() + _OWN_SECONDS
 
 
-def _pairs(given: list[str], form: str) -> dict[str, str]:
+def _pairs(parser: argparse.ArgumentParser, option: str, given: list[str], form: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for each in given:
         left, equals, right = each.partition("=")
         if not (left and equals and right) or left in pairs:
-            raise ValueError(f"{each!r}; write {form}, each {form.partition('=')[0].lower()} once")
+            parser.error(f"{option} is {each!r}; write {form}, each {form.partition('=')[0].lower()} once")
         pairs[left] = right
     return pairs
 
 
 def _seconds(text: str) -> float:
     seconds = float(text)
-    if not math.isfinite(seconds) or not 0 < seconds <= _LONGEST_HOLD:
+    if not 0 < seconds <= _LONGEST_HOLD:
         raise argparse.ArgumentTypeError(f"{text!r} is no time; use seconds above 0, a day at most")
     return seconds

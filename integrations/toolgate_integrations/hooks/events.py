@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from toolgate_integrations._naming import ToolCall
 
-__all__ = ["After", "Agent", "Answer", "Before", "Event"]
+__all__ = ["After", "Agent", "Answer", "Before", "Ended", "Event"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,18 @@ class After:
     duration_ms: float | None = None
 
 
-Event: TypeAlias = Before | After
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A session is over: what ran in it is heard of no more.
+
+    Attributes:
+        session: Which.
+    """
+
+    session: str
+
+
+Event: TypeAlias = Before | After | Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +79,9 @@ class Agent(Protocol):
         Raises:
             ConfigurationError: It is nothing that can be answered.
         """
-        ...
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
         """Let the tool run, with other arguments if an approver changed them."""
-        ...
 
     def refused(self, why: str) -> Answer:
         """Have the tool not run, and the model read why."""
-        ...

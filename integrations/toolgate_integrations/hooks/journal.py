@@ -66,34 +66,31 @@ class Journal:
         Raises:
             ConfigurationError: It cannot be: the tool must not run.
         """
+        content = json.dumps(asdict(call)).encode()
         try:
-            write_private(
-                self._path(call.session, call.call_id), json.dumps(asdict(call)).encode(), cure=_CURE
-            )
+            write_private(self._path(call.session, call.call_id), content, cure=_CURE)
         except PrivateFileError as error:
             raise ConfigurationError(f"{error}; set XDG_STATE_HOME to a folder of your own") from error
 
     def take(self, session: str, call_id: str) -> Running | None:
         """Strike a call out; None if it is not written down, or cannot be read."""
-        return self._take(self._path(session, call_id))
-
-    def left(self) -> Iterator[Running]:
-        """What agents left that are gone; each is struck out once the next is asked for."""
-        for path in sorted(self._folder.glob("*.json")):
-            call = self._read(path)
-            if call is not None and not _lives(call.process):
-                yield call
-                self._take(path)
-
-    def _path(self, session: str, call_id: str) -> Path:
-        name = hashlib.sha256(json.dumps([session, call_id]).encode()).hexdigest()
-        return self._folder / f"{name}.json"
-
-    def _take(self, path: Path) -> Running | None:
+        path = self._path(session, call_id)
         call = self._read(path)
         if call is not None:
             remove_private(path)
         return call
+
+    def left(self, session: str | None = None) -> Iterator[Running]:
+        """What agents left that are gone, and a session that is over; each is struck out once the next is asked for."""
+        for path in sorted(self._folder.glob("*.json")):
+            call = self._read(path)
+            if call is not None and (call.session == session or not _lives(call.process)):
+                yield call
+                remove_private(path)
+
+    def _path(self, session: str, call_id: str) -> Path:
+        name = hashlib.sha256(json.dumps([session, call_id]).encode()).hexdigest()
+        return self._folder / f"{name}.json"
 
     def _read(self, path: Path) -> Running | None:
         try:
@@ -111,8 +108,6 @@ def digest_of(arguments: Any) -> str:
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True

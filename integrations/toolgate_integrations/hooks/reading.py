@@ -12,7 +12,7 @@ __all__ = ["object_of", "own_text", "text_of", "told"]
 
 
 def told(given: bytes) -> dict[str, Any]:
-    """The one JSON object on standard input.
+    """The one JSON object that a hook is given.
 
     Raises:
         ConfigurationError: It is none.
@@ -20,9 +20,9 @@ def told(given: bytes) -> dict[str, Any]:
     try:
         found = json.loads(given)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"standard input is no JSON ({type(error).__name__})") from None
+        raise ConfigurationError(f"the hook's input is no JSON ({type(error).__name__})") from None
     if not isinstance(found, dict):
-        raise ConfigurationError(f"standard input is no JSON object, but {type(found).__name__}")
+        raise ConfigurationError(f"the hook's input is no JSON object, but {type(found).__name__}")
     return found
 
 
@@ -32,9 +32,9 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
     Raises:
         ConfigurationError: It is not.
     """
-    found = given.get(name)
-    if not isinstance(found, str) or not found:
-        raise ConfigurationError(f"standard input has no {name!r}; was it written by another program?")
+    found = own_text(given, name)
+    if found is None:
+        raise ConfigurationError(f"the hook's input has no {name!r}; was it written by another program?")
     return found
 
 
@@ -52,5 +52,7 @@ def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
     """
     found = given.get(name)
     if not isinstance(found, dict):
-        raise ConfigurationError(f"standard input has no object {name!r}; was it written by another program?")
+        raise ConfigurationError(
+            f"the hook's input has no object {name!r}; was it written by another program?"
+        )
     return found

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
+from toolgate.cli.hook.over_http import is_http_guard
 from toolgate.cli.hook.settings_file import SettingsFileError
 
 PROGRAM: Final = "claude-code"
+#: before, a hook that fails lets the tool run
+OLDEST: Final = "2.1.295"
 
 #: hooks that only record: their failure changes nothing of what ran
 RECORDING: Final = ("PostToolUse", "PostToolUseFailure")
@@ -49,21 +52,53 @@ def with_guard(settings: dict[str, Any], command: str, words: list[str], limit: 
     Raises:
         SettingsFileError: they are none of Claude Code's, or switch hooks off.
     """
+    # Without a shell: nothing of a profile can stand in the answer, and no name has to be quoted.
+    hook = {"type": "command", "command": command, "args": ["hook", PROGRAM, *words]}
+    return with_hooks(settings, hook, limit)
+
+
+def with_hooks(
+    settings: dict[str, Any], hook: dict[str, Any], limit: float, recording: Iterable[str] = RECORDING
+) -> dict[str, Any]:
+    """Return settings with one hook that is asked and, for the events after it, told.
+
+    Args:
+        settings: as they are.
+        hook: what is asked, by a command or over HTTP.
+        limit: seconds after which it has answered.
+        recording: the events of which it is told.
+
+    Raises:
+        SettingsFileError: as `with_guard`.
+    """
     if (found := switching_off(settings)) is not None:
         raise SettingsFileError(f"{found!r} switches all hooks off there; take it out first")
     changed = without_guard(settings)
     hooks = changed.setdefault("hooks", {})
     asking = {"timeout": math.ceil(limit) + _MARGIN, "onFailure": "block"}
-    for event in ("PreToolUse", *RECORDING):
-        hook: dict[str, Any] = {
-            "type": "command",
-            "command": command,
-            # Without a shell: nothing of a profile can stand in the answer, and no name has to be quoted.
-            "args": ["hook", PROGRAM, *words],
-            **(asking if event == "PreToolUse" else {"timeout": _RECORD_SECONDS}),
-        }
-        hooks.setdefault(event, []).append({"matcher": "*", "hooks": [hook]})
+    for event in ("PreToolUse", *recording):
+        own = asking if event == "PreToolUse" else {"timeout": _RECORD_SECONDS}
+        hooks.setdefault(event, []).append({"matcher": "*", "hooks": [{**hook, **own}]})
     return changed
+
+
+def guards(settings: dict[str, Any]) -> bool | None:
+    """Return whether the guard is asked about every tool, and stops what it cannot be asked about; None without it."""
+    hooks = settings.get("hooks")
+    groups = hooks.get("PreToolUse") if isinstance(hooks, dict) else None
+    ours = [
+        (group.get("matcher", "*"), hook)
+        for group in (groups if isinstance(groups, list) else [])
+        if _is_group(group)
+        for hook in group["hooks"]
+        if _is_ours(hook)
+    ]
+    if not ours:
+        return None
+    return any(
+        matcher in ("", "*") and "if" not in hook and hook.get("onFailure") == "block"
+        for matcher, hook in ours
+    )
 
 
 def without_guard(settings: dict[str, Any]) -> dict[str, Any]:
@@ -103,6 +138,8 @@ def _without_ours(group: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _is_ours(hook: object) -> bool:
+    if is_http_guard(hook):
+        return True
     if not isinstance(hook, dict) or not isinstance(hook.get("command"), str):
         return False
     words = hook.get("args")

@@ -8,23 +8,39 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.hook.claude_code import switching_off, variable_off, with_guard, without_guard
+from toolgate.cli.hook.claude_code import (
+    OLDEST,
+    switching_off,
+    variable_off,
+    with_guard,
+    with_hooks,
+    without_guard,
+)
+from toolgate.cli.hook.options import Agent, HoldTimeout, OnHold, Subagent, ToolAction, Url, words_of
+from toolgate.cli.hook.over_http import PORT, TOLD, http_hook, proxied
+from toolgate.cli.hook.secret import export_line, find_secret
+from toolgate.cli.hook.serve import serve
 from toolgate.cli.hook.settings_file import SettingsFileError, read_settings, text_of, write_settings
 from toolgate.cli.output import fail
 from toolgate.cli.plugins import load_plugin
+from toolgate.cli.private_file import PrivateFileError
 from toolgate.errors import ConfigurationError
-from toolgate.settings import checked_url
 
 hook = typer.Typer(
     name="hook",
     help="Coding agents (Claude Code) that ask before each tool call.",
     no_args_is_help=True,
 )
+hook.command()(serve)
 
 User = Annotated[bool, typer.Option("--user", help="The settings of all your projects.")]
 Local = Annotated[bool, typer.Option("--local", help="This project's settings that are not committed.")]
 _ALL = ("user", "project", "local")
 File = Annotated[Path | None, typer.Option(help="This settings file.")]
+Http = Annotated[
+    bool, typer.Option("--http", help="Ask the server that toolgate hook serve is: no process per call.")
+]
+Port = Annotated[int | None, typer.Option(min=1, max=65535, help=f"Its port. Default: {PORT}.")]
 Print = Annotated[bool, typer.Option("--print", help="Print what the file would be, and write nothing.")]
 
 
@@ -33,20 +49,14 @@ def install(
     user: User = False,
     local: Local = False,
     file: File = None,
-    url: Annotated[str | None, typer.Option(help="The gateway's address. Default: TOOLGATE_URL.")] = None,
-    agent: Annotated[
-        str | None, typer.Option(metavar="ID", help="The agent's id. Default: TOOLGATE_AGENT_ID.")
-    ] = None,
-    subagent: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=ID", help="Another agent's id for a kind of subagent; repeatable."),
-    ] = None,
-    tool_action: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TOOL=ACTION", help="Another action for a tool; repeatable."),
-    ] = None,
-    on_hold: Annotated[str, typer.Option(help="A held call: wait, or tell the model.")] = "wait",
-    hold_timeout: Annotated[float, typer.Option(help="Seconds to wait for the person.")] = 300.0,
+    url: Url = None,
+    agent: Agent = None,
+    subagent: Subagent = None,
+    tool_action: ToolAction = None,
+    on_hold: OnHold = "wait",
+    hold_timeout: HoldTimeout = 300.0,
+    http: Http = False,
+    port: Port = None,
     print_: Print = False,
 ) -> None:
     """Have Claude Code ask the gateway before each tool call, and stop the call if that fails.
@@ -55,39 +65,50 @@ def install(
     written: set TOOLGATE_API_KEY where claude is started.
     """
     place = _place(user=user, local=local, file=file)
-    words = ["--on-hold", on_hold, *(("--hold-timeout", f"{hold_timeout:g}") if on_hold == "wait" else ())]
-    try:
-        address = url or os.environ.get("TOOLGATE_URL")
-        words += ["--url", checked_url(address)] if address else []
-    except ConfigurationError as error:
-        fail(str(error))
-    agent_id = agent or os.environ.get("TOOLGATE_AGENT_ID")
-    for option, values in (
-        ("--agent", [agent_id] if agent_id else []),
-        ("--subagent", subagent or []),
-        ("--tool-action", tool_action or []),
-    ):
-        words += [word for value in values for word in (option, value)]
+    if http and (url or agent or subagent or tool_action):
+        fail("with --http the gateway, agents and actions are told to: toolgate hook serve")
+    if port is not None and not http:
+        fail("--port is for --http")
     hooks = load_plugin("hooks", "cli")
     try:
+        words = words_of(url, agent, subagent, tool_action, on_hold, hold_timeout)
         hooks.options(["claude-code", *words])
         limit = hooks.limit_of(on_hold, hold_timeout)
-        settings = with_guard(read_settings(place), command(), words, limit)
+        found = read_settings(place)
+        if http:
+            settings = with_hooks(found, http_hook(port or PORT), limit, TOLD)
+        else:
+            settings = with_guard(found, command(), words, limit)
         if file is None:
             _refuse_where_off(place)
+        if http:
+            _refuse_where_astray(place, found)
+            if not print_:
+                find_secret()
         _put(place, settings, only_print=print_)
-    except (SettingsFileError, ConfigurationError) as error:
+    except (SettingsFileError, PrivateFileError, ConfigurationError) as error:
         fail(f"{str(place)!r} is left as it was: {error}")
     if not print_:
-        typer.echo(f"guarded: {str(place)!r}; it needs Claude Code 2.1.295 or later")
+        _tell_installed(place, settings, http=http)
+
+
+def _tell_installed(place: Path, settings: dict[str, Any], *, http: bool) -> None:
+    typer.echo(f"guarded: {str(place)!r}; it needs Claude Code {OLDEST} or later")
+    if http:
+        typer.echo(
+            "keep this running, with TOOLGATE_API_KEY: toolgate hook serve; until it does, every tool is blocked"
+        )
+        typer.echo(f"where claude is started: {export_line()}")
+        typer.echo("sessions that are open have to be begun anew")
+    else:
         typer.echo(
             "set TOOLGATE_API_KEY where claude is started; sessions that are open have to be begun anew"
         )
-        if not settings.get("disableSkillShellExecution"):
-            typer.echo(
-                'commands that stand in skills run without a hook; "disableSkillShellExecution": true in the '
-                "settings has them not run"
-            )
+    if not settings.get("disableSkillShellExecution"):
+        typer.echo(
+            'commands that stand in skills run without a hook; "disableSkillShellExecution": true in the '
+            "settings has them not run"
+        )
 
 
 @hook.command()
@@ -126,6 +147,18 @@ def _refuse_where_off(place: Path) -> None:
         if other != place and (found := switching_off(read_settings(other))) is not None:
             raise SettingsFileError(
                 f"{found!r} in {str(other)!r} switches all hooks off, of this file too; take it out first"
+            )
+
+
+def _refuse_where_astray(place: Path, settings: dict[str, Any]) -> None:
+    """Questions that go to a proxy are answered by whoever listens on its machine."""
+    others = [read_settings(_place(user=each == "user", local=each == "local", file=None)) for each in _ALL]
+    own = [env for each in (settings, *others) if isinstance(env := each.get("env"), dict)]
+    for env in ({}, *own):
+        if (variable := proxied({**os.environ, **env})) is not None:
+            raise SettingsFileError(
+                f"{variable!r} has Claude Code ask a proxy; add 127.0.0.1 to NO_PROXY, for {str(place)!r} "
+                "as for the shell, or install it without --http"
             )
 
 

@@ -49,7 +49,7 @@ def run(words: list[str]) -> NoReturn:
         # Of argparse, mostly, which has said what is wrong; whatever its status was, nothing was asked.
         code, told = BLOCKED, "Not done: the guard was ended before it had an answer."
     except BaseException as error:  # noqa: BLE001 - nothing that happens here may let a tool run
-        code, told = BLOCKED, f"Not done: the guard failed with {_told(error)}."
+        code, told = BLOCKED, f"Not done: the guard failed with {told_of(error)}."
     if told:
         _say(told)
     sys.exit(code)
@@ -99,8 +99,8 @@ def _say(told: str) -> None:
         return
 
 
-def _told(error: BaseException) -> str:
-    """The kind of an error and where it came from, and not its message, which may quote anything."""
+def told_of(error: BaseException) -> str:
+    """Return the kind of an error and where it came from, and not its message, which may quote anything."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119 - pathlib is slow to load
     return f"{type(error).__name__}{where}"
