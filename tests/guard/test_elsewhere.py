@@ -60,6 +60,29 @@ def test_a_permission_is_asked_for_once_and_never_fails_open() -> None:
         guard.action("db.drop", {}, fail_open=True).permit()
 
 
+async def test_a_coroutine_is_permitted_as_a_function_is() -> None:
+    """Handed over with what was asked, edited as the approver did, refused with the same errors, and once."""
+    fake = FakeGateway(allow=["db.read"], hold=["db.drop"])
+    guard = fake.guard()
+
+    async def change(pending: ApprovalPending) -> Any:
+        fake.approve(pending.approval_id, context={"table": "old_users"})
+        return "wait"
+
+    block = guard.action("db.read", {"table": "users"})
+    assert (await block.apermit()).context == {"table": "users"}
+    with pytest.raises(ConfigurationError, match="has been entered"):
+        await block.apermit()
+    with pytest.raises(ActionDenied):
+        await guard.action("db.write", {}).apermit()
+    with pytest.raises(ConfigurationError, match="fails open"):
+        await guard.action("db.read", {}, fail_open=True).apermit()
+    held = guard.action("db.drop", {"table": "users"}, on_hold=change, edits=True)
+    assert (await held.apermit()).context == {"table": "old_users"}
+    assert await guard.aflush(5)
+    assert "success" not in [each.status for each in fake.entries]
+
+
 def test_what_became_of_it_is_recorded_with_what_hides(guard: Guard, gateway: Any) -> None:
     """The outcome stands beside the details, and an error's message is told without what is hidden in them."""
     details = {"table": "users", "password": "hunter22", "duration_ms": "long"}
