@@ -74,7 +74,8 @@ class Reading:
         places: dict[str, tuple[Place, str]] = {}
         amounts |= {_AMOUNT}
         for place, name, value in given:
-            if often[name] > 1 and name in amounts:
+            if name in amounts and (often[name] > 1 or (place == "query" and said.kind == "bytes")):
+                # In a body that cannot be read, a multipart one for instance, it may stand as well.
                 raise _twice(request, name)
             known = name if often[name] == 1 else f"{place}.{name}"
             if known in context:
@@ -127,6 +128,6 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str | list
 
 def _twice(request: Any, name: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{told(request)} says {name!r} in several places, and nobody knows which the API reads; it was not sent: "
-        "say it once"
+        f"{told(request)} says {name!r} in several places, or beside a body that cannot be read, and nobody knows which "
+        "the API reads; it was not sent: say it once"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from re import Pattern
@@ -31,6 +32,9 @@ _DISGUISES: Final = (
     "x-original-url",
     "x-rewrite-url",
 )
+# So says an argument that a POST is another method, to frameworks for forms of browsers.
+_RENAMES: Final = "_method"
+_RENAMES_PART: Final = re.compile(rb"name=\"?_method\b", re.IGNORECASE)
 _ELSEWHERE: Final = frozenset({"target", "sni_hostname"})
 _SECRETS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
 
@@ -138,6 +142,7 @@ class Road:
         if isinstance(found, Found):
             action = self.actions[found.operation.name]
             arguments = self._arguments(request, body, found, action)
+            _refuse_renamed(request, arguments)
             return Asked(request, action, arguments, found, self._amounts.get(action))
         if self._unknown is None:
             raise ConfigurationError(
@@ -145,6 +150,7 @@ class Road:
                 "document, or give what is not in it an action by unknown="
             )
         arguments = self._arguments(request, body, None, self._unknown)
+        _refuse_renamed(request, arguments)
         return Asked(request, self._unknown, arguments, None, self._amounts.get(self._unknown))
 
     def block(self, asked: Asked) -> Action:
@@ -241,4 +247,19 @@ def _refuse_disguised(request: Any) -> None:
         raise ConfigurationError(
             f"{told(request)} would arrive at another host or path than its address says; it was not sent: leave the "
             "header 'Host' and the extensions 'target' and 'sni_hostname' to the HTTP library"
+        )
+
+
+def _refuse_renamed(request: Any, arguments: Arguments) -> None:
+    """Refuse a POST that an API may take for a DELETE."""
+    if request.method != "POST":
+        return
+    body = arguments.body
+    named = [name for name, _ in arguments.query]
+    if body.kind in ("members", "form"):
+        named += body.value if body.kind == "members" else [name for name, _ in body.value]
+    if _RENAMES in named or (body.kind == "bytes" and _RENAMES_PART.search(body.value)):
+        raise ConfigurationError(
+            f"{told(request)} has the argument {_RENAMES!r}, by which an API may take it for another request; it was "
+            "not sent: leave it out"
         )

@@ -88,8 +88,33 @@ def test_the_same_name_in_several_places(gateway: FakeGateway) -> None:
     assert found == {"path.id": "re_1", "query.id": "q", "body.id": "b", "note": "n"}
     with pytest.raises(ConfigurationError, match="'amount' in several places"):
         asked(gateway, "POST", "/refunds?amount=1", json={"amount": 1000})
+    for unread in ({"files": {"amount": (None, "1000")}}, {"content": b'{"amount": 1000}'}):
+        with pytest.raises(
+            ConfigurationError, match="'amount' in several places, or beside a body that cannot"
+        ):
+            asked(gateway, "POST", "/refunds?amount=1", **unread)
     with pytest.raises(ConfigurationError, match=r"'query\.id' in several places"):
         asked(gateway, "PATCH", "/refunds/re_1?id=q&query.id=x")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"params": {"_method": "delete"}},
+        {"json": {"_method": "delete"}},
+        {"data": {"_method": "delete"}},
+        {"files": {"_method": (None, "delete")}},
+    ],
+    ids=["query", "json", "form", "multipart"],
+)
+def test_an_argument_that_makes_another_method_of_a_post(gateway: FakeGateway, said: dict[str, Any]) -> None:
+    """Frameworks take such a POST for a DELETE: it is not sent, and nobody is asked; elsewhere it is an argument."""
+    with pytest.raises(ConfigurationError, match="has the argument '_method'"):
+        asked(gateway, "POST", "/refunds", **said)
+    with pytest.raises(ConfigurationError, match="has the argument '_method'"):
+        asked(gateway, "POST", "/other", options={"unknown": "pay.PostRefunds"}, **said)
+    assert gateway.checks == []
+    assert asked(gateway, "PATCH", "/refunds/re_1", **said)["id"] == "re_1"
 
 
 def test_what_is_no_text(gateway: FakeGateway) -> None:
