@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
+from toolgate import guarded_action
 from toolgate_integrations._asking import Asking
 from toolgate_integrations._carrying import FailedError, judged
 from toolgate_integrations._naming import ToolCall
@@ -18,17 +19,23 @@ T = TypeVar("T")
 
 
 class Begun:
-    """One call that the gateway has let through; it is recorded once, by `run`, `arun` or `not_run`.
+    """One call that is let through; it is recorded once, by `run`, `arun` or `not_run`.
 
     Attributes:
         arguments: The call's, as they were approved.
+        asks_itself: Its function is guarded itself: that one asks, where it runs, and records what comes of it.
     """
 
-    def __init__(self, asking: Asking, call: ToolCall, block: ExitStack, approved: Mapping[str, Any]) -> None:
-        self.arguments = dict(approved)
-        self._asking = asking
-        self._call = call
-        self._block = block
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        inside: Callable[[], AbstractContextManager[None]],
+        block: ExitStack | None,
+    ) -> None:
+        self.arguments = dict(arguments)
+        self.asks_itself = block is None
+        self._inside = inside
+        self._block = block or ExitStack()
 
     def run(self, tool: Callable[[], T], failed: Callable[[T], str | None] = lambda _: None) -> T:
         """Run the tool, in any thread, and record what comes of it.
@@ -62,8 +69,7 @@ class Begun:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        # What is guarded inside the tool is other calls of the same agent and run.
-        with self._asking.within(self._call), self._block:
+        with self._inside(), self._block:
             yield
 
 
@@ -71,7 +77,7 @@ class Between(Asking):
     """Asks about calls that are run by the framework."""
 
     def begin(self, call: ToolCall, pauses: tuple[type[BaseException], ...] = ()) -> Begun:
-        """Ask about a call, and come back once it may run.
+        """Ask about a call, and come back once it may run; a function that is guarded itself asks by itself.
 
         Args:
             call: The call.
@@ -80,18 +86,34 @@ class Between(Asking):
         Raises:
             GuardError: The tool must not run.
         """
+        if guarded_action(call.function) is not None:
+            return self._by_itself(call, pauses)
         block = ExitStack()
         with self._as(call, pauses):
             act = block.enter_context(self._asked(call))
-        return Begun(self, call, block, act.context)
+        return self._begun(call, act, block)
 
     async def abegin(self, call: ToolCall, pauses: tuple[type[BaseException], ...] = ()) -> Begun:
         """As `begin`."""
+        if guarded_action(call.function) is not None:
+            return self._by_itself(call, pauses)
         block = ExitStack()
         with self._as(call, pauses):
             act = await self._asked(call).__aenter__()
         block.push(partial(_left, act))
-        return Begun(self, call, block, act.context)
+        return self._begun(call, act, block)
+
+    def _begun(self, call: ToolCall, act: Any, block: ExitStack) -> Begun:
+        # What is guarded inside the tool is other calls of the same agent and run.
+        return Begun(act.context, partial(self.within, call), block)
+
+    def _by_itself(self, call: ToolCall, pauses: tuple[type[BaseException], ...]) -> Begun:
+        @contextmanager
+        def inside() -> Iterator[None]:
+            with self.bearing(call, pauses), self._held.watching(call):
+                yield
+
+        return Begun(call.arguments, inside, None)
 
     def _asked(self, call: ToolCall) -> Any:
         return self.guard.action(

@@ -6,36 +6,22 @@ import copy
 import itertools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from collections.abc import Mapping
+from typing import Final, Literal, Self
 
-from toolgate import (
-    ApprovalPending,
-    ConfigurationError,
-    GatewayUnavailable,
-    Guard,
-    GuardError,
-    guarded_action,
-)
-from toolgate_integrations._base import Begun, Bridge, ToolActions, ToolCall, require, valid_on_hold
+from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError
+from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations.refusals import refusal_text
 
 require("crewai")
 
 from crewai.flow.flow_context import current_flow_id, current_flow_name
-from crewai.hooks import (
-    ToolCallHookContext,
-    get_before_tool_call_hooks,
-    register_after_tool_call_hook,
-    register_before_tool_call_hook,
-    unregister_after_tool_call_hook,
-    unregister_before_tool_call_hook,
-)
+from crewai.hooks import ToolCallHookContext
 from crewai.hooks.dispatch import InterceptionPoint, get_global_hook_list, unregister
 from crewai.utilities.string_utils import sanitize_tool_name
 
-from toolgate_integrations._crewai_bodies import ChangedError, Passing, function_of, passing, watched
+from toolgate_integrations._crewai_calls import Call, Passing, Refused, passing
+from toolgate_integrations._crewai_functions import function_of
 
 __all__ = ["GuardHooks"]
 
@@ -81,37 +67,29 @@ class GuardHooks:
             ConfigurationError: Guard hooks are registered already: each call would be asked about twice.
         """
         with _registering:
-            if any(
-                isinstance(getattr(one, "__self__", None), GuardHooks) for one in get_before_tool_call_hooks()
-            ):
+            before, after = map(get_global_hook_list, _POINTS)
+            if any(isinstance(getattr(one, "__self__", None), GuardHooks) for one in before):
                 raise ConfigurationError(
                     "guard hooks are registered in this process already; unregister them first, and say by agents= or "
                     "acting_as(…) which agent acts"
                 )
             # Before all others: it sees the tool and the arguments that will be run, whatever they put in their place.
-            for point in _POINTS:
-                get_global_hook_list(point).insert(0, self._first)
-            register_before_tool_call_hook(self._before)
-            register_after_tool_call_hook(self._after)
+            for hooks, hook in ((before, self._before), (after, self._after)):
+                hooks.insert(0, self._first)
+                hooks.append(hook)
 
     def unregister(self) -> None:
         """Guard no longer; to be called when no crew is running."""
         with _registering:
             for point in _POINTS:
-                unregister(point, self._first)
-            unregister_before_tool_call_hook(self._before)
-            unregister_after_tool_call_hook(self._after)
+                for hook in (self._first, self._before, self._after):
+                    unregister(point, hook)
 
     def __enter__(self) -> Self:
         self.register()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.unregister()
 
     def _first(self, context: ToolCallHookContext) -> None:
@@ -120,36 +98,33 @@ class GuardHooks:
     def _before(self, context: ToolCallHookContext) -> bool | None:
         # Whatever is raised here is swallowed, and the tool runs; so is a coroutine, which nobody awaits.
         made: ToolCallHookContext | None = getattr(context, _MADE, None)
-        call = Passing((made or context).tool_input, passing.get())
-        passing.set(call)
+        outer = passing.get()
         try:
-            self._begin(made, call)
+            passing.set(self._let_through(made, outer))
         except Exception as error:  # noqa: BLE001 - as above: nothing but False keeps the tool from running
-            if isinstance(call.carrier, Begun):
-                call.carrier.not_run(error)
-            call.error, call.carrier = error, None
+            passing.set(Refused((made or context).tool_input, outer, error))
             return False
-        except BaseException:
-            passing.set(call.outer)
-            raise
         return None
 
-    def _begin(self, context: ToolCallHookContext | None, call: Passing) -> None:
+    def _let_through(self, context: ToolCallHookContext | None, outer: Call | None) -> Passing:
+        """Ask about a call.
+
+        Raises:
+            Exception: It must not run.
+        """
         if context is None:
             raise ConfigurationError(
                 "the guard's first hook was taken away; unregister the guard, and register it again"
             )
-        named = _named(context)
-        if guarded_action(named.function) is not None:
-            call.carrier = _Own(self._bridge, named)
-        else:
-            call.carrier = begun = self._bridge.begin(named)
+        begun = self._bridge.begin(_named(context))
+        try:
             if begun.arguments != context.tool_input:
                 context.tool_input.clear()
                 context.tool_input.update(begun.arguments)
-        call.approved = copy.deepcopy(context.tool_input)
-        # What asks by itself is not asked about where its result comes from the cache.
-        call.leave = watched(context.tool, cached=isinstance(call.carrier, Begun))
+            return Passing(begun, context.tool, context.tool_input, outer)
+        except Exception as error:
+            begun.not_run(error)
+            raise
 
     def _after(self, context: ToolCallHookContext) -> str | None:
         made: ToolCallHookContext = getattr(context, _MADE, context)
@@ -159,48 +134,22 @@ class GuardHooks:
         if call is None:
             return None
         passing.set(call.outer)
-        call.leave()
-        if isinstance(call.carrier, Begun) and not call.ran:
-            call.carrier.not_run(NotSeenError(_NOT_SEEN))
-        return self._told(context.tool_name, call)
+        if isinstance(call, Passing):
+            call.end()
+        # What else a tool raises, the framework has told the model in its own words.
+        return None if call.refusal is None else self._told(context.tool_name, call.refusal)
 
-    def _told(self, tool: str, call: Passing) -> str | None:
-        """What the model reads in place of the framework's words; None leaves them."""
-        asked_here = (
-            call.carrier is None or isinstance(call.carrier, _Own) or isinstance(call.error, ChangedError)
-        )
-        match call.error:
-            case GuardError() as error if asked_here:
-                if isinstance(error, ConfigurationError):
-                    logger.warning("a call of the tool %r was refused: %s", tool, error)
-                if isinstance(error, ApprovalPending | GatewayUnavailable):
-                    # Five equal answers end the run, and to ask again about these is no mistake.
-                    return f"{refusal_text(error)} This is answer {next(self._answers)}."
-                return refusal_text(error)
-            case Exception() as error if call.carrier is None:
-                logger.warning(
-                    "a call of the tool %r was refused: the guard failed with %r", tool, type(error)
-                )
-                return f"Not done: the guard failed with {type(error).__name__}. Tell the operator."
-        return None
-
-
-class NotSeenError(Exception):
-    """The framework has answered a call by itself."""
-
-
-class _Own:
-    """Runs a function that is guarded itself, and asks about its own action."""
-
-    def __init__(self, bridge: Bridge, call: ToolCall) -> None:
-        self._bridge = bridge
-        self._call = call
-
-    def run(self, tool: Callable[[], Any], failed: Callable[[Any], str | None]) -> Any:
-        return self._bridge.run(self._call, lambda _: tool(), failed)
-
-    async def arun(self, tool: Callable[[], Awaitable[Any]], failed: Callable[[Any], str | None]) -> Any:
-        return await self._bridge.arun(self._call, lambda _: tool(), failed)
+    def _told(self, tool: str, refusal: Exception) -> str:
+        """What the model reads in place of the framework's words."""
+        if not isinstance(refusal, GuardError):
+            logger.warning("a call of the tool %r was refused: the guard failed with %r", tool, type(refusal))
+            return f"Not done: the guard failed with {type(refusal).__name__}. Tell the operator."
+        if isinstance(refusal, ConfigurationError):
+            logger.warning("a call of the tool %r was refused: %s", tool, refusal)
+        if isinstance(refusal, ApprovalPending | GatewayUnavailable):
+            # Five equal answers end the run, and to ask again about these is no mistake.
+            return f"{refusal_text(refusal)} This is answer {next(self._answers)}."
+        return refusal_text(refusal)
 
 
 def _named(context: ToolCallHookContext) -> ToolCall:
@@ -231,8 +180,4 @@ def _named(context: ToolCallHookContext) -> ToolCall:
 _POINTS: Final = (InterceptionPoint.PRE_TOOL_CALL, InterceptionPoint.POST_TOOL_CALL)
 #: by which a hook's context bears a copy of itself as the framework has made it
 _MADE: Final = "_toolgate_made"
-_NOT_SEEN: Final = (
-    "the tool was not seen to run: the framework answered by itself, as from its cache, at a usage limit or where "
-    "arguments do not fit"
-)
 _registering = threading.Lock()
