@@ -12,9 +12,20 @@ from toolgate_integrations._frameworks import INTEGRATIONS, Integration, Part
 from toolgate_integrations._unguarded import UNGUARDED
 from toolgate_integrations._versions import next_series, order, series
 
-__all__ = ["KNOWN", "Found", "State", "normal", "survey"]
+__all__ = ["KNOWN", "Found", "State", "normal", "order", "series", "survey"]
 
-State: TypeAlias = Literal["covered", "untested", "too old", "too new", "incomplete", "no plugin", "unknown"]
+State: TypeAlias = Literal[
+    "covered",
+    "untested",
+    "too old",
+    "too new",
+    "incomplete",
+    "no plugin",
+    "unknown",
+    # Of a coding agent, which has hooks in place of a plugin.
+    "no hooks",
+    "switched off",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""``toolgate frameworks``: which agent frameworks are installed here, and which of them no plugin guards."""
+"""``toolgate frameworks``: which agent frameworks are here, and which of them nothing guards."""
 
 from typing import Annotated, Any, Final
 
 import typer
 
 from toolgate.cli.approvals.pages import ascii_json
+from toolgate.cli.hook.claude_code import OLDEST, TESTED
+from toolgate.cli.hook.here import NAME, standing
 from toolgate.cli.output import fail
 from toolgate.cli.plugins import load_plugin
 from toolgate.cli.tables import Column, print_table
@@ -27,14 +29,14 @@ def frameworks(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON, in ASCII.")] = False,
 ) -> None:
-    """List the agent frameworks of this environment and their plugins; status 1 when one has none.
+    """List the agent frameworks of this environment and their plugins, and Claude Code; status 1 when one is unguarded.
 
-    It reads what is installed and imports none of it. A plugin guards the agents it is put into: whether your code
-    does that is not seen here.
+    It reads what is installed and imports none of it, and looks into Claude Code's settings of this folder. A plugin
+    guards the agents it is put into: whether your code does that is not seen here.
     """
     plugin = load_plugin("frameworks", "cli")
     ignored = _known(plugin, ignore or [])
-    found = plugin.survey()
+    found = sorted((*plugin.survey(), *_claude_code(plugin)), key=lambda one: str(one.framework))
     unguarded = [one for one in found if not one.guarded and one.framework not in ignored]
     if as_json:
         typer.echo(ascii_json([_as_dict(one, ignored) for one in found]))
@@ -44,9 +46,17 @@ def frameworks(
         raise typer.Exit(1)
 
 
+def _claude_code(plugin: Any) -> list[Any]:
+    here = standing(plugin)
+    if here is None:
+        return []
+    version, state, says, cure = here
+    return [plugin.Found(NAME, version, state, says, cure, f"toolgate hook {NAME}", OLDEST, TESTED)]
+
+
 def _known(plugin: Any, names: list[str]) -> set[str]:
     for name in names:
-        if plugin.normal(name) not in plugin.KNOWN:
+        if plugin.normal(name) not in {*plugin.KNOWN, NAME}:
             fail(f"--ignore {name!r} is no framework that is looked for; look at the name")
     return {plugin.normal(name) for name in names}
 
@@ -82,7 +92,8 @@ def _sum(found: list[Any], unguarded: list[Any]) -> str:
         return f"{len(unguarded)} of {len(found)} would run tools unguarded"
     guarded = sum(one.guarded for one in found)
     ignored = f", {len(found) - guarded} ignored" if guarded < len(found) else ""
-    return f"{guarded} of {len(found)} can be guarded by a plugin{ignored}"
+    by = "a plugin or by hooks" if any(one.framework == NAME for one in found) else "a plugin"
+    return f"{guarded} of {len(found)} can be guarded by {by}{ignored}"
 
 
 def _row(one: Any, ignored: set[str]) -> tuple[str, ...]:

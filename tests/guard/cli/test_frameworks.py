@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.elsewhere import alone, claude
 from support.readme import blocks
 from support.sites import site
 from typer.testing import CliRunner
@@ -24,7 +25,8 @@ def run(*options: str) -> Any:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Says what is installed, in place of what is."""
+    """Says what is installed, in place of what is; nothing of a coding agent is here."""
+    alone(tmp_path, monkeypatch)
 
     def install(**versions: str | None) -> None:
         folder, real = site(tmp_path, **versions), _survey.survey
@@ -134,9 +136,10 @@ def test_it_looks_at_what_python_imports(tmp_path: Path) -> None:
     assert found["langchain"]["state"] == "covered"
 
 
-def test_the_page_shows_what_is_printed(installed: Any) -> None:
+def test_the_page_shows_what_is_printed(installed: Any, tmp_path: Path) -> None:
     """The command line's page, to the letter but for spaces at the ends of lines."""
     [shown] = [block for block in blocks(PAGE, "text") if block.startswith("$ toolgate frameworks\n")]
+    claude(tmp_path)
     installed(langchain="1.4.7", langgraph="1.2.22", letta="0.16.10", mcp="1.30.0", openai_agents="0.24.1")
     ended = run()
     assert ended.exit_code == 1

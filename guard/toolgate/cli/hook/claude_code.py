@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from toolgate.cli.hook.settings_file import SettingsFileError
 PROGRAM: Final = "claude-code"
 #: before, a hook that fails lets the tool run
 OLDEST: Final = "2.1.295"
+TESTED: Final = "2.1.330"
 
 #: hooks that only record: their failure changes nothing of what ran
 RECORDING: Final = ("PostToolUse", "PostToolUseFailure")
@@ -33,6 +34,24 @@ def switching_off(settings: dict[str, Any]) -> str | None:
         return "disableAllHooks"
     env = settings.get("env")
     return variable_off(env, _OFF_IN_SETTINGS) if isinstance(env, dict) else None
+
+
+def kept_off(
+    env: Mapping[str, Any], user: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """Return what switches all hooks off once everything that counts here is weighed, if anything does.
+
+    Args:
+        env: the environment.
+        user: the user's settings, whose `env` outweighs the environment.
+        settings: all that are read, the last of which says `disableAllHooks` outweighs the others.
+    """
+    said = [each["disableAllHooks"] for each in settings if "disableAllHooks" in each]
+    if said and said[-1]:
+        return "disableAllHooks"
+    own = user.get("env")
+    outweighed = {**env, **(own if isinstance(own, dict) else {})}
+    return variable_off(outweighed, _OFF_IN_SETTINGS) or variable_off(env, OFF[len(_OFF_IN_SETTINGS) :])
 
 
 def variable_off(env: Mapping[str, Any], names: Iterable[str] = OFF) -> str | None:

@@ -16,6 +16,7 @@ from toolgate.cli.hook.claude_code import (
     with_hooks,
     without_guard,
 )
+from toolgate.cli.hook.here import PLACES, settings_file
 from toolgate.cli.hook.options import Agent, HoldTimeout, OnHold, Subagent, ToolAction, Url, words_of
 from toolgate.cli.hook.over_http import PORT, TOLD, http_hook, proxied
 from toolgate.cli.hook.secret import export_line, find_secret
@@ -35,7 +36,6 @@ hook.command()(serve)
 
 User = Annotated[bool, typer.Option("--user", help="The settings of all your projects.")]
 Local = Annotated[bool, typer.Option("--local", help="This project's settings that are not committed.")]
-_ALL = ("user", "project", "local")
 File = Annotated[Path | None, typer.Option(help="This settings file.")]
 Http = Annotated[
     bool, typer.Option("--http", help="Ask the server that toolgate hook serve is: no process per call.")
@@ -133,17 +133,14 @@ def _place(*, user: bool, local: bool, file: Path | None) -> Path:
         fail("name one file: --user, --local or --file")
     if file is not None:
         return file
-    if user:
-        folder = os.environ.get("CLAUDE_CONFIG_DIR")
-        return (Path(folder) if folder else Path.home() / ".claude") / "settings.json"
-    return Path(".claude") / ("settings.local.json" if local else "settings.json")
+    return settings_file("user" if user else "local" if local else "project")
 
 
 def _refuse_where_off(place: Path) -> None:
     """Hooks that something else switches off, which counts here beside the settings that are written, guard nothing."""
     if (variable := variable_off(os.environ)) is not None:
         raise SettingsFileError(f"{variable!r} in the environment switches all hooks off; unset it first")
-    for other in (_place(user=each == "user", local=each == "local", file=None) for each in _ALL):
+    for other in map(settings_file, PLACES):
         if other != place and (found := switching_off(read_settings(other))) is not None:
             raise SettingsFileError(
                 f"{found!r} in {str(other)!r} switches all hooks off, of this file too; take it out first"
@@ -152,7 +149,7 @@ def _refuse_where_off(place: Path) -> None:
 
 def _refuse_where_astray(place: Path, settings: dict[str, Any]) -> None:
     """Questions that go to a proxy are answered by whoever listens on its machine."""
-    others = [read_settings(_place(user=each == "user", local=each == "local", file=None)) for each in _ALL]
+    others = [read_settings(settings_file(each)) for each in PLACES]
     own = [env for each in (settings, *others) if isinstance(env := each.get("env"), dict)]
     for env in ({}, *own):
         if (variable := proxied({**os.environ, **env})) is not None:

@@ -1,33 +1,23 @@
 """The guard in somebody's settings file as a server that is asked: what is written, and where it is refused."""
 
 import json
-import os
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.elsewhere import alone
 from typer.testing import CliRunner
 
 from toolgate.cli.app import app
-from toolgate.cli.hook.claude_code import OFF
 from toolgate.cli.hook.over_http import SECRET
 from toolgate.cli.hook.secret import find_secret, secret_path
 from toolgate.cli.private_file import PrivateFileError
 
-PROXIES = ("http_proxy", "https_proxy", "no_proxy")
-
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    names = [name for name in os.environ if name.startswith("TOOLGATE_")]
-    for name in (*names, *OFF, *PROXIES, *map(str.upper, PROXIES), "CLAUDE_CONFIG_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    return tmp_path / "project"
+    return alone(tmp_path, monkeypatch)
 
 
 def run(*words: str, code: int = 0) -> str:

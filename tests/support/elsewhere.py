@@ -1,0 +1,31 @@
+"""A place where nobody has used a coding agent."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from toolgate.cli.hook.claude_code import OFF, TESTED
+
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy")
+
+
+def alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go into an empty project, with a home of its own, no program on PATH and nothing set; returns the project."""
+    names = [name for name in os.environ if name.startswith("TOOLGATE_")]
+    for name in (*names, *OFF, *_PROXIES, *map(str.upper, _PROXIES), "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("home", "project", "bin"):
+        (folder / name).mkdir()
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    monkeypatch.chdir(folder / "project")
+    return folder / "project"
+
+
+def claude(folder: Path, version: str = TESTED) -> None:
+    """Put a program that is Claude Code of a version, and can say no more, on the PATH of `alone`."""
+    program = folder / "bin" / "claude"
+    program.write_text(f"#!/bin/sh\n[ $# = 1 ] && echo '{version} (Claude Code)'\n")
+    program.chmod(0o755)
