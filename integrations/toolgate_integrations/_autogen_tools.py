@@ -11,7 +11,7 @@ from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench, Workbenc
 
 from toolgate import ConfigurationError
 
-__all__ = ["function_of", "when_left", "workbench_of"]
+__all__ = ["framework_call", "function_of", "when_left", "workbench_of"]
 
 
 def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., Any]]) -> Workbench:
@@ -50,6 +50,13 @@ def function_of(workbench: Workbench, name: str) -> object:
     return getattr(function, "toolgate_carries", function)
 
 
+def framework_call() -> Any:
+    """The coroutine in which an agent of the framework carries a call out, if that is what goes on here; or None."""
+    task = asyncio.current_task()
+    call = None if task is None else task.get_coro()
+    return call if getattr(call, "__name__", None) == "_execute_tool_call" else None
+
+
 def when_left(then: Callable[[], object]) -> None:
     """Have something done if the run that makes the current call is cancelled by its task.
 
@@ -59,11 +66,8 @@ def when_left(then: Callable[[], object]) -> None:
     Args:
         then: What is done; nothing, if it is no agent's run that makes the call.
     """
-    task = asyncio.current_task()
-    call: Any = None if task is None else task.get_coro()
-    if getattr(call, "__name__", None) != "_execute_tool_call":
-        return
-    events = call.cr_frame.f_locals.get("stream")
+    call = framework_call()
+    events = None if call is None else call.cr_frame.f_locals.get("stream")
 
     def watch() -> None:
         for waits in getattr(events, "_getters", ()):

@@ -34,14 +34,14 @@ class Way:
         agent: The agent's name.
         tells: A refusal is the tool's answer, and not raised: one that is raised in a turn of several calls takes the
             others' answers away from the model.
-        interrupted: Whether the agent's run was interrupted.
+        interrupts: How often the agent was interrupted.
     """
 
     tool: Tool
     bridge: Bridge
     agent: str | None
     tells: bool
-    interrupted: Callable[[], bool]
+    interrupts: Callable[[], int]
 
 
 class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it without types
@@ -61,10 +61,10 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         call = ToolCall(
             way.tool.name, _by_name(way.tool, args, kwargs), agent=way.agent, function=way.tool.forward
         )
-        before = way.interrupted()
+        before = way.interrupts()
 
         def run(approved: dict[str, Any]) -> Any:
-            if way.interrupted() and not before:
+            if way.interrupts() != before:
                 raise ToolRefused("Not done: the run was interrupted while the call waited.")
             return way.tool(**approved, sanitize_inputs_outputs=sanitize_inputs_outputs)
 

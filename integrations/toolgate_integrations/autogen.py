@@ -19,7 +19,7 @@ from autogen_core import CancellationToken, MessageHandlerContext
 from autogen_core.tools import BaseTool, TextResultContent, ToolResult, ToolSchema, Workbench
 from pydantic import BaseModel
 
-from toolgate_integrations._autogen_tools import function_of, when_left, workbench_of
+from toolgate_integrations._autogen_tools import framework_call, function_of, when_left, workbench_of
 
 __all__ = ["GuardedWorkbench"]
 
@@ -74,10 +74,18 @@ class GuardedWorkbench(Workbench):
         # Ids of calls are a model client's own count sometimes, which begins anew in each process.
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
+        self._listed: list[ToolSchema] = []
 
     async def list_tools(self) -> list[ToolSchema]:
-        """The tools, as the model is told of them."""
-        return await self._workbench.list_tools()
+        """The tools, as the model is told of them; where a call is carried out at least those it was told of last."""
+        try:
+            self._listed = await self._workbench.list_tools()
+        except Exception as error:
+            # Raised there, it would have the run wait forever; the call says as well what is wrong.
+            if framework_call() is None:
+                raise
+            logger.warning("the tools of a workbench could not be listed", exc_info=error)
+        return self._listed
 
     async def call_tool(
         self,

@@ -66,6 +66,17 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
             _untimed(executor)
         self.__dict__["python_executor"] = carrying(executor)
 
+    def interrupt(self) -> None:
+        """End the run after this step, as ever; calls that wait, also of the agents it manages, do not run any more."""
+        super().interrupt()
+        self._interrupted()
+
+    def _interrupted(self) -> None:
+        # Counted, for the framework's own sign is taken away by the next run.
+        self.__dict__["interrupts"] = self.__dict__.get("interrupts", 0) + 1
+        for each in self.managed_agents.values():
+            each._interrupted()  # noqa: SLF001 - one of this class
+
     def _tool(self, tool: Any) -> Any:
         # What only ends the run; a tool of another class by this name may do anything.
         if type(tool) is FinalAnswerTool:
@@ -84,7 +95,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
                 self.bridge,
                 name,
                 tells=isinstance(self, ToolCallingAgent),
-                interrupted=lambda: bool(getattr(self, "interrupt_switch", False)),
+                interrupts=lambda: self.__dict__.get("interrupts", 0),
             )
         )
 

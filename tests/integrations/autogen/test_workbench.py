@@ -13,7 +13,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_agentchat.tools import AgentTool
 from autogen_core import CancellationToken
 from autogen_core.tool_agent import ToolException
-from autogen_core.tools import FunctionTool, StaticStreamWorkbench, StaticWorkbench, ToolResult
+from autogen_core.tools import FunctionTool, StaticStreamWorkbench, StaticWorkbench, ToolResult, ToolSchema
 from support.frameworks.autogen import Model, agent, read
 from support.frameworks.harness import Call, Scene
 from support.waiting import eventually
@@ -57,6 +57,32 @@ async def test_whatever_is_raised_the_run_goes_on(scene: Scene, error: BaseExcep
     result = await asyncio.wait_for(made(scene, [LOOK], tools=broken).run(task="go"), 20)
     assert result.messages[-1].content == "done"
     assert scene.logged() == [("look", "failed")]
+
+
+class Gone(StaticWorkbench):
+    """A workbench whose server is gone once its tools were listed."""
+
+    listed = False
+
+    async def list_tools(self) -> list[ToolSchema]:
+        if self.listed:
+            raise ConnectionError("nobody is there")
+        self.listed = True
+        return await super().list_tools()
+
+    async def call_tool(self, *args: Any, **kwargs: Any) -> ToolResult:
+        raise ConnectionError("nobody is there")
+
+
+async def test_tools_that_are_gone(scene: Scene) -> None:
+    """The framework lists the tools again for each call, and a run would wait forever; before a turn it is an error."""
+    bench = GuardedWorkbench(Gone([FunctionTool(scene.look, description="Look.")]), scene.guard)
+    looking = AssistantAgent("treasurer", Model([LOOK]), workbench=bench)
+    result = await asyncio.wait_for(looking.run(task="go"), 20)
+    assert read(result.messages) == {"call-look": "nobody is there"}
+    assert scene.logged() == [("look", "failed")]
+    with pytest.raises(ConnectionError, match="nobody is there"):
+        await looking.run(task="go")
 
 
 async def test_what_the_guard_cannot_ask_is_refused(scene: Scene) -> None:

@@ -156,13 +156,17 @@ def test_a_tool_that_is_called_by_other_names_than_it_goes_on_with(scene: Scene)
     assert [each["context"]["what"] for each in scene.owner.entries()] == ["sky"]
 
 
-def test_a_call_that_waited_through_an_interrupt(scene: Scene) -> None:
-    """The run was to end: approved later, the tool does not run."""
-    paying = agent(scene, [PAY], on_hold="wait")
+@pytest.mark.parametrize("managed", [False, True])
+def test_a_call_that_waited_through_an_interrupt(scene: Scene, managed: bool) -> None:
+    """The run was to end: approved later, the tool does not run, also one of an agent that is managed."""
+    paying = ran = agent(scene, [PAY], [DONE], on_hold="wait", name="member", description="pays")
+    if managed:
+        calls = [Call("member", {"task": "pay"}, "call-member")]
+        ran = agent(scene, calls, on_hold="wait", managed_agents=[paying], tools=[])
     with ThreadPoolExecutor() as threads:
-        running = threads.submit(paying.run, "go")
+        running = threads.submit(ran.run, "go")
         [request] = until(lambda: scene.owner.http.get("/api/approvals").json())
-        paying.interrupt()
+        ran.interrupt()
         scene.approve(request["id"])
         with pytest.raises(AgentError, match="Agent interrupted"):
             running.result(20)
