@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
 
 from agent_framework import (
     Content,
@@ -84,9 +87,24 @@ def arguments_of(context: FunctionInvocationContext) -> dict[str, Any]:
 
 
 def kept(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments as a session keeps them; None for those that it cannot keep, whose call cannot pause."""
+    """Arguments as a session keeps them; None for those whose call cannot pause.
+
+    These are what no session can keep, and what the framework takes no approval for: gone on with, it would end the run.
+    """
     try:
         found: dict[str, Any] = to_jsonable_python(dict(arguments))
+        return found if _takes_approval(dict(arguments)) else None
     except Exception:  # noqa: BLE001 - a value of any class may raise anything while it is written down
         return None
-    return found
+
+
+def _takes_approval(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_takes_approval(each) for item in value.items() for each in item)
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(_takes_approval(each) for each in value)
+    return value is None or isinstance(value, str | bytes | int | float) or type(value) in _IMMUTABLE
+
+
+# Besides JSON's own, those that the framework knows to stay what they are: of an Enum or a Path it does not.
+_IMMUTABLE: Final = frozenset({date, datetime, time, timedelta, Decimal, UUID})

@@ -3,6 +3,8 @@
 import asyncio
 import json
 from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,12 @@ PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
 MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")
 LOOK = Call("look", {"what": "sky"}, "call-look")
 DROP = Call("drop", {"table": "users"}, "call-drop")
+
+
+class Currency(Enum):
+    """What a payment may be in."""
+
+    EUR = "EUR"
 
 
 def agent(scene: Scene, *calls: Call, **options: Any) -> tuple[Agent[Any], Scripted]:
@@ -258,6 +266,29 @@ async def test_what_cannot_be_kept_cannot_pause(scene: Scene) -> None:
     result = await made.run("go", session=AgentSession())
     assert (result.text, result.user_input_requests) == ("done", [])
     assert "waits for a person" in read(client)["call-pay"]
+
+
+@pytest.mark.parametrize("kind", [Path, Currency])
+async def test_what_takes_no_approval_cannot_pause(scene: Scene, kind: type) -> None:
+    """The framework ends a run that is gone on with such an argument: the model is told, and asks again."""
+    ran: list[Any] = []
+
+    def book(what: Any) -> str:
+        """Book."""
+        ran.append(what)
+        return "booked"
+
+    book.__annotations__["what"] = kind
+    scene.owner.permit(scene.agent_id, "tools.book", requires_approval=True)
+    made, client = agent(scene, Call("book", {"what": "EUR"}, "call-book"), tools=[book])
+    session = AgentSession()
+    result = await made.run("go", session=session)
+    assert (result.text, result.user_input_requests) == ("done", [])
+    [request] = scene.owner.http.get("/api/approvals").json()
+    scene.approve(request["id"])
+    client.turns = [(Call("book", {"what": "EUR"}, "call-again"),)]
+    await made.run("again", session=session)
+    assert ran == [kind("EUR")]
 
 
 async def test_a_guarded_function_pauses_too(scene: Scene) -> None:
