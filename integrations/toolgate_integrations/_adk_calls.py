@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,12 +16,12 @@ from google.genai import types
 
 from toolgate import ApprovalPending
 from toolgate_integrations._base import Begun, ToolCall
+from toolgate_integrations._during import during
 
 __all__ = [
     "PAUSES",
     "Asked",
     "Open",
-    "Outer",
     "StoppedError",
     "asked_for",
     "confirms",
@@ -45,19 +45,9 @@ class StoppedError(Exception):
 PAUSES = (StoppedError, ApprovalPending)
 
 
-@dataclass(frozen=True, slots=True)
-class Outer:
-    """The call of a tool inside which others are made.
-
-    Attributes:
-        run_id: The session it belongs to.
-    """
-
-    run_id: str | None
-
-
-# An agent that a tool runs has a session that is thrown away: it cannot pause.
-_outer: ContextVar[Outer | None] = ContextVar("toolgate_adk_outer", default=None)
+# The call of a tool inside which others are made. An agent that a tool runs has a session that is thrown away: it
+# cannot pause.
+_outer: ContextVar[ToolCall | None] = ContextVar("toolgate_adk_outer", default=None)
 
 
 @dataclass(slots=True)
@@ -92,19 +82,14 @@ class Asked:
     approval_id: str | None
 
 
-def outer() -> Outer | None:
+def outer() -> ToolCall | None:
     """The call of a tool inside which this is, if it is inside one."""
     return _outer.get()
 
 
-@contextmanager
-def inside(call: ToolCall) -> Iterator[None]:
+def inside(call: ToolCall) -> AbstractContextManager[None]:
     """While a tool runs."""
-    token = _outer.set(_outer.get() or Outer(call.run_id))
-    try:
-        yield
-    finally:
-        _outer.reset(token)
+    return during(_outer, _outer.get() or call)
 
 
 def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:

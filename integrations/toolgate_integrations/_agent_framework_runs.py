@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agent_framework import AgentContext, AgentMiddleware, AgentSession, Content, FunctionTool
 
-from toolgate import GuardError
 from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations._during import during
+from toolgate_integrations._telling import areject
 
 __all__ = ["RUN", "Run", "RunMiddleware", "forget", "remember", "running", "served_by"]
 
@@ -21,7 +21,6 @@ RUN: Final = "toolgate_run"
 # In the session's state: the calls that wait, by the id of the framework's request.
 _HELD: Final = "toolgate_held"
 _WHY: Final = "rejected where the run is gone on with"
-logger = logging.getLogger("toolgate")
 # The run whose tool is running. An agent that a tool runs cannot pause: its caller makes an error of it.
 _outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", default=None)
 
@@ -99,20 +98,12 @@ class RunMiddleware(AgentMiddleware):
             server=held["server"],
             own_name=held["own_name"],
         )
-        try:
-            await self._bridge.areject(call, _WHY, held["approval_id"])
-        except GuardError as error:
-            logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
+        await areject(self._bridge, call, _WHY, held["approval_id"])
 
 
-@contextmanager
-def running(run: Run | None) -> Iterator[None]:
+def running(run: Run | None) -> AbstractContextManager[None]:
     """While a tool of a run is running; agents that it runs cannot pause."""
-    token = _outer.set(run or _outer.get())
-    try:
-        yield
-    finally:
-        _outer.reset(token)
+    return during(_outer, run or _outer.get())
 
 
 def remember(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from agno.models.response import ToolExecution
@@ -13,6 +13,7 @@ from agno.run.requirement import RunRequirement
 from toolgate import ApprovalPending, GatewayUnavailable
 from toolgate_integrations._agno_tools import NAMES, Gate
 from toolgate_integrations._base import ToolCall
+from toolgate_integrations._during import during
 
 __all__ = ["Waking"]
 
@@ -61,14 +62,9 @@ class Waking:
                 self._note(execution, None)
         return self._decided()
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
+    def named(self) -> AbstractContextManager[None]:
         """While the run is gone on with: its calls bear the names they were looked at by."""
-        token = NAMES.set(self.names)
-        try:
-            yield
-        finally:
-            NAMES.reset(token)
+        return during(NAMES, self.names)
 
     def _calls(self) -> Iterator[tuple[ToolExecution, ToolCall]]:
         # Ids of calls come from the model's provider: some count from 0 again in each turn. Turns cannot be counted:

@@ -24,6 +24,9 @@ class Asking:
         on_hold: `wait` waits for the person; anything else raises `ApprovalPending`.
         hold_timeout: Seconds to wait; None waits as long as it takes.
 
+    Attributes:
+        on_hold: As it was given.
+
     Raises:
         ConfigurationError: An argument is of the wrong kind.
     """
@@ -51,7 +54,7 @@ class Asking:
         self._names = ToolNames(tool_actions)
         self._held = HeldCalls()
         self._agents = dict(agents or {})
-        self._waits = on_hold == "wait"
+        self.on_hold = on_hold
         self._hold_timeout = hold_timeout
 
     @property
@@ -92,7 +95,7 @@ class Asking:
         return self._as(call, pauses)
 
     def _holding(self, *, waits: bool) -> dict[str, Any]:
-        if waits or self._waits:
+        if waits or self.on_hold == "wait":
             return {"on_hold": "wait", "hold_timeout": self._hold_timeout}
         return {"on_hold": "raise"}
 

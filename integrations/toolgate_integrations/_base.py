@@ -29,6 +29,10 @@ __all__ = [
 class Bridge(Waiting, Rejecting, Between):
     """Carries out a framework's tool calls as guarded actions, looks whether they wait, and takes rejections."""
 
+    def __deepcopy__(self, memo: object) -> Bridge:
+        """The same one: a copy of what is guarded is guarded by the same guard."""
+        return self
+
 
 def valid_on_hold(on_hold: str, pauses: str | None = None) -> None:
     """Look whether `on_hold` can be one of a plugin.

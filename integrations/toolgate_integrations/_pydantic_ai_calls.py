@@ -15,11 +15,11 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import Url
 
-from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate import ApprovalPending, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
 from toolgate_integrations._frameworks import is_at_least
 from toolgate_integrations._pydantic_ai_tools import function_of, served_by
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import areject, refused, shown
 
 __all__ = ["Gate", "OnHold", "answered", "as_denied", "as_passed", "passing"]
 
@@ -105,12 +105,10 @@ class Gate:
             return await self.bridge.arun(self.named(ctx, call, tool, told), run, _failed, _PAUSES)
         except ApprovalPending as pending:
             if self._on_hold == "defer":
-                raise ApprovalRequired(metadata=_shown(pending)) from None
-            return ToolDenied(refusal_text(pending))
+                raise ApprovalRequired(metadata=shown(pending)) from None
+            return ToolDenied(refused(call.tool_name, pending))
         except GuardError as error:
-            if isinstance(error, ConfigurationError):
-                logger.warning("a call of the tool %r was refused: %s", call.tool_name, error)
-            return ToolDenied(refusal_text(error))
+            return ToolDenied(refused(call.tool_name, error))
         except _OtherArgumentsError as error:
             return ToolDenied(str(error))
 
@@ -120,10 +118,7 @@ class Gate:
             args = call.args_as_dict()
         except ValueError:
             args = {}
-        try:
-            await self.bridge.areject(self.named(ctx, call, tool, args), why)
-        except GuardError as error:
-            logger.warning("the rejection of a call of %r was not recorded: %s", call.tool_name, error)
+        await areject(self.bridge, self.named(ctx, call, tool, args), why)
 
     def named(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: Mapping[str, Any]
@@ -238,10 +233,6 @@ def _told(value: object) -> Any:
 
 def _failed(answer: object) -> str | None:
     return answer.message if isinstance(answer, ToolDenied) else None
-
-
-def _shown(pending: ApprovalPending) -> dict[str, Any]:
-    return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}
 
 
 _UNFIT: Final = "Not done: a person approved other arguments, and they do not fit the tool: {}. Asking again makes a new request."

@@ -9,6 +9,7 @@ from typing import Any, Final
 from strands.middleware import ExecuteToolContext
 
 from toolgate import ApprovalPending
+from toolgate_integrations._telling import shown
 
 __all__ = ["can_pause", "pause", "rejected"]
 
@@ -24,18 +25,16 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
     Raises:
         InterruptException: Always; the framework takes it.
     """
-    shown = {
+    asked = {
         "type": "tool_approval",
         "tool_use_id": context.tool_use["toolUseId"],
         "name": context.tool_use["name"],
         "input": context.tool_use["input"],
-        "approval_id": pending.approval_id,
-        "action": pending.action,
-        "reason": pending.reason,
+        **shown(pending),
     }
     # An answer ends one pause only: whoever was woken too early stops anew, under another name.
     for name in _names():
-        context.interrupt(name, reason=shown)
+        context.interrupt(name, reason=asked)
 
 
 def rejected(context: ExecuteToolContext) -> str | None:

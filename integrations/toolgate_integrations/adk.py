@@ -19,7 +19,7 @@ from toolgate import (
     guarded_action,
 )
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import areject, refused, shown
 
 require("adk")
 
@@ -82,7 +82,6 @@ class GuardPlugin(BasePlugin):
         super().__init__(name=name)
         valid_on_hold(on_hold, "confirmation")
         self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
-        self._on_hold = on_hold
         # By the identity of the framework's context, which is kept with it.
         self._open: dict[int, Open] = {}
         self._undecided: dict[str, list[Asked]] = {}
@@ -96,25 +95,19 @@ class GuardPlugin(BasePlugin):
         # The framework itself runs a tool whose user said no, if the tool is not declared to be confirmed.
         if answered is not None and answered.confirmed is not True:
             return await self._rejected(call, tool_context)
-        if isinstance(tool, AgentTool) and not getattr(tool, "include_plugins", True):
-            return _refused(
-                call,
-                ConfigurationError(
+        begun = None
+        try:
+            if isinstance(tool, AgentTool) and not getattr(tool, "include_plugins", True):
+                raise ConfigurationError(
                     f"the tools of the agent {tool.name!r} would not be asked about; make it a tool with "
                     "include_plugins=True"
-                ),
-            )
-        begun = None
-        if guarded_action(call.function) is None:
-            try:
+                )
+            if guarded_action(call.function) is None:
                 begun = await self._bridge.abegin(call, PAUSES)
-            except ApprovalPending as pending:
-                return self._held(tool_context, pending)
-            except GuardError as error:
-                return _refused(call, error)
-            if any(value is not tool_args.get(each) for each, value in begun.arguments.items()):
                 tool_args.clear()
                 tool_args.update(begun.arguments)
+        except GuardError as error:
+            return self._told(call, tool_context, error)
         opened = Open(tool_context, call, begun)
         opened.around.enter_context(
             self._bridge.bearing(call, PAUSES) if begun is None else self._bridge.within(call)
@@ -127,12 +120,7 @@ class GuardPlugin(BasePlugin):
         return None
 
     async def after_tool_callback(
-        self,
-        *,
-        tool: BaseTool,  # noqa: ARG002 - the framework's signature
-        tool_args: dict[str, Any],  # noqa: ARG002 - likewise
-        tool_context: ToolContext,
-        result: dict[str, Any],
+        self, *, tool_context: ToolContext, result: dict[str, Any], **_: Any
     ) -> dict[str, Any] | None:
         """Record what came of a tool that ran; the framework tells of those that were refused, too."""
         opened = self._closed(tool_context)
@@ -144,42 +132,32 @@ class GuardPlugin(BasePlugin):
         return None
 
     async def on_tool_error_callback(
-        self,
-        *,
-        tool: BaseTool,  # noqa: ARG002 - the framework's signature
-        tool_args: dict[str, Any],  # noqa: ARG002 - likewise
-        tool_context: ToolContext,
-        error: BaseException,
+        self, *, tool_context: ToolContext, error: BaseException, **_: Any
     ) -> dict[str, Any] | None:
         """Record a tool that raised; what a function that is guarded itself was refused is told to the model."""
         opened = self._closed(tool_context)
-        if opened is None:
-            return None
-        if opened.begun is not None:
+        if opened is not None and opened.begun is not None:
             opened.begun.not_run(recordable(error))
-            return None
-        if isinstance(error, ApprovalPending):
-            return self._held(tool_context, error)
-        return _refused(opened.call, error) if isinstance(error, GuardError) else None
+        elif opened is not None and isinstance(error, GuardError):
+            return self._told(opened.call, tool_context, error)
+        return None
 
     async def on_user_message_callback(
         self, *, invocation_context: InvocationContext, user_message: types.Content
     ) -> types.Content | None:
         """Take out what confirms calls that are undecided at the gateway: their requests stay open."""
-        parts = list(user_message.parts or ())
         undecided: list[Asked] = []
         left: list[types.Part] = []
-        for part in parts:
+        for part in user_message.parts or ():
             asked = asked_for(invocation_context.session.events, confirms(part))
             if asked is not None and await self._waits(asked):
                 undecided.append(asked)
             else:
                 left.append(part)
-        if not undecided:
-            return None
-        if left:
+        if undecided and left:
             return types.Content(role=user_message.role, parts=left)
-        self._undecided[invocation_context.invocation_id] = undecided
+        if undecided:
+            self._undecided[invocation_context.invocation_id] = undecided
         return None
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
@@ -224,28 +202,20 @@ class GuardPlugin(BasePlugin):
     async def _rejected(self, call: ToolCall, context: ToolContext) -> dict[str, Any]:
         """Take a no; whose request it is, the session says, and not the answer."""
         asked = asked_for(context.session.events, context.function_call_id)
-        try:
-            await self._bridge.areject(call, _WHY, None if asked is None else asked.approval_id)
-        except GuardError as error:
-            logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
+        await areject(self._bridge, call, _WHY, None if asked is None else asked.approval_id)
         return {"error": _REJECTED}
 
-    def _held(self, context: ToolContext, pending: ApprovalPending) -> dict[str, Any]:
-        if self._pauses(context):
-            context.request_confirmation(
-                hint=pending.reason,
-                payload={
-                    "approval_id": pending.approval_id,
-                    "action": pending.action,
-                    "reason": pending.reason,
-                },
-            )
+    def _told(self, call: ToolCall, context: ToolContext, error: GuardError) -> dict[str, Any]:
+        """What the model reads of a call that was refused; one that is held ends the run with a request."""
+        if isinstance(error, ApprovalPending) and self._pauses(context):
+            context.request_confirmation(hint=error.reason, payload=shown(error))
             # Or else the model is asked again at once.
             context.actions.skip_summarization = True
-        return {"error": refusal_text(pending)}
+        return {"error": refused(call.name, error)}
 
     def _pauses(self, context: ToolContext) -> bool:
-        return self._on_hold == "confirmation" and bool(context.function_call_id) and outer() is None
+        within = outer() is not None
+        return self._bridge.on_hold == "confirmation" and bool(context.function_call_id) and not within
 
     def _closed(self, context: ToolContext) -> Open | None:
         opened = self._open.pop(id(context), None)
@@ -267,7 +237,7 @@ class GuardPlugin(BasePlugin):
         function = getattr(tool, "func", None)
         around = outer()
         # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
-        waits = self._on_hold == "wait" and guarded_action(function) is None
+        waits = self._bridge.on_hold == "wait" and guarded_action(function) is None
         return ToolCall(
             tool.name,
             dict(arguments),
@@ -278,9 +248,3 @@ class GuardPlugin(BasePlugin):
             server=server,
             own_name=own_name,
         )
-
-
-def _refused(call: ToolCall, error: GuardError) -> dict[str, Any]:
-    if isinstance(error, ConfigurationError):
-        logger.warning("a call of the tool %r was refused: %s", call.name, error)
-    return {"error": refusal_text(error)}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, guarded_action
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import refused, shown
 
 require("agent_framework")
 
@@ -40,7 +39,6 @@ from toolgate_integrations._agent_framework_runs import (
 __all__ = ["GuardMiddleware", "MisplacedGuardError"]
 
 OnHold = Literal["approval", "wait", "tell"]
-logger = logging.getLogger("toolgate")
 
 
 class MisplacedGuardError(ConfigurationError, MiddlewareFailure):
@@ -104,8 +102,8 @@ class GuardMiddleware(FunctionMiddleware):
         self, context: FunctionInvocationContext, run: Run | None, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         arguments = arguments_of(context)
-        shown = kept(arguments) if run is not None and run.pauses and self._on_hold == "approval" else None
-        call = self._call(context, run, arguments, pauses=shown is not None)
+        args = kept(arguments) if run is not None and run.pauses and self._on_hold == "approval" else None
+        call = self._call(context, run, arguments, pauses=args is not None)
         behind = Behind(context, run, arguments, call_next)
         # Answered within its own run, by a rule: pausing again would go on for ever.
         again = run is not None and request_id(context) in run.paused
@@ -116,15 +114,13 @@ class GuardMiddleware(FunctionMiddleware):
         except MiddlewareFailure:
             raise
         except ApprovalPending as pending:
-            if run is not None and shown is not None and not again:
+            if run is not None and args is not None and not again:
                 run.paused.add(request_id(context))
-                context.result = self._request(context, call, shown, pending)
+                context.result = self._request(context, call, args, pending)
                 return
-            context.result = refusal_text(pending)
+            context.result = refused(call.name, pending)
         except GuardError as error:
-            if isinstance(error, ConfigurationError):
-                logger.warning("a call of the tool %r was refused: %s", call.name, error)
-            context.result = refusal_text(error)
+            context.result = refused(call.name, error)
         forget(context.session, request_id(context))
         if behind.ended is not None:
             raise behind.ended
@@ -167,22 +163,16 @@ class GuardMiddleware(FunctionMiddleware):
         self,
         context: FunctionInvocationContext,
         call: ToolCall,
-        shown: Mapping[str, Any],
+        args: Mapping[str, Any],
         pending: ApprovalPending,
     ) -> Content:
         """The framework's own request, by which the run pauses and this very call is made again."""
         name = request_id(context)
         if context.session is not None:
-            remember(context.session, name, call, pending.approval_id, shown)
+            remember(context.session, name, call, pending.approval_id, args)
         called = Content.from_function_call(
-            call_id=context.metadata["call_id"], name=call.name, arguments=shown, id=name
+            call_id=context.metadata["call_id"], name=call.name, arguments=args, id=name
         )
         return Content.from_function_approval_request(
-            id=name,
-            function_call=called,
-            additional_properties={
-                "approval_id": pending.approval_id,
-                "action": pending.action,
-                "reason": pending.reason,
-            },
+            id=name, function_call=called, additional_properties=shown(pending)
         )

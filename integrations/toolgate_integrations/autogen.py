@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from toolgate import ConfigurationError, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import refused
 
 require("autogen")
 
@@ -112,9 +112,7 @@ class GuardedWorkbench(Workbench):
                 raise
             return _error(name, "Not done: it was cancelled.")
         except GuardError as error:
-            if isinstance(error, ConfigurationError):
-                logger.warning("a call of the tool %r was refused: %s", name, error)
-            return _error(name, refusal_text(error))
+            return _error(name, refused(name, error))
         except (KeyboardInterrupt, SystemExit):
             raise
         # Some of the framework's own exceptions are no `Exception`.

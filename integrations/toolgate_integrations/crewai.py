@@ -11,7 +11,7 @@ from typing import Final, Literal, Self
 
 from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import refused
 
 require("crewai")
 
@@ -144,12 +144,11 @@ class GuardHooks:
         if not isinstance(refusal, GuardError):
             logger.warning("a call of the tool %r was refused: the guard failed with %r", tool, type(refusal))
             return f"Not done: the guard failed with {type(refusal).__name__}. Tell the operator."
-        if isinstance(refusal, ConfigurationError):
-            logger.warning("a call of the tool %r was refused: %s", tool, refusal)
+        text = refused(tool, refusal)
         if isinstance(refusal, ApprovalPending | GatewayUnavailable):
             # Five equal answers end the run, and to ask again about these is no mistake.
-            return f"{refusal_text(refusal)} This is answer {next(self._answers)}."
-        return refusal_text(refusal)
+            return f"{text} This is answer {next(self._answers)}."
+        return text
 
 
 def _named(context: ToolCallHookContext) -> ToolCall:

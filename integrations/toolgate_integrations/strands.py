@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
-from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate import ApprovalPending, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import refused
 
 require("strands")
 
@@ -22,7 +21,6 @@ from toolgate_integrations._strands_tools import function_of, is_output, served_
 __all__ = ["GuardPlugin"]
 
 OnHold = Literal["interrupt", "wait", "tell"]
-logger = logging.getLogger("toolgate")
 
 
 class GuardPlugin(Plugin):
@@ -93,11 +91,9 @@ class GuardPlugin(Plugin):
         except ApprovalPending as pending:
             if self._on_hold == "interrupt" and can_pause(context):
                 pause(context, pending)
-            return _told(context, refusal_text(pending))
+            return _told(context, refused(call.name, pending))
         except GuardError as error:
-            if isinstance(error, ConfigurationError):
-                logger.warning("a call of the tool %r was refused: %s", call.name, error)
-            return _told(context, refusal_text(error))
+            return _told(context, refused(call.name, error))
 
     def _call(self, context: ExecuteToolContext) -> ToolCall:
         used, agent, tool = context.tool_use, context.agent, context.tool

@@ -1,0 +1,47 @@
+"""What is told of calls that did not happen: to the model, to whoever goes on with the run, and to the operator."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from toolgate import ApprovalPending, ConfigurationError, GuardError
+from toolgate_integrations._naming import ToolCall
+from toolgate_integrations._rejecting import Rejecting
+from toolgate_integrations.refusals import refusal_text
+
+__all__ = ["areject", "refused", "shown"]
+
+logger = logging.getLogger("toolgate")
+
+
+def refused(name: str, error: GuardError) -> str:
+    """What a model reads in place of a tool's result; what only the operator can mend is logged, too.
+
+    Args:
+        name: The tool's.
+        error: Why it did not run.
+    """
+    if isinstance(error, ConfigurationError):
+        logger.warning("a call of the tool %r was refused: %s", name, error)
+    return refusal_text(error)
+
+
+def shown(pending: ApprovalPending) -> dict[str, Any]:
+    """What the framework's own request says of a call that waits."""
+    return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}
+
+
+async def areject(bridge: Rejecting, call: ToolCall, why: str, approval_id: str | None = None) -> None:
+    """Take a no that the framework was given, as `Bridge.areject`; never raises, as the call does not run either way.
+
+    Args:
+        bridge: Takes it.
+        call: The call.
+        why: What was said.
+        approval_id: Its request, where that is known.
+    """
+    try:
+        await bridge.areject(call, why, approval_id)
+    except GuardError as error:
+        logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
