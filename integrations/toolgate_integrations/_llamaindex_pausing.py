@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from llama_index.core.agent.workflow import ToolCall as ToolCallEvent
@@ -15,31 +15,15 @@ from llama_index.core.workflow import Context, HumanResponseEvent, InputRequired
 from llama_index_instrumentation.dispatcher import active_instrument_tags
 
 # The framework's own agents take it from there; it has no public name.
-from workflows.runtime.types.results import (
-    AddWaiter,
-    StepWorkerContext,
-    StepWorkerStateContextVar,
-    WaitingForEvent,
-)
+from workflows.runtime.types.results import AddWaiter, StepWorkerStateContextVar, WaitingForEvent
 
 from toolgate import ApprovalPending
+from toolgate_integrations._during import during
+from toolgate_integrations._telling import shown
 
-__all__ = ["Answer", "Pausing", "Place", "place_of"]
+__all__ = ["Place", "place_of", "turn_of"]
 
 _running: ContextVar[tuple[str, str] | None] = ContextVar("toolgate_llamaindex_running", default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a paused call was woken by.
-
-    Attributes:
-        approval_id: The request that the call waited for.
-        no: What somebody said who rejected the call; None for everything else, which only wakes.
-    """
-
-    approval_id: str
-    no: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,106 +32,71 @@ class Place:
 
     Attributes:
         ctx: The framework's context of the step.
-        step: What the framework keeps of the step.
+        event: The call, as the model made it.
         call_id: The call's id, the same when the step is carried out again; no other call of the run has it.
         run_id: Of the conversation, the same after a restart.
         running_id: Of this very run, another one after a restart.
         agent: The agent whose turn it is; None outside of an `AgentWorkflow`.
+        waited: The requests that the call has been paused for before this step, the newest last.
     """
 
     ctx: Context[Any]
-    step: StepWorkerContext
+    event: ToolCallEvent
     call_id: str
     run_id: str
     running_id: str
     agent: str | None
+    waited: list[str]
 
-    @property
-    def event(self) -> ToolCallEvent:
-        """The call, as the model made it."""
-        event: ToolCallEvent = self.step.event  # type: ignore[assignment]  # `place_of` has looked
-        return event
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """While the tool runs: what it calls in turn is another call."""
-        token = _running.set((self.running_id, self.call_id))
-        try:
-            yield
-        finally:
-            _running.reset(token)
+        return during(_running, (self.running_id, self.call_id))
 
-    def waits_for(self) -> str | None:
-        """The request that the call has been paused for, before this step; None if it was not."""
-        ours = self._waiters()
-        return ours[-1].removeprefix(self._prefix) if ours else None
-
-    async def answer(self) -> Answer | None:
-        """What has woken the call; None if it was never paused.
+    async def no(self) -> str | None:
+        """What somebody said who rejected the call; None for all that only wakes it, and if it was never paused.
 
         Raises:
-            WaitingForEvent: Nothing has: after a restart the framework carries the step out to have its
+            WaitingForEvent: Nothing has woken it: after a restart the framework carries the step out to have its
                 requirements again, which it does not keep.
         """
-        approval_id = self.waits_for()
-        if approval_id is None:
+        if not self.waited:
             return None
-        event = await self.ctx.wait_for_event(
-            HumanResponseEvent,
-            waiter_id=self._prefix + approval_id,
-            requirements={"approval_id": approval_id},
-            timeout=None,
-        )
+        event = await self.ctx.wait_for_event(HumanResponseEvent, **self._wait(self.waited[-1]))
         # Until the requirements are there again, the framework gives each answer to every call.
-        mine = event.get("approval_id", None) == approval_id
-        return Answer(approval_id, _no(event) if mine else None)
+        if event.get("approval_id", None) != self.waited[-1]:
+            return None
+        if str(event.get("response", None)).strip().lower() not in _NOES:
+            return None
+        why = event.get("reason", None)
+        return why[:_LONGEST] if isinstance(why, str) else ""
 
-    async def pause(self, pending: ApprovalPending) -> None:
-        """Stop the step until somebody answers; the framework carries it out again then.
-
-        Raises:
-            WaitingForEvent: Always.
-        """
-        shown: dict[str, Any] = {
+    def paused(self, pending: ApprovalPending) -> WaitingForEvent[Any]:
+        """What stops the step until somebody answers; the framework carries it out again then."""
+        said = {
             "prefix": f"{pending.action!r} waits for a person: {pending.reason}",
-            "approval_id": pending.approval_id,
-            "action": pending.action,
-            "reason": pending.reason,
+            **shown(pending),
             "tool_name": self.event.tool_name,
             "tool_kwargs": self.event.tool_kwargs,
             "tool_id": self.event.tool_id,
         }
-        asked = InputRequiredEvent(**shown)
-        if self._prefix + pending.approval_id in self._waiters():
-            # Answered, and still undecided: a second waiter would be woken beside this one, and the call run twice.
+        asked = InputRequiredEvent(**said)
+        if pending.approval_id in self.waited:
+            # Answered, and still undecided: the framework shows the event of a wait only once.
             self.ctx.write_event_to_stream(asked)
-            raise self.halt(pending.approval_id)
-        await self.ctx.wait_for_event(
-            HumanResponseEvent,
-            waiter_event=asked,
-            waiter_id=self._prefix + pending.approval_id,
-            requirements={"approval_id": pending.approval_id},
-            timeout=None,
-        )
+        return self.stopped(pending.approval_id, asked)
 
-    def halt(self, approval_id: str) -> WaitingForEvent[Any]:
-        """What stops the step, unanswered, for the request that it has been paused for before."""
+    def stopped(self, approval_id: str, asked: InputRequiredEvent | None = None) -> WaitingForEvent[Any]:
+        """What stops the step for a request, as if it had not been answered.
+
+        It takes the place of an earlier wait: two beside each other would have the call run twice.
+        """
         return WaitingForEvent(
-            AddWaiter(
-                waiter_id=self._prefix + approval_id,
-                requirements={"approval_id": approval_id},
-                event_type=HumanResponseEvent,
-            )
+            AddWaiter(event_type=HumanResponseEvent, waiter_event=asked, **self._wait(approval_id))
         )
 
-    @property
-    def _prefix(self) -> str:
-        return f"toolgate:{self.call_id}:"
-
-    def _waiters(self) -> list[str]:
-        """What the framework remembers of this call's pauses, the newest last."""
-        known = [each.waiter_id for each in self.step.state.collected_waiters]
-        return [each for each in known if each.startswith(self._prefix)]
+    def _wait(self, approval_id: str) -> dict[str, Any]:
+        waiter_id = _waits(self.call_id) + approval_id
+        return {"waiter_id": waiter_id, "requirements": {"approval_id": approval_id}, "timeout": None}
 
 
 async def place_of(tool_name: str) -> Place | None:
@@ -161,66 +110,66 @@ async def place_of(tool_name: str) -> Place | None:
         return None
     # A model without ids of its own calls each call by the tool's name, or not at all.
     call_id = f"{step.event.tool_id}:{step.state.work_item_id}"
-    tag = active_instrument_tags.get().get("llamaindex.run_id")
-    if tag is None or step.state.work_item_id is None or _running.get() == (str(tag), call_id):
+    running_id = active_instrument_tags.get().get("llamaindex.run_id")
+    if running_id is None or step.state.work_item_id is None or _running.get() == (running_id, call_id):
         return None
     ctx = Context.get_step_context()
     run_id = await ctx.store.get(_RUN_ID, default=None)
     if run_id is None:
         # All calls of a run write the same, whichever is the first.
-        run_id = str(tag)
+        run_id = running_id
         await ctx.store.set(_RUN_ID, run_id)
     agent = await ctx.store.get("current_agent_name", default=None)
-    return Place(ctx, step, call_id, str(run_id), str(tag), agent if isinstance(agent, str) else None)
+    waits = [each.waiter_id for each in step.state.collected_waiters]
+    ours = [each.removeprefix(_waits(call_id)) for each in waits if each.startswith(_waits(call_id))]
+    return Place(ctx, step.event, call_id, run_id, running_id, agent, ours)
 
 
-@dataclass
-class _Paused:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    done: bool = False
+class _Turn(asyncio.Lock):
+    """Held while a call is carried out."""
+
+    done = False
 
 
-class Pausing:
-    """Calls that can pause, one at a time each: two answers to one call have the framework carry it out twice."""
-
-    def __init__(self) -> None:
-        self._calls: OrderedDict[tuple[str, str], _Paused] = OrderedDict()
-
-    @asynccontextmanager
-    async def alone(self, place: Place) -> AsyncIterator[None]:
-        """The call's turn.
-
-        Raises:
-            WaitingForEvent: It has been carried out to its end already.
-        """
-        # Of this very run: one that is gone on with once more from what was kept has the gateway say that it is over.
-        one = self._calls.setdefault((place.running_id, place.call_id), _Paused())
-        if len(self._calls) > _MOST:
-            self._calls.popitem(last=False)
-        async with one.lock:
-            waited_for = place.waits_for()
-            if one.done and waited_for is not None:
-                raise place.halt(waited_for)
-            try:
-                yield
-            except WaitingForEvent:
-                raise
-            except BaseException:
-                one.done = True
-                raise
-            one.done = True
+# Far more than wait at once.
+@lru_cache(4096)
+def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - one for each
+    return _Turn()
 
 
-def _no(event: HumanResponseEvent) -> str | None:
-    answer = event.get("response", None)
-    if answer is not False and not (isinstance(answer, str) and answer.strip().lower() in _NOES):
-        return None
-    why = event.get("reason", None)
-    return why[:_LONGEST] if isinstance(why, str) else ""
+@asynccontextmanager
+async def turn_of(place: Place) -> AsyncIterator[str | None]:
+    """The turn of a call, in which it pauses if it is held; yields the no that has woken it, if one has.
+
+    Calls have one turn at a time each: two answers to one call have the framework carry it out twice.
+
+    Args:
+        place: The call's.
+
+    Raises:
+        WaitingForEvent: It pauses, or has been carried out to its end already.
+    """
+    # Of this very run: one that is gone on with once more from what was kept has the gateway say that it is over.
+    turn = _turn(place.running_id, place.call_id)
+    async with turn:
+        if turn.done and place.waited:
+            raise place.stopped(place.waited[-1])
+        turn.done = True
+        try:
+            yield await place.no()
+        except ApprovalPending as pending:
+            turn.done = False
+            raise place.paused(pending) from pending
+        except WaitingForEvent:
+            turn.done = False
+            raise
+
+
+def _waits(call_id: str) -> str:
+    """How the ids of the framework's waits for a call begin, before the request."""
+    return f"toolgate:{call_id}:"
 
 
 _RUN_ID: Final = "toolgate_run_id"
-_NOES: Final = frozenset({"no", "n", "reject", "rejected", "deny", "denied", "decline", "declined", "false"})
+_NOES: Final = ("no", "n", "reject", "rejected", "deny", "denied", "decline", "declined", "false")
 _LONGEST: Final = 2000
-# Far more than wait at once.
-_MOST: Final = 4096

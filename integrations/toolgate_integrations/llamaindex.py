@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from toolgate import ConfigurationError, Guard
-from toolgate_integrations._base import ToolActions, require
+from toolgate_integrations._base import Bridge, ToolActions, require, valid_on_hold
 
 require("llamaindex")
 
 from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent
 from llama_index.core.objects import ObjectRetriever
-from llama_index.core.tools import (
-    AsyncBaseTool,
-    BaseTool,
-    FunctionTool,
-    ToolMetadata,
-    ToolOutput,
-    adapt_to_async_tool,
-)
+from llama_index.core.tools import AsyncBaseTool, BaseTool
 
-from toolgate_integrations._llamaindex_calls import Gate, OnHold, Way
+from toolgate_integrations._llamaindex_tools import GuardedFunctionTool, GuardedTool, guarded, like
 
 __all__ = ["GuardedFunctionTool", "GuardedTool", "guard_agent", "guard_tools"]
 
+OnHold = Literal["event", "wait", "tell"]
 A = TypeVar("A", bound="BaseWorkflowAgent | AgentWorkflow")
 
 
@@ -41,7 +33,8 @@ def guard_agent(
     """Guard all tools of an agent, or of all agents of an `AgentWorkflow`; what a retriever finds, and handoffs, too.
 
     Args:
-        agent: The agent or workflow, which is changed: there is no other one that goes unguarded.
+        agent: The agent or workflow, which is changed: there is no other one that goes unguarded. Copies of it are
+            guarded as well.
         guard: The guard that asks; None is the environment's.
         tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
             `tools.<name>`.
@@ -55,23 +48,14 @@ def guard_agent(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    gate = Gate(guard, tool_actions, agents, on_hold)
+    valid_on_hold(on_hold, "event")
+    bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+    if not isinstance(agent, (AgentWorkflow, BaseWorkflowAgent)):
+        raise ConfigurationError(f"agent is {agent!r}; pass a FunctionAgent, ReActAgent or AgentWorkflow")
     if isinstance(agent, AgentWorkflow):
         for each in agent.agents.values():
-            _guard_one(each, gate)
-        of_all = agent.get_tools
-
-        async def get_tools(agent_name: str, input_str: str | None = None) -> list[AsyncBaseTool]:
-            return [_guarded(tool, gate, agent_name) for tool in await of_all(agent_name, input_str)]
-
-        # The one way by which a workflow comes to tools; its handoffs are made there.
-        object.__setattr__(agent, "get_tools", get_tools)
-    elif isinstance(agent, BaseWorkflowAgent):
-        _guard_one(agent, gate)
-    else:
-        raise ConfigurationError(
-            f"agent is {agent!r}; pass a FunctionAgent, a ReActAgent or an AgentWorkflow"
-        )
+            _become(each, _GuardedAgent, bridge)
+    _become(agent, _GuardedWorkflow if isinstance(agent, AgentWorkflow) else _GuardedAgent, bridge)
     return agent
 
 
@@ -95,117 +79,65 @@ def guard_tools(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    gate = Gate(guard, tool_actions, agents, on_hold)
-    return [_guarded(each, gate, None) for each in tools]
+    valid_on_hold(on_hold, "event")
+    bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+    return guarded(tools, bridge, None)
 
 
-class GuardedTool(AsyncBaseTool):
-    """A tool of any kind, guarded; made by `guard_tools` and `guard_agent`."""
+class _GuardedAgent(BaseWorkflowAgent):
+    """An agent in whom nobody finds a tool that is not guarded."""
 
-    def __init__(self, way: Way) -> None:
-        self._way = way
+    guarded_by: ClassVar[Bridge]
 
-    @property
-    def metadata(self) -> ToolMetadata:
-        """What the model is told of the tool."""
-        told: ToolMetadata = self._way.tool.metadata
-        return told
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        # A workflow reads these of its agents, and asks them nothing.
+        if name == "tools" and found is not None:
+            # Kept, if it is another list: whoever adds to what they read adds to the agent's.
+            if (own := guarded(found, self.guarded_by, self.name)) != found:
+                found = self.__dict__["tools"] = own
+        elif name == "tool_retriever" and found is not None:
+            found = _GuardedRetriever(found, self.guarded_by, self.name)
+        return found
 
-    def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Ask, let the tool run, record; what is refused is an answer that says so."""
-        return self._way.call(args, kwargs)
-
-    async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """As `call`; in an agent's run a held call can pause."""
-        return await self._way.acall(args, kwargs)
+    async def get_tools(self, input_str: str | None = None) -> list[AsyncBaseTool]:
+        """The tools of a step, with those that an agent of another kind has besides."""
+        return guarded(await super().get_tools(input_str), self.guarded_by, self.name)
 
 
-class GuardedFunctionTool(FunctionTool):
-    """A `FunctionTool`, guarded: one still, for whoever treats those in their own way."""
+class _GuardedWorkflow(AgentWorkflow):
+    """A workflow of guarded agents, which makes their handoffs."""
 
-    def __init__(self, way: Way) -> None:
-        # A tool of another kind is tried with a bare value first, and again with names: it would run twice.
-        self.__dict__.update(vars(way.tool))
-        self._way = way
+    guarded_by: ClassVar[Bridge]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """As `call`."""
-        return self.call(*args, **kwargs)
-
-    def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Ask, let the tool run, record; what is refused is an answer that says so."""
-        return self._way.call(args, kwargs)
-
-    async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """As `call`; in an agent's run a held call can pause."""
-        return await self._way.acall(args, kwargs)
-
-    @property
-    def fn(self) -> Callable[..., Any]:
-        """The function, guarded: others make tools of their own of it."""
-        return self._standing_for(super().fn, coroutine=False)
-
-    @property
-    def async_fn(self) -> Callable[..., Any]:
-        """As `fn`."""
-        return self._standing_for(super().async_fn, coroutine=True)
-
-    @property
-    def real_fn(self) -> Callable[..., Any]:
-        """As `fn`, of the kind that the tool was made of."""
-        real = super().real_fn
-        return self._standing_for(real, coroutine=inspect.iscoroutinefunction(real))
-
-    def _standing_for(self, function: Callable[..., Any], *, coroutine: bool) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def plain(*args: Any, **kwargs: Any) -> Any:
-            output = self.call(*args, **kwargs)
-            return output.content if output.is_error else output.raw_output
-
-        @functools.wraps(function)
-        async def other(*args: Any, **kwargs: Any) -> Any:
-            output = await self.acall(*args, **kwargs)
-            return output.content if output.is_error else output.raw_output
-
-        return other if coroutine else plain
+    async def get_tools(self, agent_name: str, input_str: str | None = None) -> list[AsyncBaseTool]:
+        """The one way by which a workflow comes to tools."""
+        return guarded(await super().get_tools(agent_name, input_str), self.guarded_by, agent_name)
 
 
 class _GuardedRetriever(ObjectRetriever[Any]):
     """What finds an agent's tools: whatever it finds is guarded."""
 
-    def __init__(self, retriever: ObjectRetriever[Any], gate: Gate, agent: str) -> None:
-        self.__dict__.update(vars(retriever))
-        self._found_by, self._gate, self._agent = retriever, gate, agent
+    def __init__(self, retriever: ObjectRetriever[Any], bridge: Bridge, agent: str) -> None:
+        like(self, retriever)
+        self._found_by, self._bridge, self._agent = retriever, bridge, agent
 
     def retrieve(self, str_or_query_bundle: Any) -> list[Any]:
-        found = self._found_by.retrieve(str_or_query_bundle)
-        return [_guarded(each, self._gate, self._agent) for each in found]
+        return guarded(self._found_by.retrieve(str_or_query_bundle), self._bridge, self._agent)
 
     async def aretrieve(self, str_or_query_bundle: Any) -> list[Any]:
-        found = await self._found_by.aretrieve(str_or_query_bundle)
-        return [_guarded(each, self._gate, self._agent) for each in found]
+        return guarded(await self._found_by.aretrieve(str_or_query_bundle), self._bridge, self._agent)
 
 
-def _guard_one(agent: BaseWorkflowAgent, gate: Gate) -> None:
-    # A workflow reads these of its agents, and asks them nothing.
-    agent.tools = [_guarded(each, gate, agent.name) for each in agent.tools or ()]
-    if agent.tool_retriever is not None and not isinstance(agent.tool_retriever, _GuardedRetriever):
-        agent.tool_retriever = _GuardedRetriever(agent.tool_retriever, gate, agent.name)
-    of_agent = agent.get_tools
-
-    async def get_tools(input_str: str | None = None) -> list[AsyncBaseTool]:
-        return [_guarded(tool, gate, agent.name) for tool in await of_agent(input_str)]
-
-    # Tools that are added later, too; pydantic lets no other name be set.
-    object.__setattr__(agent, "get_tools", get_tools)
-
-
-def _guarded(tool: BaseTool | Callable[..., Any], gate: Gate, agent: str | None) -> AsyncBaseTool:
-    if not isinstance(tool, BaseTool):
-        if not callable(tool):
-            raise ConfigurationError(f"{tool!r} is no tool; pass a function, a FunctionTool or another tool")
-        tool = FunctionTool.from_defaults(tool)
-    if isinstance(tool, (GuardedTool, GuardedFunctionTool)):
-        return tool
-    way = Way(adapt_to_async_tool(tool), gate, agent)
-    return GuardedFunctionTool(way) if isinstance(tool, FunctionTool) else GuardedTool(way)
+def _become(one: Any, kind: Any, bridge: Bridge) -> None:
+    """Make a guarded one of an agent or a workflow, by a class of its own: of that its copies are, too."""
+    was = type(one)
+    if issubclass(was, kind):
+        return
+    # By its name the framework knows runs that were kept.
+    names = {"__module__": was.__module__, "__qualname__": was.__qualname__}
+    made: Any = type(was.__name__, (kind, was), names)
+    made.guarded_by = bridge
+    # The framework's classes inherit no steps that were added to them.
+    made._step_functions = was._step_functions  # noqa: SLF001 - there is no public way to tell of them
+    object.__setattr__(one, "__class__", made)
