@@ -39,8 +39,8 @@ def is_http_guard(hook: object) -> bool:
 
 def proxied(env: Mapping[str, Any]) -> str | None:
     """Return the variable by which Claude Code would ask a proxy in place of this machine, if one does."""
-    exempt = env.get("no_proxy") or env.get("NO_PROXY")
-    names = str(exempt or "").replace(",", " ").split()
-    if "*" in names or _HOST in names:
+    # Whichever of the two counts.
+    said = [str(env[name]).replace(",", " ").split() for name in ("no_proxy", "NO_PROXY") if env.get(name)]
+    if said and all("*" in names or _HOST in names for names in said):
         return None
     return next((each for name in _PROXIES for each in (name.lower(), name) if env.get(each)), None)

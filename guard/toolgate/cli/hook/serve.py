@@ -62,6 +62,8 @@ async def _serve(hook: Any, secret: str, port: int) -> None:
 
     server = HookServer(answer, path=PATH, secret=secret, port=port)
     await server.open()
+    # Nothing is awaited here: the first hook that records would sweep as well, and each call is recorded once.
+    hook.asking.sweep()
     typer.echo(f"toolgate: answering Claude Code at {address(server.port)}; Ctrl-C ends it", err=True)
     try:
         await ended.wait()

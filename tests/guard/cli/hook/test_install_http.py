@@ -96,6 +96,9 @@ def test_where_a_proxy_would_be_asked_nothing_is_installed(
     assert "HTTPS_PROXY" in run("install", "--http", code=1)
     monkeypatch.setenv("NO_PROXY", "localhost, 127.0.0.1")
     run("install", "--http")
+    monkeypatch.setenv("no_proxy", "localhost")
+    assert "HTTPS_PROXY" in run("install", "--http", code=1)
+    monkeypatch.delenv("no_proxy")
     user = project.parent / "home" / ".claude" / "settings.json"
     user.parent.mkdir(parents=True)
     user.write_text('{"env": {"http_proxy": "http://proxy.example.com:3128", "NO_PROXY": ""}}')

@@ -93,6 +93,19 @@ def test_a_session_that_ends_leaves_an_entry_of_what_ran(scene: Scene) -> None:
     assert unknown["context"]["outcome"] == "unknown"
 
 
+def test_a_server_that_was_killed_leaves_what_ran_to_the_next(scene: Scene) -> None:
+    """What it had let through is recorded, once, as soon as another begins; who hears of it later says so."""
+    with ServedHook(scene) as killed:
+        killed.ask(CALL)
+    with ServedHook(scene) as hook:
+        assert hook.ask({**CALL, "hook_event_name": "PostToolUse"}).json() == {}
+        hook.end()
+    found = {each["status"]: each["context"] for each in scene.owner.entries()}
+    assert found["pending"]["outcome"] == "unknown"
+    assert found["success"]["asked_about"] == "not known"
+    assert len(found) == len(scene.owner.entries())
+
+
 def test_without_a_gateway_the_model_reads_why(scene: Scene) -> None:
     """The server is up and nobody answers it: a no, and one that says so."""
     away = {"TOOLGATE_URL": "http://127.0.0.1:9", "TOOLGATE_TIMEOUT": "0.3"}
