@@ -96,10 +96,9 @@ async def test_a_no_of_many_kinds(scene: Scene) -> None:
     made, _ = agent(scene, PAY)
     session = AgentSession()
     [request] = (await made.run("go", session=session)).user_input_requests
-    said: Any = "yes"
-    await made.run(
-        Message(role="user", contents=[request.to_function_approval_response(said)]), session=session
-    )
+    said: Any = request.to_function_approval_response(True)
+    said.approved = "yes"
+    await made.run(Message(role="user", contents=[said]), session=session)
     assert scene.ran == []
     assert scene.status(approval(request)) == "cancelled"
 
@@ -168,6 +167,21 @@ async def test_an_agent_that_is_a_tool_cannot_pause(scene: Scene) -> None:
     assert scene.ran == [("pay", "eve", 40)]
 
 
+async def test_an_agent_that_a_tool_runs_cannot_pause(scene: Scene) -> None:
+    """Also where the tool runs it by itself, in a session of its own: nobody would go on with it."""
+    scene.owner.permit(scene.agent_id, "tools.ask")
+    inner, teller = agent(scene, PAY)
+
+    async def ask(task: str) -> str:
+        """Ask the teller."""
+        return (await inner.run(task, session=AgentSession())).text
+
+    outer, client = agent(scene, Call("ask", {"task": "x"}, "1"), tools=[ask])
+    assert (await outer.run("go", session=AgentSession())).text == "done"
+    assert "waits for a person" in read(teller)["call-pay"]
+    assert read(client) == {"1": "done"}
+
+
 async def test_an_agent_that_is_a_tool_of_an_agent_without_a_guard(scene: Scene) -> None:
     """It cannot pause either: its session is thrown away, and with it what would be gone on with."""
     inner, teller = agent(scene, PAY)
@@ -184,7 +198,9 @@ async def test_an_agent_that_is_a_tool_of_an_agent_without_a_guard(scene: Scene)
 
 
 @pytest.mark.parametrize(("in_front", "stream"), [(True, False), (False, True)])
-async def test_a_request_that_a_rule_answers_waits(scene: Scene, in_front: bool, stream: bool) -> None:
+async def test_a_request_that_a_rule_answers_waits(
+    scene: Scene, in_front: bool, stream: bool, guard_waits: Any
+) -> None:
     """The framework's own rules go on with the run at once: it waits for the person, and asks no more."""
     rules, guard = ToolApprovalMiddleware(auto_approval_rules=[lambda _: True]), GuardMiddleware(scene.guard)
     made, client = agent(scene, PAY, middleware=[rules, *guard] if in_front else [*guard, rules])
@@ -196,8 +212,8 @@ async def test_a_request_that_a_rule_answers_waits(scene: Scene, in_front: bool,
         return (await made.run("go", session=session)).text
 
     run = asyncio.create_task(answered())
-    asked = await scene.asked(1)
-    scene.approve(asked["eve"])
+    await guard_waits()
+    scene.approve((await scene.asked(1))["eve"])
     assert (await asyncio.wait_for(run, 30)).endswith("done")
     assert read(client) == {"call-pay": "paid 40 to eve"}
     assert (scene.ran, scene.requests()) == ([("pay", "eve", 40)], 1)
