@@ -75,16 +75,16 @@ class Journal:
     def take(self, session: str, call_id: str) -> Running | None:
         """Strike a call out; None if it is not written down, or cannot be read."""
         path = self._path(session, call_id)
-        call = self._read(path)
-        if call is not None:
+        if (call := self._read(path)) is not None:
             remove_private(path)
         return call
 
     def left(self, session: str | None = None) -> Iterator[Running]:
         """What agents left that are gone, and a session that is over; each is struck out once the next is asked for."""
         for path in sorted(self._folder.glob("*.json")):
-            call = self._read(path)
-            if call is not None and (call.session == session or not _lives(call.process)):
+            if (call := self._read(path)) is not None and (
+                call.session == session or not _lives(call.process)
+            ):
                 yield call
                 remove_private(path)
 
