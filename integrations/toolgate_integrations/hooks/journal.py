@@ -82,15 +82,13 @@ class Journal:
     def left(self, session: str | None = None) -> Iterator[Running]:
         """What agents left that are gone, and a session that is over; each is struck out once the next is asked for."""
         for path in sorted(self._folder.glob("*.json")):
-            if (call := self._read(path)) is not None and (
-                call.session == session or not _lives(call.process)
-            ):
+            call = self._read(path)
+            if call is not None and (call.session == session or not _lives(call.process)):
                 yield call
                 remove_private(path)
 
     def _path(self, session: str, call_id: str) -> Path:
-        name = hashlib.sha256(json.dumps([session, call_id]).encode()).hexdigest()
-        return self._folder / f"{name}.json"
+        return self._folder / f"{digest_of([session, call_id])}.json"
 
     def _read(self, path: Path) -> Running | None:
         try:
@@ -101,7 +99,7 @@ class Journal:
 
 
 def digest_of(arguments: Any) -> str:
-    """What tells two sets of arguments apart; also True from 1."""
+    """What tells two sets of arguments, or two names, apart; also True from 1."""
     return hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
 
 
