@@ -31,7 +31,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test reduced test-full test-oldest behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
+.PHONY: help demo test reduced test-full test-oldest test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -88,6 +88,13 @@ test-oldest: $(UV) ## the behaviour of plugins with the oldest versions of their
 	    python -m pytest -q -n $(WORKERS) -m "not slow" -W default \
 	      --framework $$one tests/integrations/test_behaviour.py || exit 1; \
 	done
+
+OPENCODE := 1.18.33
+
+test-coding-agents: $(UV) ## the guard's plugin in the real OpenCode; needs npm
+	@npm install --silent --no-save --no-audit --no-fund --prefix .tools/coding-agents opencode-ai@$(OPENCODE)
+	@TOOLGATE_TEST_OPENCODE=$(CURDIR)/.tools/coding-agents/node_modules/.bin/opencode \
+	  $(RUN) pytest -n $(WORKERS) tests/coding_agents/real_opencode.py
 
 fuzz: $(UV)      ## twenty thousand requests made of the OpenAPI document
 	@$(RUN) pytest -n 2 -m slow tests/service/openapi/test_schemathesis.py

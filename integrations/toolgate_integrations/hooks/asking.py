@@ -113,7 +113,7 @@ class HookAsking(Asking):
             running = Running(
                 session=call.run_id or "",
                 call_id=call.call_id,
-                process=_agent_process(),
+                process=event.process or _agent_process(),
                 agent_id=permitted.agent_id,
                 action=self.action_of(call),
                 asked=permitted.asked,

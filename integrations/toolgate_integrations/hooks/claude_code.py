@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolgate import ConfigurationError
 from toolgate_integrations._naming import ToolCall
 from toolgate_integrations.hooks.events import After, Answer, Before, Ended, Event
-from toolgate_integrations.hooks.reading import object_of, own_text, text_of
+from toolgate_integrations.hooks.reading import duration_of, object_of, own_text, text_of
 
 __all__ = ["ClaudeCode", "remote_tool"]
 
@@ -36,10 +36,10 @@ class ClaudeCode:
             case "PreToolUse":
                 return Before(_call(told), _beside(told))
             case "PostToolUse":
-                return After(_call(told), _beside(told), duration_ms=_duration(told))
+                return After(_call(told), _beside(told), duration_ms=duration_of(told))
             case "PostToolUseFailure":
                 why = own_text(told, "error") or "it failed, and nothing was said of why"
-                return After(_call(told), _beside(told), error=why, duration_ms=_duration(told))
+                return After(_call(told), _beside(told), error=why, duration_ms=duration_of(told))
             case "SessionEnd":
                 return Ended(text_of(told, "session_id"))
         raise ConfigurationError(
@@ -100,11 +100,6 @@ def _beside(told: Mapping[str, Any]) -> dict[str, str]:
     given, folder = object_of(told, "tool_input"), own_text(told, "cwd")
     remote = text_of(told, "tool_name").startswith(_MCP)
     return {"cwd": folder} if folder and not remote and "command" in given and "cwd" not in given else {}
-
-
-def _duration(told: Mapping[str, Any]) -> float | None:
-    found = told.get("duration_ms")
-    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 def _said(**decision: Any) -> bytes:

@@ -12,12 +12,13 @@ from toolgate.settings import checked_timeout
 from toolgate_integrations.hooks.asking import HookAsking
 from toolgate_integrations.hooks.claude_code import ClaudeCode
 from toolgate_integrations.hooks.events import Agent, Answer, Before
+from toolgate_integrations.hooks.opencode import OpenCode
 from toolgate_integrations.hooks.reading import told
 from toolgate_integrations.refusals import refusal_text
 
 __all__ = ["AGENTS", "Hook", "limit_of", "options", "parse"]
 
-AGENTS: Final[dict[str, Agent]] = {"claude-code": ClaudeCode()}
+AGENTS: Final[dict[str, Agent]] = {"claude-code": ClaudeCode(), "opencode": OpenCode()}
 
 # Beside the gateway's time: the start of the process, the disk, and sending what was recorded.
 _OWN_SECONDS: Final = 10.0

@@ -18,10 +18,12 @@ class Before:
     Attributes:
         call: The call, with its arguments as the model gave them.
         beside: What is shown and bound beside the arguments, and cannot be changed by an approver.
+        process: The agent's process, if it was told.
     """
 
     call: ToolCall
     beside: Mapping[str, str] = field(default_factory=dict)
+    process: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

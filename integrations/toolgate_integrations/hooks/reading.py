@@ -8,7 +8,7 @@ from typing import Any
 
 from toolgate import ConfigurationError
 
-__all__ = ["object_of", "own_text", "text_of", "told"]
+__all__ = ["duration_of", "object_of", "own_text", "text_of", "told"]
 
 
 def told(given: bytes) -> dict[str, Any]:
@@ -56,3 +56,9 @@ def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
             f"the hook's input has no object {name!r}; was it written by another program?"
         )
     return found
+
+
+def duration_of(given: Mapping[str, Any]) -> float | None:
+    """How long a tool ran, in milliseconds, if that is told."""
+    found = given.get("duration_ms")
+    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None

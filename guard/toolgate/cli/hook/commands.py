@@ -4,7 +4,7 @@ import os
 import shutil
 import sysconfig
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,6 +17,14 @@ from toolgate.cli.hook.claude_code import (
     without_guard,
 )
 from toolgate.cli.hook.here import PLACES, settings_file
+from toolgate.cli.hook.opencode import PROGRAM as OPENCODE
+from toolgate.cli.hook.opencode import (
+    install_plugin,
+    place_of,
+    plugin_of,
+    refuse_where_idle,
+    uninstall_plugin,
+)
 from toolgate.cli.hook.options import Agent, HoldTimeout, OnHold, Subagent, ToolAction, Url, words_of
 from toolgate.cli.hook.over_http import PORT, TOLD, http_hook, proxied
 from toolgate.cli.hook.secret import export_line, find_secret
@@ -29,11 +37,12 @@ from toolgate.errors import ConfigurationError
 
 hook = typer.Typer(
     name="hook",
-    help="Coding agents (Claude Code) that ask before each tool call.",
+    help="Coding agents (Claude Code, OpenCode) that ask before each tool call.",
     no_args_is_help=True,
 )
 hook.command()(serve)
 
+For = Annotated[Literal["claude-code", "opencode"], typer.Option("--for", help="Which coding agent.")]
 User = Annotated[bool, typer.Option("--user", help="The settings of all your projects.")]
 Local = Annotated[bool, typer.Option("--local", help="This project's settings that are not committed.")]
 File = Annotated[Path | None, typer.Option(help="This settings file.")]
@@ -46,6 +55,7 @@ Print = Annotated[bool, typer.Option("--print", help="Print what the file would 
 
 @hook.command()
 def install(
+    for_: For = "claude-code",
     user: User = False,
     local: Local = False,
     file: File = None,
@@ -61,19 +71,21 @@ def install(
 ) -> None:
     """Have Claude Code ask the gateway before each tool call, and stop the call if that fails.
 
-    The settings of this project are changed, .claude/settings.json, and only what is the guard's in them. No key is
-    written: set TOOLGATE_API_KEY where claude is started.
+    The settings of this project are changed, .claude/settings.json, and only what is the guard's in them; OpenCode gets
+    a plugin, .opencode/plugins/toolgate.js. No key is written: set TOOLGATE_API_KEY where the agent is started.
     """
-    place = _place(user=user, local=local, file=file)
-    if http and (url or agent or subagent or tool_action):
-        fail("with --http the gateway, agents and actions are told to: toolgate hook serve")
-    if port is not None and not http:
-        fail("--port is for --http")
+    place = _place(for_, user=user, local=local, file=file)
+    _refuse_mixed(for_, http=http, port=port, own=bool(url or agent or subagent or tool_action))
     hooks = load_plugin("hooks", "cli")
     try:
         words = words_of(url, agent, subagent, tool_action, on_hold, hold_timeout)
-        hooks.options(["claude-code", *words])
+        hooks.options([for_, *words])
         limit = hooks.limit_of(on_hold, hold_timeout)
+        if for_ == OPENCODE:
+            if file is None:
+                refuse_where_idle(place, user=user)
+            install_plugin(place, plugin_of(command(), words, limit), only_print=print_)
+            return
         found = read_settings(place)
         if http:
             settings = with_hooks(found, http_hook(port or PORT), limit, TOLD)
@@ -90,6 +102,15 @@ def install(
         fail(f"{str(place)!r} is left as it was: {error}")
     if not print_:
         _tell_installed(place, settings, http=http)
+
+
+def _refuse_mixed(for_: str, *, http: bool, port: int | None, own: bool) -> None:
+    if http and for_ == OPENCODE:
+        fail("--http is for Claude Code")
+    if http and own:
+        fail("with --http the gateway, agents and actions are told to: toolgate hook serve")
+    if port is not None and not http:
+        fail("--port is for --http")
 
 
 def _tell_installed(place: Path, settings: dict[str, Any], *, http: bool) -> None:
@@ -112,10 +133,21 @@ def _tell_installed(place: Path, settings: dict[str, Any], *, http: bool) -> Non
 
 
 @hook.command()
-def uninstall(user: User = False, local: Local = False, file: File = None, print_: Print = False) -> None:
-    """Take the guard out of Claude Code's settings, and nothing else."""
-    place = _place(user=user, local=local, file=file)
+def uninstall(
+    for_: For = "claude-code",
+    user: User = False,
+    local: Local = False,
+    file: File = None,
+    print_: Print = False,
+) -> None:
+    """Take the guard out of Claude Code's settings, or its plugin away from OpenCode, and nothing else."""
+    place = _place(for_, user=user, local=local, file=file)
+    if print_ and for_ == OPENCODE:
+        fail("there is nothing to print: the plugin is a file of its own")
     try:
+        if for_ == OPENCODE:
+            uninstall_plugin(place)
+            return
         settings = read_settings(place)
         changed = without_guard(settings)
         if changed == settings and not print_:
@@ -128,11 +160,15 @@ def uninstall(user: User = False, local: Local = False, file: File = None, print
         typer.echo(f"no longer guarded by {str(place)!r}")
 
 
-def _place(*, user: bool, local: bool, file: Path | None) -> Path:
+def _place(for_: str = "claude-code", *, user: bool, local: bool, file: Path | None) -> Path:
     if sum((user, local, file is not None)) > 1:
         fail("name one file: --user, --local or --file")
     if file is not None:
         return file
+    if for_ == OPENCODE:
+        if local:
+            fail("--local is for Claude Code")
+        return place_of(user=user)
     return settings_file("user" if user else "local" if local else "project")
 
 

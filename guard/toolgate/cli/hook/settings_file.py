@@ -18,12 +18,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         SettingsFileError: it is no JSON object, or cannot be read: nobody knows what would be lost.
     """
-    try:
-        content = path.read_text("utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsFileError(f"cannot read {str(path)!r}: {error}") from error
+    content = read_text(path)
     try:
         found = json.loads(content, object_pairs_hook=_once) if content.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -33,13 +28,36 @@ def read_settings(path: Path) -> dict[str, Any]:
     return found
 
 
+def read_text(path: Path) -> str:
+    """Return what a file says; nothing where there is none.
+
+    Raises:
+        SettingsFileError: it cannot be read.
+    """
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsFileError(f"cannot read {str(path)!r}: {error}") from error
+
+
 def text_of(settings: dict[str, Any]) -> str:
     """Return settings as they are written."""
     return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_settings(path: Path, settings: dict[str, Any]) -> None:
-    """Put settings in place, whole or not at all; a link stays one, and who may read the file stays as it was.
+    """Put settings in place, as `put_text`.
+
+    Raises:
+        SettingsFileError: it cannot be done.
+    """
+    put_text(path, text_of(settings))
+
+
+def put_text(path: Path, text: str) -> None:
+    """Put a file in place, whole or not at all; a link stays one, and who may read the file stays as it was.
 
     Raises:
         SettingsFileError: it cannot be done.
@@ -50,7 +68,7 @@ def write_settings(path: Path, settings: dict[str, Any]) -> None:
         real.parent.mkdir(parents=True, exist_ok=True)
         mode = real.stat().st_mode & 0o777 if real.exists() else None
         with draft(real, created=0o666, mode=mode) as file:
-            file.write(text_of(settings).encode())
+            file.write(text.encode())
     except OSError as error:
         raise SettingsFileError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
