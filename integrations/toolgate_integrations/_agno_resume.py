@@ -11,8 +11,8 @@ from agno.run.agent import RunOutput
 from agno.run.requirement import RunRequirement
 
 from toolgate import ApprovalPending, GatewayUnavailable
-from toolgate_integrations._agno_tools import NAMES, Gate
-from toolgate_integrations._base import ToolCall
+from toolgate_integrations._agno_tools import NAMES
+from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._during import during
 
 __all__ = ["Waking"]
@@ -26,13 +26,13 @@ class Waking:
     when every call is decided, and those are decided together.
 
     Attributes:
-        gate: How the agent is guarded.
+        bridge: The agent's.
         agent: The agent's name.
         run: The run.
         names: Names of the calls, by the framework's ids.
     """
 
-    gate: Gate
+    bridge: Bridge
     agent: str | None
     run: RunOutput
     names: dict[str, str] = field(default_factory=dict)
@@ -41,10 +41,10 @@ class Waking:
         """Look at each call that the run is paused for; whether none of them waits any longer."""
         for execution, call in self._calls():
             if self._rejected(execution):
-                self.gate.bridge.reject(call, execution.confirmation_note or "")
+                self.bridge.reject(call, execution.confirmation_note or "")
                 continue
             try:
-                self._note(execution, self.gate.bridge.waiting(call))
+                self._note(execution, self.bridge.waiting(call))
             except GatewayUnavailable:
                 # Its own check says so to the model.
                 self._note(execution, None)
@@ -54,10 +54,10 @@ class Waking:
         """As `settle`."""
         for execution, call in self._calls():
             if self._rejected(execution):
-                await self.gate.bridge.areject(call, execution.confirmation_note or "")
+                await self.bridge.areject(call, execution.confirmation_note or "")
                 continue
             try:
-                self._note(execution, await self.gate.bridge.awaiting(call))
+                self._note(execution, await self.bridge.awaiting(call))
             except GatewayUnavailable:
                 self._note(execution, None)
         return self._decided()
@@ -73,12 +73,14 @@ class Waking:
             requirement = self._requirement(each)
             name = f"{self.run.run_id}:{each.tool_call_id if requirement is None else requirement.id}"
             self.names[each.tool_call_id or ""] = name
-            yield (
-                each,
-                self.gate.call(
-                    each.tool_name or "", each.tool_args or {}, self.agent, self.run.session_id, call_id=name
-                ),
+            call = ToolCall(
+                each.tool_name or "",
+                dict(each.tool_args or {}),
+                call_id=name,
+                run_id=self.run.session_id,
+                agent=self.agent,
             )
+            yield each, call
 
     def _paused(self) -> list[ToolExecution]:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]

@@ -6,7 +6,6 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from agno.exceptions import RetryAgentRun
@@ -17,7 +16,7 @@ from toolgate import ApprovalPending, ConfigurationError, GuardError, guarded_ac
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations.refusals import refusal_text
 
-__all__ = ["NAMES", "Gate", "OnHold", "guarded_tool"]
+__all__ = ["NAMES", "OnHold", "guarded_tool"]
 
 OnHold = Literal["pause", "wait", "tell"]
 
@@ -27,33 +26,14 @@ NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_n
 _CALLED: Final[ContextVar[FunctionCall | None]] = ContextVar("toolgate_agno_called", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """How the tools of one agent are guarded.
-
-    Attributes:
-        bridge: Asks and records.
-        on_hold: What a held call does.
-    """
-
-    bridge: Bridge
-    on_hold: OnHold
-
-    def call(
-        self, name: str, arguments: Mapping[str, Any], agent: str | None, session: str | None, **more: Any
-    ) -> ToolCall:
-        """One call of a tool, as the gateway is asked about it."""
-        return ToolCall(name, dict(arguments), run_id=session, agent=agent, **more)
-
-
 class _Hook:
     """What stands around a tool.
 
     It is no coroutine function: such hooks are left out of synchronous runs, and the tool would run.
     """
 
-    def __init__(self, gate: Gate, function: object) -> None:
-        self._gate, self._function = gate, function
+    def __init__(self, bridge: Bridge, function: object) -> None:
+        self._bridge, self._function = bridge, function
 
     def __call__(self, function_call: Callable[..., Any]) -> Any:
         called = _CALLED.get()
@@ -63,25 +43,24 @@ class _Hook:
             raise RetryAgentRun(_UNSEEN)
         asked = called.arguments
         names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks are given the same
-        call = self._gate.call(
+        call = ToolCall(
             called.function.name,
-            called.arguments or {},
-            getattr(called.function._agent, "name", None),  # noqa: SLF001 - likewise
-            None if context is None else context.session_id,
+            dict(called.arguments or {}),
             call_id=None if names is None else names.get(called.call_id or ""),
+            run_id=None if context is None else context.session_id,
+            agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - likewise
             function=self._function,
         )
         if inspect.iscoroutinefunction(function_call):
             return self._arun(call, called, function_call)
-        bridge = self._gate.bridge
         try:
-            return bridge.run(call, lambda approved: function_call(**_taken(called, approved)))
+            return self._bridge.run(call, lambda approved: function_call(**_taken(called, approved)))
         except ApprovalPending as pending:
             if call.call_id is None or called.arguments is not asked:
                 # With the second the tool has begun, and what waits is another call, inside.
                 raise _refused(pending) from pending
             # Too late to pause: the framework pauses before hooks, and the call may come no other time.
-            bridge.reject(call, _TOO_LATE, pending.approval_id)
+            self._bridge.reject(call, _TOO_LATE, pending.approval_id)
             raise RetryAgentRun(_TOO_LATE) from pending
         except GuardError as error:
             raise _refused(error) from error
@@ -92,13 +71,12 @@ class _Hook:
         async def run(approved: dict[str, Any]) -> Any:
             return await function_call(**_taken(called, approved))
 
-        bridge = self._gate.bridge
         try:
-            return await bridge.arun(call, run)
+            return await self._bridge.arun(call, run)
         except ApprovalPending as pending:
             if call.call_id is None or called.arguments is not asked:
                 raise _refused(pending) from pending
-            await bridge.areject(call, _TOO_LATE, pending.approval_id)
+            await self._bridge.areject(call, _TOO_LATE, pending.approval_id)
             raise RetryAgentRun(_TOO_LATE) from pending
         except GuardError as error:
             raise _refused(error) from error
@@ -132,16 +110,16 @@ def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
     return chosen  # type: ignore[no-any-return]  # a function that bears its hook
 
 
-def guarded_tool(given: Any, gate: Gate) -> Any:
+def guarded_tool(given: Any, bridge: Bridge) -> Any:
     """A tool of an agent, guarded; what the model's provider runs stays as it is.
 
     Raises:
         ConfigurationError: It pauses by itself where held calls pause the run, or cannot be called.
     """
     if isinstance(given, Toolkit):
-        return _guarded_toolkit(given, gate)
+        return _guarded_toolkit(given, bridge)
     if isinstance(given, Function):
-        return _guarded(given._per_run_copy(), gate, given.entrypoint)  # noqa: SLF001 - what a run takes
+        return _guarded(given._per_run_copy(), bridge, given.entrypoint)  # noqa: SLF001 - what a run takes
     if callable(given):
         # By the decorator where `@approval` has left its mark: nothing else reads it.
         marked = hasattr(given, "_agno_approval_type")
@@ -151,28 +129,28 @@ def guarded_tool(given: Any, gate: Gate) -> Any:
             raise ConfigurationError(
                 f"the tool {given!r} is none that Agno can call ({type(error).__name__}); pass a function"
             ) from error
-        return _guarded(made, gate, given)
+        return _guarded(made, bridge, given)
     return given
 
 
-def _guarded_toolkit(toolkit: Toolkit, gate: Gate) -> Toolkit:
+def _guarded_toolkit(toolkit: Toolkit, bridge: Bridge) -> Toolkit:
     """A copy for one run; its functions are asked for late, as those of servers come when they are connected."""
     guarded = copy.copy(toolkit)
 
     def of(functions: Mapping[str, Function]) -> dict[str, Any]:
-        return {name: guarded_tool(each, gate) for name, each in functions.items()}
+        return {name: guarded_tool(each, bridge) for name, each in functions.items()}
 
     vars(guarded)["get_functions"] = lambda: of(toolkit.get_functions())
     vars(guarded)["get_async_functions"] = lambda: of(toolkit.get_async_functions())
     return guarded
 
 
-def _guarded(function: Function, gate: Gate, original: object) -> Function:
+def _guarded(function: Function, bridge: Bridge, original: object) -> Function:
     hooks = function.tool_hooks
-    function.pre_hook = _before(_Hook(gate, original), function.pre_hook)
+    function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    if gate.on_hold == "pause" and not (_asks_itself(function) or guarded_action(original) is not None):
+    if bridge.on_hold == "pause" and not (_asks_itself(function) or guarded_action(original) is not None):
         if function.requires_confirmation:
             raise ConfigurationError(
                 f"the tool {function.name!r} has requires_confirmation, and where held calls pause the run the gateway "

@@ -48,7 +48,7 @@ class GuardedTool:
         pauses: Whether the run pauses for a held call.
     """
 
-    def __init__(self, tool: FunctionTool, agent_name: str, bridge: RunBridge, on_hold: str) -> None:
+    def __init__(self, tool: FunctionTool, agent_name: str, bridge: RunBridge) -> None:
         self.tool = tool
         self.agent_name = agent_name
         self._bridge = bridge
@@ -59,8 +59,8 @@ class GuardedTool:
         self._remote = remote_of(tool)
         # What a function that is guarded itself would ask only its own call knows: its holds cannot pause the run.
         asks_itself = guarded_action(self._function) is not None
-        self.pauses = on_hold == "interrupt" and not asks_itself
-        self._named = on_hold != "tell" and not asks_itself
+        self.pauses = bridge.on_hold == "interrupt" and not asks_itself
+        self._named = bridge.on_hold != "tell" and not asks_itself
 
     async def __call__(self, context: ToolContext[Any], text: str) -> Any:
         """Ask, let the tool run, record; what is refused is told to the model."""
@@ -144,10 +144,10 @@ class GuardedTool:
         return await asyncio.create_task(_awaited(running), context=outside)
 
 
-def guarded_tool(tool: FunctionTool, agent_name: str, bridge: RunBridge, on_hold: str) -> FunctionTool:
+def guarded_tool(tool: FunctionTool, agent_name: str, bridge: RunBridge) -> FunctionTool:
     """A copy of a tool whose every call is asked for."""
     guarded = copy.copy(tool)
-    invoker = GuardedTool(tool, agent_name, bridge, on_hold)
+    invoker = GuardedTool(tool, agent_name, bridge)
     guarded.on_invoke_tool = invoker
     if invoker.pauses:
         guarded.needs_approval = invoker.needs_approval

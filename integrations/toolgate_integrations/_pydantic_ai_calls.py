@@ -17,9 +17,10 @@ from pydantic_core import Url
 
 from toolgate import ApprovalPending, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
+from toolgate_integrations._during import during
 from toolgate_integrations._frameworks import is_at_least
 from toolgate_integrations._pydantic_ai_tools import function_of, served_by
-from toolgate_integrations._telling import areject, refused, shown
+from toolgate_integrations._telling import OtherArgumentsError, areject, refused, shown
 
 __all__ = ["Gate", "OnHold", "answered", "as_denied", "as_passed", "passing"]
 
@@ -68,7 +69,6 @@ class Gate:
     ) -> None:
         valid_on_hold(on_hold, "defer")
         self.bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
-        self._on_hold = on_hold
 
     async def carry_out(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: dict[str, Any], handler: Handler
@@ -93,23 +93,21 @@ class Gate:
         async def run(approved: dict[str, Any]) -> Any:
             edits = {name: value for name, value in approved.items() if value is not told.get(name)}
             given = await _validated(ctx, tool, {**args, **edits}) if edits else dict(args)
-            token = _passed.set((ctx.run_id, ctx.tool_call_id, dict(given)))
-            try:
-                return await handler(given)
-            except SkipToolExecution as skipped:
-                return skipped.result
-            finally:
-                _passed.reset(token)
+            with during(_passed, (ctx.run_id, ctx.tool_call_id, dict(given))):
+                try:
+                    return await handler(given)
+                except SkipToolExecution as skipped:
+                    return skipped.result
 
         try:
             return await self.bridge.arun(self.named(ctx, call, tool, told), run, _failed, _PAUSES)
         except ApprovalPending as pending:
-            if self._on_hold == "defer":
+            if self.bridge.on_hold == "defer":
                 raise ApprovalRequired(metadata=shown(pending)) from None
             return ToolDenied(refused(call.tool_name, pending))
         except GuardError as error:
             return ToolDenied(refused(call.tool_name, error))
-        except _OtherArgumentsError as error:
+        except OtherArgumentsError as error:
             return ToolDenied(str(error))
 
     async def rejected(self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, why: str) -> None:
@@ -129,7 +127,7 @@ class Gate:
             call.tool_name,
             args,
             # Told that it waits, a model calls again, by another name.
-            call_id=None if self._on_hold == "tell" else call.tool_call_id,
+            call_id=None if self.bridge.on_hold == "tell" else call.tool_call_id,
             run_id=ctx.conversation_id or ctx.run_id,
             agent=None if ctx.agent is None else ctx.agent.name,
             function=function_of(tool),
@@ -171,20 +169,13 @@ def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
     if args.keys() != passed.keys() or any(
         value is not passed[name] and value != passed[name] for name, value in args.items()
     ):
-        raise _OtherArgumentsError(
-            "Not done: another part of the agent changed the arguments after they were approved. "
-            "Asking again will not help; tell the operator."
-        )
-
-
-class _OtherArgumentsError(Exception):
-    """The tool may not run with these arguments."""
+        raise OtherArgumentsError
 
 
 async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
     """What the approver made of the arguments, by the tool's own rules."""
     if tool is None:
-        raise _OtherArgumentsError(_UNFIT.format("the tool is not known here"))
+        raise OtherArgumentsError(_UNFIT.format("the tool is not known here"))
     try:
         given: dict[str, Any] = _by_schema(ctx, tool, args)
         if tool.args_validator_func is not None:
@@ -192,7 +183,7 @@ async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> 
             if inspect.isawaitable(result):
                 await result
     except _REFUSES_ARGUMENTS as error:
-        raise _OtherArgumentsError(_UNFIT.format(_first_line(error))) from error
+        raise OtherArgumentsError(_UNFIT.format(_first_line(error))) from error
     return given
 
 

@@ -11,6 +11,7 @@ from strands.interrupt import InterruptException
 from strands.middleware import ExecuteToolContext, ToolResultEvent, TypedEvent
 
 from toolgate import ApprovalPending, GuardError
+from toolgate_integrations._telling import OtherArgumentsError
 
 __all__ = ["PAUSES", "Emit", "Next", "StoppedError", "carried", "failed", "relayed"]
 
@@ -145,10 +146,7 @@ class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript
     ) -> AsyncGenerator[Any, None]:
         self._self_was_called = True
         if tool_use["input"] != self._self_approved:
-            raise _OtherArgumentsError(
-                "Not done: another part of the agent changed the arguments after they were approved. "
-                "Asking again will not help; tell the operator."
-            )
+            raise OtherArgumentsError
         # What compares as equal may yet be another, as 1 and True are.
         used = {**tool_use, "input": self._self_approved}
         async for event in self.__wrapped__.stream(used, invocation_state, **kwargs):
@@ -160,7 +158,3 @@ def _kept(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _kept(each) for name, each in value.items()}
     return [_kept(each) for each in value] if isinstance(value, list) else value
-
-
-class _OtherArgumentsError(Exception):
-    """The tool may not run with these arguments."""

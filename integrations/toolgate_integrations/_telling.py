@@ -10,9 +10,24 @@ from toolgate_integrations._naming import ToolCall
 from toolgate_integrations._rejecting import Rejecting
 from toolgate_integrations.refusals import refusal_text
 
-__all__ = ["areject", "refused", "shown"]
+__all__ = ["OtherArgumentsError", "areject", "refused", "shown"]
 
 logger = logging.getLogger("toolgate")
+
+
+class OtherArgumentsError(Exception):
+    """A tool may not run with these arguments; what it says is told to the model.
+
+    Args:
+        text: What it says; as it comes, that they are others than those that were approved.
+    """
+
+    def __init__(
+        self,
+        text: str = "Not done: another part of the agent changed the arguments after they were approved. "
+        "Asking again will not help; tell the operator.",
+    ) -> None:
+        super().__init__(text)
 
 
 def refused(name: str, error: GuardError) -> str:

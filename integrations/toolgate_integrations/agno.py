@@ -15,7 +15,7 @@ from agno.agent import Agent
 from agno.run.agent import RunOutput
 
 from toolgate_integrations._agno_resume import Waking
-from toolgate_integrations._agno_tools import Gate, OnHold, guarded_tool
+from toolgate_integrations._agno_tools import OnHold, guarded_tool
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
 
@@ -28,10 +28,10 @@ class GuardedAgent(Agent):
     Its copies are guarded too, as each guarded agent has a class of its own.
 
     Attributes:
-        gate: How it is guarded.
+        bridge: Asks and records.
     """
 
-    gate: ClassVar[Gate]
+    bridge: ClassVar[Bridge]
 
     def get_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The tools of one run, guarded: also those that were added later, and those the framework adds.
@@ -39,11 +39,11 @@ class GuardedAgent(Agent):
         Raises:
             ConfigurationError: A tool pauses by itself where held calls pause the run.
         """
-        return [guarded_tool(tool, self.gate) for tool in super().get_tools(*args, **kwargs)]
+        return [guarded_tool(tool, self.bridge) for tool in super().get_tools(*args, **kwargs)]
 
     async def aget_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
         """As `get_tools`."""
-        return [guarded_tool(tool, self.gate) for tool in await super().aget_tools(*args, **kwargs)]
+        return [guarded_tool(tool, self.bridge) for tool in await super().aget_tools(*args, **kwargs)]
 
 
 def guard_agent(
@@ -75,15 +75,15 @@ def guard_agent(
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agno.agent.Agent that is not guarded yet")
     valid_on_hold(on_hold, "pause")
-    gate = Gate(Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold), on_hold)
+    bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
     for tool in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
         # Said here: what is wrong in a run the framework only writes into its answer.
-        guarded_tool(tool, gate)
+        guarded_tool(tool, bridge)
     guarded = copy.copy(agent)
     if isinstance(agent.tools, list):
         # Its own, so that what is added to it is not added to the agent that is not guarded.
         guarded.tools = list(agent.tools)
-    kind = type(f"Guarded{type(agent).__name__}", (GuardedAgent, type(agent)), {"gate": gate})
+    kind = type(f"Guarded{type(agent).__name__}", (GuardedAgent, type(agent)), {"bridge": bridge})
     object.__setattr__(guarded, "__class__", kind)
     return guarded
 
@@ -106,7 +106,7 @@ def resume(agent: Agent, run: RunOutput) -> RunOutput:
         ConfigurationError: The agent is not guarded.
     """
     while run.is_paused:
-        waking = Waking(_gate(agent), agent.name, run)
+        waking = Waking(_bridge(agent), agent.name, run)
         if not waking.settle():
             return run
         with waking.named():
@@ -117,7 +117,7 @@ def resume(agent: Agent, run: RunOutput) -> RunOutput:
 async def aresume(agent: Agent, run: RunOutput) -> RunOutput:
     """As `resume`."""
     while run.is_paused:
-        waking = Waking(_gate(agent), agent.name, run)
+        waking = Waking(_bridge(agent), agent.name, run)
         if not await waking.asettle():
             return run
         with waking.named():
@@ -125,7 +125,7 @@ async def aresume(agent: Agent, run: RunOutput) -> RunOutput:
     return run
 
 
-def _gate(agent: Agent) -> Gate:
+def _bridge(agent: Agent) -> Bridge:
     if not isinstance(agent, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass what guard_agent(…) returned")
-    return agent.gate
+    return agent.bridge

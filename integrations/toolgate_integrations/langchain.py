@@ -71,7 +71,6 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
                 f"agents is given, and langchain before {_NAMES_AGENTS} does not tell which agent makes a call; "
                 f"pip install 'langchain>={_NAMES_AGENTS}', or give each agent a guard of its own"
             )
-        self._on_hold = on_hold
         self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
 
     def wrap_tool_call(
@@ -90,11 +89,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
                 return handler(_with(request, arguments))
 
         try:
-            if turn is not None and self._on_hold == "interrupt":
+            if turn is not None and self._bridge.on_hold == "interrupt":
                 self._settle(turn, request)
             return self._bridge.run(call, run, _failed, self._pauses)
         except ApprovalPending as pending:
-            if turn is None or self._on_hold != "interrupt":
+            if turn is None or self._bridge.on_hold != "interrupt":
                 return _refusal(request, pending)
             turn.pause(_shown(request.tool_call, pending))
             self._bridge.reject(call, _BESIDE, pending.approval_id)
@@ -118,11 +117,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
                 return await handler(_with(request, arguments))
 
         try:
-            if turn is not None and self._on_hold == "interrupt":
+            if turn is not None and self._bridge.on_hold == "interrupt":
                 await self._asettle(turn, request)
             return await self._bridge.arun(call, run, _failed, self._pauses)
         except ApprovalPending as pending:
-            if turn is None or self._on_hold != "interrupt":
+            if turn is None or self._bridge.on_hold != "interrupt":
                 return _refusal(request, pending)
             turn.pause(_shown(request.tool_call, pending))
             await self._bridge.areject(call, _BESIDE, pending.approval_id)
@@ -132,7 +131,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
 
     @property
     def _pauses(self) -> tuple[type[BaseException], ...]:
-        return (GraphBubbleUp, ApprovalPending) if self._on_hold == "interrupt" else (GraphBubbleUp,)
+        return (GraphBubbleUp, ApprovalPending) if self._bridge.on_hold == "interrupt" else (GraphBubbleUp,)
 
     def _settle(self, turn: Turn, request: ToolCallRequest) -> None:
         """Pause the task while any call in it waits for a person; the first hook finds out for all."""
@@ -195,7 +194,9 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     def _comes_again(self, run_id: object, function: object) -> bool:
         # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
         own = guarded_action(function) is not None
-        return run_id is not None and (self._on_hold == "interrupt" or (self._on_hold == "wait" and not own))
+        return run_id is not None and (
+            self._bridge.on_hold == "interrupt" or (self._bridge.on_hold == "wait" and not own)
+        )
 
 
 def _function(tool: object, *, coroutine: bool) -> object:

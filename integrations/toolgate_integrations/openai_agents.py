@@ -60,7 +60,6 @@ class _Guarding:
         on_hold: OnHold = "interrupt",
     ) -> None:
         valid_on_hold(on_hold, "interrupt")
-        self.on_hold = on_hold
         self.bridge = RunBridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
         # With the agent itself: an id is another's as soon as its object is gone.
         self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
@@ -102,7 +101,7 @@ class _Guarding:
         nested = agent_of(inner)
         if nested is not None and not isinstance(nested, GuardedAgent):
             inner = run_by(inner, nested, self.agent(nested))
-        return guarded_tool(inner, agent_name, self.bridge, self.on_hold)
+        return guarded_tool(inner, agent_name, self.bridge)
 
     def handoff(self, handoff: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | Handoff[Any, Any]:
         """The guarded copy of a handoff: it leads to guarded agents only."""

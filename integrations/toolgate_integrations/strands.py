@@ -50,7 +50,6 @@ class GuardPlugin(Plugin):
     ) -> None:
         super().__init__()
         valid_on_hold(on_hold, "interrupt")
-        self._on_hold = on_hold
         self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
 
     def init_agent(self, agent: Any) -> None:
@@ -89,7 +88,7 @@ class GuardPlugin(Plugin):
         except StoppedError as stopped:
             return stopped.event
         except ApprovalPending as pending:
-            if self._on_hold == "interrupt" and can_pause(context):
+            if self._bridge.on_hold == "interrupt" and can_pause(context):
                 pause(context, pending)
             return _told(context, refused(call.name, pending))
         except GuardError as error:
@@ -101,7 +100,7 @@ class GuardPlugin(Plugin):
         name = used["name"] if tool is None else tool.tool_name
         server, own_name = served_by(tool, name)
         # Told that it waits, a model asks again by another id, and so does whoever calls a tool directly.
-        comes_again = self._on_hold != "tell" and can_pause(context)
+        comes_again = self._bridge.on_hold != "tell" and can_pause(context)
         # Without a session manager the session's id is one of this object, and another after a restart.
         kept = getattr(agent, "_session_manager", None) is not None
         return ToolCall(
