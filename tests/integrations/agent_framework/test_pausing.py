@@ -103,6 +103,41 @@ async def test_a_no_of_many_kinds(scene: Scene) -> None:
     assert scene.status(approval(request)) == "cancelled"
 
 
+async def test_a_no_to_what_has_run(scene: Scene) -> None:
+    """It comes too late: the session knows of no call that waits, and the log says no second thing of it."""
+    made, _ = agent(scene, PAY)
+    session = AgentSession()
+    [request] = (await made.run("go", session=session)).user_input_requests
+    scene.approve(approval(request))
+    await made.run(answer(request, True), session=session)
+    await made.run(answer(request, False), session=session)
+    assert scene.ran == [("pay", "eve", 40)]
+    assert scene.logged() == [("pay", "pending"), ("pay", "success")]
+
+
+async def test_middleware_behind_the_guard_that_asks(scene: Scene) -> None:
+    """The call has not run, and is no failure; it goes on when the framework's own request is answered."""
+
+    class Asking(FunctionMiddleware):
+        async def process(self, context: Any, call_next: Any) -> None:
+            if "approval_response" in context.metadata:
+                await call_next()
+                return
+            name = context.metadata["function_call_occurrence_id"]
+            call = Content.from_function_call(
+                call_id=context.metadata["call_id"], name="look", arguments=dict(context.arguments), id=name
+            )
+            context.result = Content.from_function_approval_request(id=name, function_call=call)
+
+    made, client = agent(scene, LOOK, middleware=[*GuardMiddleware(scene.guard), Asking()])
+    session = AgentSession()
+    [request] = (await made.run("go", session=session)).user_input_requests
+    assert (scene.ran, scene.logged()) == ([], [("look", "pending")])
+    await made.run(answer(request, True), session=session)
+    assert read(client) == {"call-look": "seen sky"}
+    assert scene.logged() == [("look", "pending"), ("look", "success")]
+
+
 async def test_requests_are_answered_one_by_one(scene: Scene) -> None:
     """Each call of a turn has its own request and its own answer, in whatever order."""
     made, _ = agent(scene, PAY, MORE)
