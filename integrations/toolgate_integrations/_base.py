@@ -8,7 +8,7 @@ from __future__ import annotations
 from toolgate import ConfigurationError
 from toolgate_integrations._between import Begun, Between
 from toolgate_integrations._frameworks import INTEGRATIONS, Integration, MissingFrameworkError, require
-from toolgate_integrations._naming import ToolActions, ToolCall, fitting
+from toolgate_integrations._naming import ToolActions, ToolCall, fitting, function_of
 from toolgate_integrations._rejecting import Rejecting
 from toolgate_integrations._waiting import Waiting
 
@@ -21,7 +21,9 @@ __all__ = [
     "ToolActions",
     "ToolCall",
     "fitting",
+    "function_of",
     "require",
+    "text_or_none",
     "valid_on_hold",
 ]
 
@@ -47,3 +49,18 @@ def valid_on_hold(on_hold: str, pauses: str | None = None) -> None:
     if on_hold not in ("wait", "tell") and (pauses is None or on_hold != pauses):
         words = "'wait' or 'tell'" if pauses is None else f"{pauses!r}, 'wait' or 'tell'"
         raise ConfigurationError(f"on_hold is {on_hold!r}; use {words}")
+
+
+def text_or_none(given: object, name: str) -> str | None:
+    """What a plugin's user names something, if they do.
+
+    Args:
+        given: What they say.
+        name: What it is called where they say it.
+
+    Raises:
+        ConfigurationError: It is no text.
+    """
+    if given is not None and not isinstance(given, str):
+        raise ConfigurationError(f"{name} is {given!r}; pass text, or leave it out")
+    return given

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from toolgate import ConfigurationError, guarded_action
 
-__all__ = ["ToolActions", "ToolCall", "ToolNames", "fitting"]
+__all__ = ["ToolActions", "ToolCall", "ToolNames", "fitting", "function_of"]
 
 #: actions by tool name, or a function that is given the name; None, or no entry, leaves the default
 ToolActions: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
@@ -107,6 +107,15 @@ class ToolNames:
             if len(self._others) > _MOST:
                 self._others.popitem(last=False)
             return tool
+
+
+def function_of(*functions: object) -> object:
+    """The Python function of a tool that may have several; None if it has none.
+
+    One that is not guarded itself, if there is one: that one may be the one that is run.
+    """
+    found = [each for each in functions if each is not None]
+    return next((each for each in found if guarded_action(each) is None), found[0] if found else None)
 
 
 def fitting(name: str | None) -> str | None:

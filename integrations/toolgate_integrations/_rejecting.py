@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from toolgate import GatewayProtocolError, GatewayUnavailable, guarded_action
+from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable, guarded_action
 from toolgate_integrations._asking import Asking
 from toolgate_integrations._naming import ToolCall, fitting
 
-__all__ = ["Rejecting"]
+__all__ = ["Rejecting", "noes_of"]
 
 logger = logging.getLogger("toolgate")
 
@@ -59,6 +59,27 @@ class Rejecting(Asking):
                 logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
             # Without the approval: rejected again, when that is gone, it is the same log entry.
             guard.record(action, "denied", told, call_id=call_id, reason=why)
+
+
+def noes_of(rejected: object, waiting: Iterable[str]) -> dict[str, str]:
+    """Why calls are not to run, as it is said where a run is gone on with.
+
+    Args:
+        rejected: Reasons, by the ids of calls.
+        waiting: The ids of the calls that wait.
+
+    Raises:
+        ConfigurationError: It is no mapping of ids to texts, or names a call that does not wait.
+    """
+    if rejected is None:
+        return {}
+    if not isinstance(rejected, Mapping) or not all(
+        isinstance(each, str) for pair in rejected.items() for each in pair
+    ):
+        raise ConfigurationError(f"rejected is {rejected!r}; pass a mapping of the ids of calls to why")
+    if unknown := rejected.keys() - set(waiting):
+        raise ConfigurationError(f"the call {min(unknown)!r} was rejected, and does not wait")
+    return dict(rejected)
 
 
 def _tellable(call: ToolCall) -> Mapping[str, Any] | None:

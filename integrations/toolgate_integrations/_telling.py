@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from toolgate import ApprovalPending, ConfigurationError, GuardError
@@ -10,7 +12,7 @@ from toolgate_integrations._naming import ToolCall
 from toolgate_integrations._rejecting import Rejecting
 from toolgate_integrations.refusals import refusal_text
 
-__all__ = ["OtherArgumentsError", "areject", "refused", "shown"]
+__all__ = ["OtherArgumentsError", "areject", "refused", "reject", "shown"]
 
 logger = logging.getLogger("toolgate")
 
@@ -47,6 +49,12 @@ def shown(pending: ApprovalPending) -> dict[str, Any]:
     return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}
 
 
+def reject(bridge: Rejecting, call: ToolCall, why: str, approval_id: str | None = None) -> None:
+    """As `areject`, of a synchronous framework."""
+    with _logged(call):
+        bridge.reject(call, why, approval_id)
+
+
 async def areject(bridge: Rejecting, call: ToolCall, why: str, approval_id: str | None = None) -> None:
     """Take a no that the framework was given, as `Bridge.areject`; never raises, as the call does not run either way.
 
@@ -56,7 +64,13 @@ async def areject(bridge: Rejecting, call: ToolCall, why: str, approval_id: str 
         why: What was said.
         approval_id: Its request, where that is known.
     """
-    try:
+    with _logged(call):
         await bridge.areject(call, why, approval_id)
+
+
+@contextmanager
+def _logged(call: ToolCall) -> Iterator[None]:
+    try:
+        yield
     except GuardError as error:
         logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)

@@ -31,7 +31,8 @@ class Waiting(Carrying):
             if asked.approval_id is not None:
                 newest = self.guard.approval(asked.approval_id, newest=True)
                 return self._still(call, asked, newest)
-            self.run(call, _not_yet, pauses=(_NotYetError,))
+            with self._as(call, (_NotYetError,)), self._requested(call):
+                _not_yet()
         except ApprovalPending as pending:
             return pending
         except GatewayUnavailable:
@@ -52,7 +53,9 @@ class Waiting(Carrying):
             if asked.approval_id is not None:
                 newest = await self.guard.aapproval(asked.approval_id, newest=True)
                 return self._still(call, asked, newest)
-            await self.arun(call, _anot_yet, pauses=(_NotYetError,))
+            with self._as(call, (_NotYetError,)):
+                async with self._requested(call):
+                    _not_yet()
         except ApprovalPending as pending:
             return pending
         except GatewayUnavailable:
@@ -76,6 +79,10 @@ class Waiting(Carrying):
         except GuardError:
             return True
 
+    def _requested(self, call: ToolCall) -> Any:
+        # Not by `run`: where held calls wait for the person, this one must not.
+        return self.guard.action(self.action_of(call), call.arguments, on_hold="raise", edits=True)
+
     def _still(self, call: ToolCall, asked: Decision, newest: Approval) -> ApprovalPending | None:
         if newest.status != "pending":
             return None
@@ -91,9 +98,5 @@ class _NotYetError(Exception):
     """A call that would have run where it was only looked at."""
 
 
-def _not_yet(_: dict[str, Any]) -> None:
-    raise _NotYetError
-
-
-async def _anot_yet(_: dict[str, Any]) -> None:
+def _not_yet() -> None:
     raise _NotYetError

@@ -1,0 +1,334 @@
+"""Paused runs: which call a tool runs for, calls that are carried out once, a state that is kept, and going on from it."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from toolgate import ConfigurationError, Guard, GuardError
+from toolgate.testing import FakeGateway
+from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations._called import Called, CallsOfRun, PausingRun, called_now
+from toolgate_integrations._gate import Gate
+from toolgate_integrations._once import Once
+from toolgate_integrations._paused import HeldCall, Paused
+from toolgate_integrations._resuming import Resuming
+from toolgate_integrations._telling import refused, reject
+
+
+class InterruptedCallError(Exception):
+    """What is told of a call that was left in the middle."""
+
+
+class ToldError(Exception):
+    """What the model reads of a call that did not run."""
+
+
+class Tool:
+    """A guarded tool, as a plugin makes it.
+
+    Attributes:
+        ran: what it was called with.
+    """
+
+    def __init__(self, gate: Gate, name: str) -> None:
+        self.gate, self.name = gate, name
+        self.ran: list[Mapping[str, Any]] = []
+
+    def asked(self, called: Called) -> ToolCall:
+        return self.gate.call(self.name, called.input, called.call_id, run_id=called.run_id)
+
+    def call(self, given: Any) -> Any:
+        called = called_now(self.name, given)
+
+        def run(approved: dict[str, Any]) -> str:
+            self.ran.append(approved)
+            if self.name == "burn":
+                raise RuntimeError("water does not burn")
+            return f"{self.name} done"
+
+        try:
+            return called.once(lambda: self.gate.bridge.run(self.asked(called), run))
+        except GuardError as error:
+            if self.gate.pauses_for(error):
+                called.hold(error)
+            raise ToldError(refused(self.name, error)) from error
+
+
+class AsyncTool(Tool):
+    """The same, of an asynchronous framework."""
+
+    async def call(self, given: Any) -> Any:
+        return await asyncio.to_thread(super().call, given)
+
+
+class Again(Resuming):
+    """How a plugin goes on with a run.
+
+    Attributes:
+        said: what the model reads, by the ids of the calls.
+    """
+
+    said: dict[str | None, str]
+
+    def tell(self, called: Called, answer: Any, *, is_error: bool = False) -> None:
+        self.said[called.call_id] = f"error: {answer}" if is_error else answer
+
+    def tell_error(self, called: Called, error: Exception) -> None:
+        self.tell(called, error, is_error=True)
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return FakeGateway(allow=["tools.look", "tools.burn"], hold=["tools.pay"])
+
+
+@pytest.fixture
+def guard(gateway: FakeGateway) -> Guard:
+    return gateway.guard()
+
+
+@pytest.fixture
+def gate(guard: Guard) -> Gate:
+    return Gate(guard, on_hold="pause", pauses="pause")
+
+
+def run_of(run_id: str | None = None) -> CallsOfRun:
+    return CallsOfRun(InterruptedCallError, run_id)
+
+
+def ids(message: Any) -> list[str]:
+    """The calls that a message makes."""
+    return list(message["calls"])
+
+
+def paused(gate: Gate, *payments: str) -> Any:
+    """The state of a run that is paused for these payments, as it comes back from a store."""
+    calls, tool = run_of("run-1"), Tool(gate, "pay")
+    made = [Called("pay", {"to": each, "amount": 40}, f"call-{each}", calls) for each in payments]
+    calls.made = lambda: made
+    for each in made:
+        with pytest.raises(ToldError, match="waits for a person"):
+            tool.call(each.input)
+    assert tool.ran == []
+    results = {each: {"of": each} for each in ("call-look", *calls.held)}
+    state = calls.state([{"calls": list(calls.held)}], [], results)
+    # What a framework says of a call that waits is not what becomes of it.
+    assert state["results"] == [{"of": "call-look"}]
+    return json.loads(json.dumps(state))
+
+
+def resumed(state: Any, *tools: Any, **given: Any) -> Again:
+    found = Paused.read(state, ids)
+    again = Again(found, run_of(found.run_id), tools, given.get("rejected"))
+    again.said = {}
+    return again
+
+
+def test_a_call_is_carried_out_once() -> None:
+    """Asked for again it is told again, be it an answer or an error; so is one that was interrupted."""
+    once, ran = Once(InterruptedCallError), []
+
+    def tool(end: BaseException | None) -> str:
+        ran.append(end)
+        if end is not None:
+            raise end
+        return "seen"
+
+    for _ in range(2):
+        assert once.run("answered", lambda: tool(None)) == "seen"
+        with pytest.raises(LookupError):
+            once.run("failed", lambda: tool(LookupError()))
+    with pytest.raises(KeyboardInterrupt):
+        once.run("interrupted", lambda: tool(KeyboardInterrupt()))
+    with pytest.raises(InterruptedCallError):
+        once.run("interrupted", lambda: tool(None))
+    assert len(ran) == 3
+
+
+async def test_an_asynchronous_call_is_carried_out_once() -> None:
+    """The same holds for coroutines; whoever asks while it is under way does not have it carried out beside."""
+    once, begun, going, ran = Once(InterruptedCallError), asyncio.Event(), asyncio.Event(), []
+
+    async def tool() -> str:
+        ran.append(1)
+        begun.set()
+        await going.wait()
+        return "seen"
+
+    first = asyncio.create_task(once.arun("one", tool))
+    await begun.wait()
+    with pytest.raises(InterruptedCallError):
+        await once.arun("one", tool)
+    going.set()
+    assert await first == await once.arun("one", tool) == "seen"
+    cancelled = asyncio.create_task(once.arun("two", asyncio.Event().wait))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    with pytest.raises(InterruptedCallError):
+        await once.arun("two", tool)
+    assert ran == [1]
+
+
+def test_a_call_is_found_by_its_very_input() -> None:
+    """Equal inputs are of two calls, and an input that nobody knows is of none, and runs without a name."""
+    run, inputs = run_of(), [{"what": "sky"}, {"what": "sky"}]
+    calls = [Called("look", each, f"call-{at}", run) for at, each in enumerate(inputs)]
+    run.made = lambda: calls
+    assert [called_now("look", each).call_id for each in inputs] == ["call-0", "call-1"]
+    unknown = called_now("look", {"what": "sky"})
+    assert (unknown.call_id, unknown.run_id, unknown.once(lambda: "seen")) == (None, None, "seen")
+
+
+@pytest.mark.parametrize("kind", [Tool, AsyncTool])
+async def test_going_on(gateway: FakeGateway, gate: Gate, kind: type[Tool]) -> None:
+    """What was approved runs with what the person changed, a no is taken to the gateway, the rest stays held."""
+    state = paused(gate, "eve", "ann", "joe")
+    requests = {each.context["to"]: each.approval_id for each in gateway.pending()}
+    gateway.approve(requests["eve"], context={"to": "eve", "amount": 1})
+    tool = kind(gate, "pay")
+    again = resumed(state, tool, rejected={"call-ann": "not ann"})
+    if kind is Tool:
+        again.carry_out()
+    else:
+        await again.acarry_out()
+    assert again.said == {"call-eve": "pay done", "call-ann": "error: not ann"}
+    assert tool.ran == [{"to": "eve", "amount": 1}]
+    assert [each.approval_id for each in again.calls.held.values()] == [requests["joe"]]
+    assert [each.approval_id for each in gateway.pending()] == [requests["joe"]]
+    assert gate.bridge.guard.flush(10)
+    assert gateway.assert_logged("tools.pay", "denied", to="ann").context["reason"] == "not ann"
+
+
+def test_what_goes_wrong_is_told_and_the_others_run(gateway: FakeGateway, gate: Gate) -> None:
+    """An error of one tool, and a call that was declined, keep no other call from running."""
+    state = paused(gate, "eve", "ann")
+    state["held"] += [
+        {**state["held"][0], "call_id": "call-burn", "name": "burn", "input": {"what": "water"}}
+    ]
+    state["messages"][-1]["calls"].append("call-burn")
+    requests = {each.context["to"]: each.approval_id for each in gateway.pending()}
+    gateway.deny(requests["eve"], note="too much")
+    gateway.approve(requests["ann"])
+    again = resumed(state, Tool(gate, "burn"), Tool(gate, "pay"))
+    again.carry_out()
+    assert "too much" in again.said["call-eve"]
+    assert again.said["call-burn"] == "error: water does not burn"
+    assert again.said["call-ann"] == "pay done"
+
+
+def test_gone_on_with_at_once(gateway: FakeGateway, gate: Gate) -> None:
+    """Several that go on with one and the same state at once find each its own calls, and run each once."""
+    state, tool = paused(gate, "eve", "ann"), Tool(gate, "pay")
+    gateway.approve(next(each.approval_id for each in gateway.pending() if each.context["to"] == "eve"))
+    each = [resumed(state, tool) for _ in range(3)]
+    threads = [threading.Thread(target=one.carry_out) for one in each]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert tool.ran == [{"to": "eve", "amount": 40}]
+    assert all(set(one.calls.held) == {"call-ann"} for one in each)
+
+
+@pytest.mark.parametrize("change", ["input", "call_id", "run_id", "name"])
+def test_a_state_that_was_changed(gateway: FakeGateway, gate: Gate, change: str) -> None:
+    """An approval lets through nothing but the call it was given for."""
+    state = paused(gate, "eve")
+    gateway.approve()
+    gateway.hold("tools.other")
+    [held] = state["held"]
+    if change == "input":
+        held["input"] = {"to": "mallory"}
+    elif change == "call_id":
+        held["call_id"] = "call-other"
+        state["messages"][-1]["calls"] = ["call-other"]
+    elif change == "run_id":
+        state["run_id"] = "run-other"
+    else:
+        held["name"] = "other"
+    tools = [Tool(gate, "pay"), Tool(gate, "other")]
+    resumed(state, *tools).carry_out()
+    assert [each.ran for each in tools] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"messages": []}, "state is no paused run's"),
+        ({"messages": [{"calls": ["call-other"]}]}, "state is no paused run's"),
+        ({"messages": None}, "state is no paused run's"),
+        ({"held": []}, "state is no paused run's"),
+        ({"held": [{"call_id": "call-eve"}]}, "state is no paused run's"),
+        ({"run_id": 7}, "run_id is 7"),
+    ],
+)
+def test_what_is_no_state(gate: Gate, change: dict[str, Any], why: str) -> None:
+    """It is refused before anything is asked."""
+    state = paused(gate, "eve")
+    with pytest.raises(ConfigurationError, match=why):
+        resumed({**state, **change}, Tool(gate, "pay"))
+    with pytest.raises(ConfigurationError, match="state is no paused run's"):
+        resumed({**state, "held": state["held"] * 2}, Tool(gate, "pay"))
+
+
+@pytest.mark.parametrize(
+    ("rejected", "why"),
+    [
+        (["call-eve"], "rejected is"),
+        ({"call-eve": None}, "rejected is"),
+        ({"call-ann": "no"}, "'call-ann' was rejected, and does not wait"),
+    ],
+)
+def test_what_is_no_rejection(gate: Gate, rejected: Any, why: str) -> None:
+    """A no is a reason, by the id of a call that waits."""
+    state = paused(gate, "eve")
+    with pytest.raises(ConfigurationError, match=why):
+        resumed(state, Tool(gate, "pay"), rejected=rejected)
+    with pytest.raises(ConfigurationError, match="tool 'pay' waits"):
+        resumed(state, Tool(gate, "look"))
+
+
+def test_a_rejection_that_cannot_be_recorded(guard: Guard, caplog: Any) -> None:
+    """It keeps nobody from going on: the call does not run either way, and the program's log says so."""
+    reject(Bridge(guard), ToolCall("pay", {}, server="tools"), "no")
+    assert "the rejection of a call of 'pay' was not recorded" in caplog.text
+
+
+def test_what_a_run_shows_while_it_is_paused(gate: Gate) -> None:
+    """Its name, which stays, and the calls that wait."""
+    state = paused(gate, "eve")
+    run = PausingRun(run_of(state["run_id"]), state)
+    assert (run.run_id, run.held) == ("run-1", (HeldCall(**state["held"][0]),))
+    assert PausingRun(run_of(), None).held == ()
+
+
+@pytest.mark.parametrize(
+    ("on_hold", "call_id", "pauses"),
+    [("pause", "call-1", True), ("wait", "call-1", False), ("tell", None, False)],
+)
+def test_what_follows_from_on_hold(
+    gateway: FakeGateway, guard: Guard, on_hold: str, call_id: str | None, pauses: bool
+) -> None:
+    """A run pauses for held calls only where it is to; told that it waits, a call bears no id."""
+    gate = Gate(guard, on_hold=on_hold, pauses="pause", agent="clerk")
+    call = gate.call("pay", {"to": "eve"}, "call-1")
+    assert (call.call_id, call.agent) == (call_id, "clerk")
+    pending = gate.bridge.waiting(call)
+    assert pending is not None
+    assert gate.pauses_for(pending) is pauses
+    assert not gate.pauses_for(None)
+    assert gate.call("pay", {}, None, agent="other").agent == "other"
+
+
+def test_arguments_of_a_gate_that_are_wrong(guard: Guard) -> None:
+    """Each is refused in a line that names it."""
+    with pytest.raises(ConfigurationError, match="on_hold is 'stop'; use 'pause', 'wait' or 'tell'"):
+        Gate(guard, on_hold="stop", pauses="pause")
+    with pytest.raises(ConfigurationError, match="agent is 7; pass text"):
+        Gate(guard, on_hold="wait", pauses="pause", agent=7)  # type: ignore[arg-type]  # what is refused
