@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from anthropic.lib.tools import ToolError
 
-from toolgate import ConfigurationError, GuardError
-from toolgate_integrations._anthropic_runs import AsyncGuardedRun, GuardedRun, made, plain
+from toolgate import ConfigurationError
+from toolgate_integrations import _anthropic_runs as runs
+from toolgate_integrations._anthropic_runs import AsyncGuardedRun, GuardedRun
 from toolgate_integrations._anthropic_tools import AsyncGuardedTool, GuardedTool
-from toolgate_integrations._anthropic_turns import HeldCall, Turns
-from toolgate_integrations._base import ToolCall
+from toolgate_integrations._called import Called
+from toolgate_integrations._paused import Paused
+from toolgate_integrations._resuming import Resuming
 
 __all__ = ["resume", "resume_async"]
 
 logger = logging.getLogger("toolgate")
-
-_NO_STATE = "state is no paused run's; pass the state of a GuardedRun"
 
 
 def resume(
@@ -46,16 +43,8 @@ def resume(
         ConfigurationError: The state is none, the runner no function, a tool is missing, or a rejected call does not wait.
     """
     again = _Again(state, tools, runner, rejected, GuardedTool)
-    for held, tool, block in again.rejected:
-        with _logged(tool):
-            tool.gate.bridge.reject(again.call(tool, block), again.noes[held.call_id], held.approval_id)
-    for tool, block in again.calls:
-        with again.telling(block):
-            again.tell(block, tool.carry_out(block.input, again.turns, block))
-    waiting = again.waiting()
-    if waiting is not None:
-        return GuardedRun(None, run_id=again.turns.run_id, state=waiting)
-    return GuardedRun(runner(again.messages()), run_id=again.turns.run_id)
+    again.carry_out()
+    return GuardedRun(again.runner(), run_id=again.calls.run_id, state=again.state())
 
 
 async def resume_async(
@@ -67,21 +56,11 @@ async def resume_async(
 ) -> AsyncGuardedRun:
     """As `resume`, for asynchronous tools and runners."""
     again = _Again(state, tools, runner, rejected, AsyncGuardedTool)
-    for held, tool, block in again.rejected:
-        with _logged(tool):
-            await tool.gate.bridge.areject(
-                again.call(tool, block), again.noes[held.call_id], held.approval_id
-            )
-    for tool, block in again.calls:
-        with again.telling(block):
-            again.tell(block, await tool.carry_out(block.input, again.turns, block))
-    waiting = again.waiting()
-    if waiting is not None:
-        return AsyncGuardedRun(None, run_id=again.turns.run_id, state=waiting)
-    return AsyncGuardedRun(runner(again.messages()), run_id=again.turns.run_id)
+    await again.acarry_out()
+    return AsyncGuardedRun(again.runner(), run_id=again.calls.run_id, state=again.state())
 
 
-class _Again:
+class _Again(Resuming):
     """What a paused run is gone on with."""
 
     def __init__(
@@ -92,90 +71,36 @@ class _Again:
         rejected: Mapping[str, str] | None,
         kind: type[Any],
     ) -> None:
-        try:
-            self.turns = Turns(state["run_id"])
-            self._messages = list(state["messages"])
-            self._results = {each["tool_use_id"]: each for each in state["results"]}
-            self._after = list(state["after"])
-            held = [HeldCall(**each) for each in state["held"]]
-            # Looked at before anything runs: later, what a tool has answered would be lost.
-            self._made = made(self._messages[-1])
-        except (TypeError, KeyError, IndexError) as error:
-            raise ConfigurationError(_NO_STATE) from error
-        ids = [each.call_id for each in held]
-        if not held or len(set(ids)) < len(ids) or not set(ids) <= set(self._made):
-            raise ConfigurationError(_NO_STATE)
+        paused = Paused.read(state, runs.made)
         if not callable(runner):
             raise ConfigurationError(f"runner is {runner!r}; pass a function that makes a runner of messages")
-        if not _is_noes(rejected):
-            raise ConfigurationError(f"rejected is {rejected!r}; pass a mapping of the ids of calls to why")
-        self.noes = dict(rejected or {})
-        if unknown := self.noes.keys() - {each.call_id for each in held}:
-            raise ConfigurationError(f"the call {min(unknown)!r} was rejected, and does not wait")
-        named: dict[str, Any] = {each.name: each for each in tools if isinstance(each, kind)}
-        if missing := [each.name for each in held if each.name not in named]:
-            raise ConfigurationError(
-                f"a call of the tool {missing[0]!r} waits, and no guarded tool is called so; pass what guard_tools(…) "
-                "returned, of the kind of the run"
-            )
-        blocks = [(each, SimpleNamespace(id=each.call_id, name=each.name, input=each.input)) for each in held]
-        self.calls = [(named[each.name], block) for each, block in blocks if block.id not in self.noes]
-        self.rejected = [(each, named[each.name], block) for each, block in blocks if block.id in self.noes]
-        for _, _, block in self.rejected:
-            self.tell(block, self.noes[block.id], is_error=True)
+        self._runner = runner
+        self._results = runs.by_call(paused.results)
+        guarded = [each for each in tools if isinstance(each, kind)]
+        super().__init__(paused, runs.calls_of(paused.run_id), guarded, rejected)
 
-    def call(self, tool: Any, block: Any) -> ToolCall:
-        """A call, as the gateway heard of it."""
-        found: ToolCall = tool.gate.call(tool.inner, block.input, block.id, self.turns.run_id)
-        return found
+    def tell(self, called: Called, answer: Any, *, is_error: bool = False) -> None:
+        """What the model is to read of a call, as the SDK's runners tell it."""
+        result = {"type": "tool_result", "tool_use_id": called.call_id, "content": answer}
+        self._results[called.call_id] = runs.plain({**result, "is_error": True} if is_error else result)
 
-    def tell(self, block: Any, content: Any, *, is_error: bool = False) -> None:
-        """What the model is to read of a call."""
-        result = {"type": "tool_result", "tool_use_id": block.id, "content": content}
-        self._results[block.id] = plain({**result, "is_error": True} if is_error else result)
+    def tell_error(self, called: Called, error: Exception) -> None:
+        """As `tell`, of a call that raised."""
+        if isinstance(error, ToolError):
+            self.tell(called, error.content, is_error=True)
+        else:
+            logger.error("the tool %r failed", called.name, exc_info=error)
+            self.tell(called, repr(error), is_error=True)
 
-    @contextmanager
-    def telling(self, block: Any) -> Iterator[None]:
-        """What goes wrong with a call is told as the SDK's runners tell it; nothing is, while the call waits."""
-        try:
-            yield
-        except ToolError as error:
-            if block.id not in self.turns.held:
-                self.tell(block, error.content, is_error=True)
-        except Exception as error:
-            logger.exception("the tool %r failed", block.name)
-            self.tell(block, repr(error), is_error=True)
-
-    def waiting(self) -> dict[str, Any] | None:
+    def state(self) -> Any:
         """The state of the run, if calls still wait."""
-        if not self.turns.held:
+        paused = self.calls.state(self.paused.messages, self.paused.after, self._results)
+        return runs.plain(paused) if self.calls.held else None
+
+    def runner(self) -> Any:
+        """What goes on, if nothing waits: with what became of all calls of the last message, in their order."""
+        if self.calls.held:
             return None
-        return {
-            "run_id": self.turns.run_id,
-            "messages": self._messages,
-            "after": self._after,
-            "results": list(self._results.values()),
-            "held": plain([asdict(each) for each in self.turns.held.values()]),
-        }
-
-    def messages(self) -> list[Any]:
-        """The conversation, with what became of all calls of its last message, in their order."""
-        answers = [self._results[each] for each in self._made if each in self._results]
-        after = [each for each in self._after if each["content"]]
-        return [*self._messages, {"role": "user", "content": answers}, *after]
-
-
-def _is_noes(rejected: object) -> bool:
-    if rejected is None:
-        return True
-    return isinstance(rejected, Mapping) and all(
-        isinstance(each, str) for one in rejected.items() for each in one
-    )
-
-
-@contextmanager
-def _logged(tool: Any) -> Iterator[None]:
-    try:
-        yield
-    except GuardError as error:
-        logger.warning("the rejection of a call of %r was not recorded: %s", tool.name, error)
+        messages, after = self.paused.messages, [each for each in self.paused.after if each["content"]]
+        answers = [self._results[each] for each in runs.made(messages[-1]) if each in self._results]
+        return self._runner([*messages, {"role": "user", "content": answers}, *after])

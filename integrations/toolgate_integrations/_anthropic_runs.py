@@ -3,57 +3,58 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
 
 from anthropic.lib.tools import (
     BetaAsyncStreamingToolRunner,
     BetaAsyncToolRunner,
     BetaStreamingToolRunner,
     BetaToolRunner,
+    ToolError,
 )
 
 from toolgate import ConfigurationError
-from toolgate_integrations._anthropic_turns import HeldCall, Turns
+from toolgate_integrations._called import Called, CallsOfRun, PausingRun
 
-__all__ = ["AsyncGuardedRun", "GuardedRun", "made", "plain"]
+__all__ = ["AsyncGuardedRun", "GuardedRun", "by_call", "calls_of", "made", "plain"]
+
+_INTERRUPTED = "The call was interrupted, and may have been carried out in part. It is not carried out again."
 
 
-class _Run:
-    """What runs of both kinds are.
+class _Run(PausingRun):
+    """What runs of both kinds are."""
 
-    Attributes:
-        state: What a paused run goes on from, as JSON has it; None while it is not paused.
-    """
+    _runners: ClassVar[tuple[type, ...]]
+    _client: ClassVar[str]
 
-    def __init__(self, runner: Any, run_id: str | None, state: Mapping[str, Any] | None) -> None:
-        if run_id is not None and not isinstance(run_id, str):
-            raise ConfigurationError(f"run_id is {run_id!r}; pass text, or leave it out")
-        self.state: dict[str, Any] | None = None if state is None else dict(state)
+    def __init__(
+        self, runner: Any, *, run_id: str | None = None, state: Mapping[str, Any] | None = None
+    ) -> None:
+        if state is None and not isinstance(runner, self._runners):
+            raise ConfigurationError(
+                f"runner is {runner!r}; pass what messages.tool_runner(…) of {self._client} returned"
+            )
+        super().__init__(calls_of(run_id), state)
         self._runner = runner
-        self._turns = Turns() if run_id is None else Turns(run_id)
         self._item: Any = None
         self._last: Any = None
-
-    @property
-    def run_id(self) -> str:
-        """The run's name; the same after a pause."""
-        return self._turns.run_id
-
-    @property
-    def held(self) -> tuple[HeldCall, ...]:
-        """The calls that wait for a person, once the run is paused."""
-        return () if self.state is None else tuple(HeldCall(**each) for each in self.state["held"])
 
     def _begin(self, item: Any) -> None:
         """The runner yielded something: a message, or the stream of one."""
         self._item = item
-        streamed = hasattr(item, "get_final_message")
-        self._turns.blocks = lambda: _calls_of(_snapshot(item) if streamed else item)
+        self._calls.made = lambda: _made_now(self._calls, item)
 
-    def _pause(self, results: Any) -> None:
-        """Write down what the run goes on from."""
+    def _pauses(self, results: Any) -> bool:
+        """Whether calls of the message that was handled wait; what the run goes on from is written down then."""
+        if results is not None and self._calls.held:
+            self.state = self._paused(results["content"])
+            return True
+        # Not before: interrupted meanwhile, this message is still to be handled.
+        self._item = None
+        return False
+
+    def _paused(self, results: Iterable[Any]) -> Any:
         told: dict[str, Any] = {}
 
         def look(params: Any) -> Any:
@@ -63,16 +64,10 @@ class _Run:
         # The one public way to what was said so far; the runner sends nothing any more.
         self._runner.set_messages_params(look)
         messages, last = plain(told["messages"]), plain(self._last.to_param())
-        held = self._turns.held
         # Whoever handles the messages may have added this one, and more.
         said = next((at for at, each in enumerate(messages) if made(each) == made(last)), len(messages))
-        self.state = {
-            "run_id": self.run_id,
-            "messages": [*messages[:said], last],
-            "after": [_unanswered(each) for each in messages[said + 1 :]],
-            "results": [each for each in plain(results["content"]) if each["tool_use_id"] not in held],
-            "held": plain([asdict(each) for each in held.values()]),
-        }
+        after = [_unanswered(each) for each in messages[said + 1 :]]
+        return plain(self._calls.state([*messages[:said], last], after, by_call(results)))
 
 
 class GuardedRun(_Run):
@@ -87,14 +82,8 @@ class GuardedRun(_Run):
         ConfigurationError: The runner is none.
     """
 
-    def __init__(
-        self, runner: Any, *, run_id: str | None = None, state: Mapping[str, Any] | None = None
-    ) -> None:
-        if state is None and not isinstance(runner, (BetaToolRunner, BetaStreamingToolRunner)):
-            raise ConfigurationError(
-                f"runner is {runner!r}; pass what messages.tool_runner(…) of a client returned"
-            )
-        super().__init__(runner, run_id, state)
+    _runners = (BetaToolRunner, BetaStreamingToolRunner)
+    _client = "a client"
 
     def __iter__(self) -> Iterator[Any]:
         """Go on until the run ends or pauses."""
@@ -119,16 +108,12 @@ class GuardedRun(_Run):
         """Carry out the calls of the last message, once its reader is done with it."""
         if (item := self._item) is None:
             return True
-        self._last = item.get_final_message() if hasattr(item, "get_final_message") else item
-        if _runs_tools(self._last):
-            # The runner keeps the answers, and carries nothing out again.
-            results = self._runner.generate_tool_call_response()
-            if self._turns.held:
-                self._pause(results)
-                self._runner.close()
-                return False
-        # Not before: interrupted meanwhile, this message is still to be handled.
-        self._item = None
+        self._last = item.get_final_message() if _is_stream(item) else item
+        # The runner keeps the answers, and carries nothing out again.
+        results = self._runner.generate_tool_call_response() if _runs_tools(self._last) else None
+        if self._pauses(results):
+            self._runner.close()
+            return False
         return True
 
 
@@ -144,14 +129,8 @@ class AsyncGuardedRun(_Run):
         ConfigurationError: The runner is none.
     """
 
-    def __init__(
-        self, runner: Any, *, run_id: str | None = None, state: Mapping[str, Any] | None = None
-    ) -> None:
-        if state is None and not isinstance(runner, (BetaAsyncToolRunner, BetaAsyncStreamingToolRunner)):
-            raise ConfigurationError(
-                f"runner is {runner!r}; pass what messages.tool_runner(…) of an asynchronous client returned"
-            )
-        super().__init__(runner, run_id, state)
+    _runners = (BetaAsyncToolRunner, BetaAsyncStreamingToolRunner)
+    _client = "an asynchronous client"
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Go on until the run ends or pauses."""
@@ -175,15 +154,22 @@ class AsyncGuardedRun(_Run):
     async def _goes_on(self) -> bool:
         if (item := self._item) is None:
             return True
-        self._last = await item.get_final_message() if hasattr(item, "get_final_message") else item
-        if _runs_tools(self._last):
-            results = await self._runner.generate_tool_call_response()
-            if self._turns.held:
-                self._pause(results)
-                await self._runner.close()
-                return False
-        self._item = None
+        self._last = await item.get_final_message() if _is_stream(item) else item
+        results = await self._runner.generate_tool_call_response() if _runs_tools(self._last) else None
+        if self._pauses(results):
+            await self._runner.close()
+            return False
         return True
+
+
+def calls_of(run_id: str | None) -> CallsOfRun:
+    """The calls of a run; one that was interrupted is told so."""
+    return CallsOfRun(lambda: ToolError(_INTERRUPTED), run_id)
+
+
+def by_call(results: Iterable[Any]) -> dict[Any, Any]:
+    """What became of calls, by their ids."""
+    return {each["tool_use_id"]: each for each in results}
 
 
 def made(message: Any) -> list[str]:
@@ -210,16 +196,20 @@ def _runs_tools(message: Any) -> bool:
     return bool(message.stop_reason == "tool_use")
 
 
-def _snapshot(stream: Any) -> Any:
+def _is_stream(item: Any) -> bool:
+    return hasattr(item, "get_final_message")
+
+
+def _made_now(calls: CallsOfRun, item: Any) -> list[Called]:
+    """The calls of a message, or of what has come of it."""
     try:
-        return stream.current_message_snapshot
+        message = item.current_message_snapshot if _is_stream(item) else item
     except AssertionError:
         # Nothing has come yet.
-        return None
-
-
-def _calls_of(message: Any) -> list[Any]:
-    return [each for each in getattr(message, "content", ()) if each.type == "tool_use"]
+        return []
+    uses = [each for each in getattr(message, "content", ()) if each.type == "tool_use"]
+    # The runner hands a tool the very input of its block.
+    return [Called(each.name, each.input, each.id, calls) for each in uses]
 
 
 def _dumped(model: Any) -> Any:

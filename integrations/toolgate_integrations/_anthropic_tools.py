@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NoReturn
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from anthropic.lib.tools import (
     BetaAsyncBuiltinFunctionTool,
@@ -17,17 +17,16 @@ from anthropic.lib.tools import (
 )
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
-from toolgate_integrations._anthropic_turns import Turns, now
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._base import ToolActions, ToolCall
+from toolgate_integrations._called import Called, called_now
+from toolgate_integrations._gate import Gate
+from toolgate_integrations._telling import refused
 
 __all__ = ["AsyncGuardedTool", "GuardedTool", "OnHold", "guard_tools"]
 
 OnHold = Literal["pause", "wait", "tell"]
-logger = logging.getLogger("toolgate")
 
 _PAUSES = (ApprovalPending,)
-_INTERRUPTED = "The call was interrupted, and may have been carried out in part. It is not carried out again."
 _UNREADABLE = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
 
 
@@ -59,50 +58,14 @@ def guard_tools(
     Raises:
         ConfigurationError: An argument is wrong, or a tool cannot be guarded.
     """
-    valid_on_hold(on_hold, "pause")
-    if agent is not None and not isinstance(agent, str):
-        raise ConfigurationError(f"agent is {agent!r}; pass the agent's name as text")
-    gate = _Gate(Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold), on_hold, agent)
+    gate = Gate(guard, tool_actions=tool_actions, agents=agents, agent=agent, on_hold=on_hold, pauses="pause")
     return [_guarded(each, gate) for each in tools]
-
-
-class _Gate:
-    """What the calls of some tools go through."""
-
-    def __init__(self, bridge: Bridge, on_hold: str, agent: str | None) -> None:
-        self.bridge, self.on_hold, self.agent = bridge, on_hold, agent
-
-    def call(
-        self, tool: Any, arguments: Mapping[str, Any], call_id: str | None, run_id: str | None
-    ) -> ToolCall:
-        """A call, as the gateway is to hear of it."""
-        return ToolCall(
-            tool.name,
-            arguments,
-            # Told that it waits, a model calls again, by another name.
-            call_id=None if self.on_hold == "tell" else call_id,
-            run_id=run_id,
-            agent=self.agent,
-            function=getattr(tool, "func", None),
-        )
-
-    def refuse(self, name: str, error: GuardError, turns: Turns | None, block: Any) -> NoReturn:
-        """Say to the model why a call did not run.
-
-        Raises:
-            ToolError: Always; the SDK's runners tell it as it is.
-        """
-        if isinstance(error, ConfigurationError):
-            logger.warning("a call of the tool %r was refused: %s", name, error)
-        if isinstance(error, ApprovalPending) and turns is not None and self.on_hold == "pause":
-            turns.hold(block, error)
-        raise ToolError(refusal_text(error)) from error
 
 
 class _Guarded:
     """What guarded tools of both kinds have of the tool as it was."""
 
-    def __init__(self, inner: Any, gate: _Gate) -> None:
+    def __init__(self, inner: Any, gate: Gate) -> None:
         self.inner = inner
         self.gate = gate
 
@@ -121,6 +84,30 @@ class _Guarded:
         """The tool's name."""
         return str(self.inner.name)
 
+    def asked(self, called: Called) -> ToolCall:
+        """A call, as the gateway is to hear of it."""
+        function = getattr(self.inner, "func", None)
+        return self.gate.call(
+            self.name, called.input, called.call_id, run_id=called.run_id, function=function
+        )
+
+    @contextmanager
+    def asking(self, given: object) -> Iterator[tuple[Called, ToolCall]]:
+        """While a call is carried out: why it does not run is told as the SDK's runners tell errors of tools.
+
+        Raises:
+            ToolError: It does not.
+        """
+        if not isinstance(given, dict):
+            raise ToolError(_UNREADABLE)
+        called = called_now(self.name, given)
+        try:
+            yield called, self.asked(called)
+        except GuardError as error:
+            if self.gate.pauses_for(error):
+                called.hold(error)
+            raise ToolError(refused(self.name, error)) from error
+
 
 class GuardedTool(_Guarded, BetaBuiltinFunctionTool):
     """A tool whose every call is asked for; made by `guard_tools`."""
@@ -131,33 +118,12 @@ class GuardedTool(_Guarded, BetaBuiltinFunctionTool):
         Raises:
             ToolError: The tool did not run.
         """
-        turns, block = now(input) or (None, None)
-        if turns is None or block is None:
-            return self.carry_out(input)
-        if block.id not in turns.answers:
-            # Told if the loop is left by no mere exception, and entered again.
-            turns.answers[block.id] = _raising(ToolError(_INTERRUPTED))
-            try:
-                answer = self.carry_out(input, turns, block)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told again
-                turns.answers[block.id] = _raising(error)
-            else:
-                turns.answers[block.id] = lambda: answer
-        return turns.answers[block.id]()
 
-    def carry_out(self, given: object, turns: Turns | None = None, block: Any = None) -> Any:
-        """As `call`, for a call of a run."""
-        arguments = _read(given)
-        call = self.gate.call(
-            self.inner,
-            arguments,
-            None if block is None else block.id,
-            None if turns is None else turns.run_id,
-        )
-        try:
-            return self.gate.bridge.run(call, lambda told: _kept(self.inner.call(told)), pauses=_PAUSES)
-        except GuardError as error:
-            self.gate.refuse(self.name, error, turns, block)
+        def run(approved: dict[str, Any]) -> Any:
+            return _kept(self.inner.call(approved))
+
+        with self.asking(input) as (called, call):
+            return called.once(lambda: self.gate.bridge.run(call, run, pauses=_PAUSES))
 
 
 class AsyncGuardedTool(_Guarded, BetaAsyncBuiltinFunctionTool):
@@ -169,40 +135,15 @@ class AsyncGuardedTool(_Guarded, BetaAsyncBuiltinFunctionTool):
         Raises:
             ToolError: The tool did not run.
         """
-        turns, block = now(input) or (None, None)
-        if turns is None or block is None:
-            return await self.carry_out(input)
-        if block.id not in turns.answers:
-            # Told if the loop is left by no mere exception, and entered again.
-            turns.answers[block.id] = _raising(ToolError(_INTERRUPTED))
-            try:
-                answer = await self.carry_out(input, turns, block)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told again
-                turns.answers[block.id] = _raising(error)
-            else:
-                turns.answers[block.id] = lambda: answer
-        return turns.answers[block.id]()
 
-    async def carry_out(self, given: object, turns: Turns | None = None, block: Any = None) -> Any:
-        """As `call`, for a call of a run."""
-        arguments = _read(given)
-        call = self.gate.call(
-            self.inner,
-            arguments,
-            None if block is None else block.id,
-            None if turns is None else turns.run_id,
-        )
+        async def run(approved: dict[str, Any]) -> Any:
+            return _kept(await self.inner.call(approved))
 
-        async def run(told: dict[str, Any]) -> Any:
-            return _kept(await self.inner.call(told))
-
-        try:
-            return await self.gate.bridge.arun(call, run, pauses=_PAUSES)
-        except GuardError as error:
-            self.gate.refuse(self.name, error, turns, block)
+        with self.asking(input) as (called, call):
+            return await called.aonce(lambda: self.gate.bridge.arun(call, run, pauses=_PAUSES))
 
 
-def _guarded(tool: Any, gate: _Gate) -> Any:
+def _guarded(tool: Any, gate: Gate) -> Any:
     if isinstance(tool, Mapping):
         return tool
     if isinstance(tool, _Guarded):
@@ -218,19 +159,6 @@ def _guarded(tool: Any, gate: _Gate) -> Any:
     raise ConfigurationError(f"{tool!r} is no tool; make one with beta_tool or beta_async_tool")
 
 
-def _read(given: object) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise ToolError(_UNREADABLE)
-    return dict(given)
-
-
 def _kept(answer: Any) -> Any:
     """A tool's answer that can be told more than once."""
     return answer if answer is None or isinstance(answer, str) else list(answer)
-
-
-def _raising(error: Exception) -> Callable[[], NoReturn]:
-    def again() -> NoReturn:
-        raise error
-
-    return again

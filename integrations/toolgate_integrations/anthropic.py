@@ -9,7 +9,7 @@ require("anthropic")
 from toolgate_integrations._anthropic_resume import resume, resume_async
 from toolgate_integrations._anthropic_runs import AsyncGuardedRun, GuardedRun
 from toolgate_integrations._anthropic_tools import AsyncGuardedTool, GuardedTool, OnHold, guard_tools
-from toolgate_integrations._anthropic_turns import HeldCall
+from toolgate_integrations._paused import HeldCall
 
 __all__ = [
     "AsyncGuardedRun",
