@@ -13,18 +13,18 @@ from semantic_kernel.filters import AutoFunctionInvocationContext, FunctionInvoc
 from semantic_kernel.functions import FunctionResult
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
+from toolgate_integrations._base import ToolActions, ToolCall
+from toolgate_integrations._gate import Gate
 from toolgate_integrations._semantic_kernel_functions import (
     AGENT,
     RUN_ID,
     function_of,
     innermost,
-    logger,
     ran_through,
     said,
     told_of,
 )
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import refused, shown
 
 __all__ = ["REJECTING", "WAITING", "Filters", "OnHold", "Rejection", "guard_of"]
 
@@ -91,9 +91,9 @@ class Filters:
         agents: Mapping[str, str] | None,
         on_hold: OnHold,
     ) -> None:
-        valid_on_hold(on_hold, "terminate")
-        self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
-        self._on_hold = on_hold
+        self._gate = Gate(
+            guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, pauses="terminate"
+        )
 
     def __deepcopy__(self, _: dict[int, Any]) -> Filters:
         # A kernel that was copied asks through the same guard, and a guard cannot be copied.
@@ -142,31 +142,28 @@ class Filters:
                     "call guard_kernel(…) after adding filters"
                 )
             if called is not None and (no := REJECTING.get()) is not None:
-                await self._bridge.areject(call, no.why, no.approval_id)
+                await self._gate.bridge.areject(call, no.why, no.approval_id)
                 _tell(context, f"Not done: it was rejected. {no.why}".strip())
                 return
-            await self._bridge.arun(call, run, pauses=(ApprovalPending,))
+            await self._gate.bridge.arun(call, run, pauses=(ApprovalPending,))
         except GuardError as error:
-            if isinstance(error, ConfigurationError):
-                logger.warning("a call of the function %r was refused: %s", call.name, error)
+            text = refused(call.name, error)
             if called is None:
                 raise
-            shown = None
             # A call without a name could not be found again.
-            if isinstance(error, ApprovalPending) and self._on_hold == "terminate" and call.call_id:
-                shown, called.pauses = _shown(error), True
-            _tell(context, refusal_text(error), {} if shown is None else {WAITING: shown})
+            if self._gate.pauses_for(error) and call.call_id:
+                called.pauses = True
+                _tell(context, text, {WAITING: shown(error)})
+            else:
+                _tell(context, text)
 
     def _named(self, context: FunctionInvocationContext, called: _Called | None) -> ToolCall:
         function, arguments = context.function, context.arguments
-        # Told that it waits, a model calls again by another id.
-        content = None
-        if called is not None and self._on_hold != "tell":
-            content = called.context.function_call_content
-        return ToolCall(
+        content = None if called is None else called.context.function_call_content
+        return self._gate.call(
             function.fully_qualified_name,
             told_of(context),
-            call_id=None if content is None else content.id,
+            None if content is None else content.id,
             run_id=said(arguments, RUN_ID),
             agent=said(arguments, AGENT),
             function=function_of(context),
@@ -189,7 +186,3 @@ def _tell(context: FunctionInvocationContext, text: str, metadata: Mapping[str, 
     context.result = FunctionResult(
         function=context.function.metadata, value=text, metadata=dict(metadata or {})
     )
-
-
-def _shown(pending: ApprovalPending) -> dict[str, Any]:
-    return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from inspect import isasyncgen, isgenerator
 from typing import Any, Final
@@ -11,11 +10,9 @@ from semantic_kernel import Kernel
 from semantic_kernel.filters import FunctionInvocationContext
 from semantic_kernel.functions import KernelFunctionFromMethod
 
-from toolgate import ConfigurationError
+from toolgate_integrations._base import text_or_none
 
-__all__ = ["AGENT", "RUN_ID", "function_of", "innermost", "logger", "ran_through", "said", "told_of"]
-
-logger = logging.getLogger("toolgate")
+__all__ = ["AGENT", "RUN_ID", "function_of", "innermost", "ran_through", "said", "told_of"]
 
 #: names under which whoever runs an agent says, among its `KernelArguments`, which agent and which run it is
 AGENT: Final = "toolgate_agent"
@@ -36,10 +33,7 @@ def said(arguments: Mapping[str, Any], name: str) -> str | None:
     Raises:
         ConfigurationError: It is no text.
     """
-    value = arguments.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ConfigurationError(f"{name} is {value!r}; pass a text among the kernel's arguments")
-    return value
+    return text_or_none(arguments.get(name), name)
 
 
 def told_of(context: FunctionInvocationContext) -> dict[str, Any]:

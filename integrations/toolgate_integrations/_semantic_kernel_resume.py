@@ -15,6 +15,7 @@ from semantic_kernel.contents import (
 from semantic_kernel.functions import KernelArguments
 
 from toolgate import ConfigurationError
+from toolgate_integrations._rejecting import noes_of
 from toolgate_integrations._semantic_kernel_filters import REJECTING, WAITING, Rejection, guard_of
 
 __all__ = ["resume", "waiting"]
@@ -59,9 +60,8 @@ async def resume(
     """
     if guard_of(kernel) is None:
         raise ConfigurationError("the kernel is not guarded; call guard_kernel(kernel) first")
-    held, noes = list(_held(chat_history)), dict(rejected or {})
-    if strange := sorted(noes.keys() - {item.id for _, _, item in held}):
-        raise ConfigurationError(f"rejected names {strange[0]!r}, and no such call waits in the history")
+    held = list(_held(chat_history))
+    noes = noes_of(rejected, [str(item.id) for _, _, item in held])
     calls = {
         item.id: item
         for message in chat_history.messages
