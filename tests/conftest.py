@@ -1,5 +1,6 @@
 """Fixtures that every kind of test may use, and the choice of a database for the gateways and of a framework."""
 
+import gc
 import os
 import secrets
 from collections.abc import Generator, Iterator
@@ -50,6 +51,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: choosing.Node) -> None:
     choosing.hand_over(node)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage, and look never again at what is there then: it stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

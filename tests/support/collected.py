@@ -1,10 +1,12 @@
 """Which tests there are, by their full names.
 
-The run that asks has mostly collected them itself. Of other files pytest is asked in a process of its own, and runs
-none of them; this module is that process's plugin as well: it prints every test, before those for the other kind of
-database are left out.
+The run that asks has mostly collected them itself. In other files those without a case are read as they are written: the
+frameworks of plugins take long to import, and another part of the tests collects them. Of cases pytest is asked in a
+process of its own, and runs none of them; this module is that process's plugin as well: it prints every test, before
+those for the other kind of database are left out.
 """
 
+import ast
 import os
 import subprocess
 import sys
@@ -41,17 +43,28 @@ def collected(names: Iterable[str]) -> frozenset[str]:
     Args:
         names: for instance ``service/accounts/test_login.py::test_x[case]``; what is in no file is in no answer.
     """
-    files = {name.partition("::")[0] for name in names}
-    ids = {name for file in files for name in _HERE.get(file, ())}
-    ids |= _in_files(frozenset(file for file in files if file not in _HERE and (TESTS / file).is_file()))
+    asked = [(name.partition("::")[0], "[" in name) for name in names]
+    ids = {name for file, _ in asked for name in _HERE.get(file, ())}
+    others = [(file, case) for file, case in asked if file not in _HERE and (TESTS / file).is_file()]
+    cases = frozenset(file for file, case in others if case)
+    ids |= _in_files(cases)
+    for file in {file for file, _ in others} - cases:
+        ids |= _written(file)
     return frozenset(ids) | {name.partition("[")[0] for name in ids}
+
+
+def _written(file: str) -> frozenset[str]:
+    """Return the tests that stand at the left margin of a file."""
+    tree = ast.parse((TESTS / file).read_text())
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return frozenset(f"{file}::{each.name}" for each in functions if each.name.startswith("test"))
 
 
 @cache
 def _in_files(files: frozenset[str]) -> frozenset[str]:
     if not files:
         return frozenset()
-    plugins = ["-p", "support.collected", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
+    plugins = ["-p", "support.collected", "-p", "no:cacheprovider"]
     # Of the behaviour suite one framework that is quickly imported: each is held to the same tests.
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-s", "--framework=recipe", *plugins]
     listed = subprocess.run(

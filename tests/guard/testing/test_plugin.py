@@ -33,6 +33,11 @@ def send_anyhow(to):
 
 Run = Callable[..., pytest.RunResult]
 
+#: installed here as well, and slow to import; none of them is about a user's test
+STRANGERS = [
+    f"-pno:{name}" for name in ("anyio", "benchmark", "langsmith_plugin", "schemathesis", "valkey", "xdist")
+]
+
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
@@ -47,7 +52,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
             f"[pytest]\nfilterwarnings = error\nasyncio_default_fixture_loop_scope = function\n{ini}"
         )
         pytester.makepyfile(tests)
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *STRANGERS, *options)
 
     return run
 
