@@ -26,7 +26,7 @@ from toolgate_service.clock import utcnow, wire
 from toolgate_service.storage.database import open_database
 from toolgate_service.upkeep.expiry import expire_approvals
 
-ROUNDS = pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=pytest.mark.slow)])
+ROUNDS = pytest.mark.parametrize("rounds", [6, pytest.param(200, marks=pytest.mark.slow)])
 CROWD = 50
 
 
@@ -222,7 +222,8 @@ def _taking_away(arena: Arena, board: Board, approval: str, how: str) -> Callabl
     return delete
 
 
-@ROUNDS
+# As many as it takes to come near to where both come together, on a machine that is busy as well.
+@pytest.mark.parametrize("rounds", [10, pytest.param(200, marks=pytest.mark.slow)])
 def test_what_runs_out_is_approved_in_time_or_has_expired(arena: Arena, rounds: int) -> None:
     """Approved while the job marks what has run out: one of both, told once, and it passes only if it was approved."""
     ended, ahead = Counter[str](), timedelta(milliseconds=20)

@@ -14,7 +14,7 @@ from support.waiting import until
 from support.wire import Heard, Wire
 
 CLIENTS = 16
-FEW = 20
+FEW = 10
 #: seconds between two checks of one client: as many as it can in a full run, otherwise what two cores easily bear
 PACES = [0.01, pytest.param(0.0, marks=pytest.mark.slow)]
 
@@ -77,7 +77,7 @@ def _acknowledged(answer: Heard) -> Heard:
     return answer
 
 
-@pytest.mark.parametrize(("pace", "times"), [(0.01, 60), pytest.param(0.0, 200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("pace", "times"), [(0.01, 30), pytest.param(0.0, 200, marks=pytest.mark.slow)])
 def test_a_deleted_permission_is_refused_by_the_very_next_check(
     pace: float, times: int, owner: Owner
 ) -> None:

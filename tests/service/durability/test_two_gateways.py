@@ -19,7 +19,7 @@ from support.wire import Heard, Wire
 
 from toolgate_service.logs.models import STATUSES
 
-ROUNDS = [4, pytest.param(200, marks=pytest.mark.slow)]
+ROUNDS = [2, pytest.param(200, marks=pytest.mark.slow)]
 CLIENTS = 4
 
 
@@ -94,7 +94,7 @@ def _line(racer: subprocess.Popen[str]) -> str:
     return racer.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("times", [25, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_what_one_revokes_the_other_refuses(
     times: int, pair: tuple[LiveGateway, LiveGateway], owner: Owner
 ) -> None:
