@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from toolgate import Approval, ApprovalPending, Decision, GatewayUnavailable, GuardError, guarded_action
 from toolgate_integrations._carrying import Carrying
@@ -81,7 +81,7 @@ class Waiting(Carrying):
 
     def _requested(self, call: ToolCall) -> Any:
         # Not by `run`: where held calls wait for the person, this one must not.
-        return self.guard.action(self.action_of(call), call.arguments, on_hold="raise", edits=True)
+        return self.guard.action(self.action_of(call), call.arguments, on_hold=_held, edits=True)
 
     def _still(self, call: ToolCall, asked: Decision, newest: Approval) -> ApprovalPending | None:
         if newest.status != "pending":
@@ -96,6 +96,11 @@ class Waiting(Carrying):
 
 class _NotYetError(Exception):
     """A call that would have run where it was only looked at."""
+
+
+def _held(pending: ApprovalPending) -> NoReturn:
+    # Asked for by `raise`, a call by name is looked at once more: approved in between, that would use it up.
+    raise pending
 
 
 def _not_yet() -> None:

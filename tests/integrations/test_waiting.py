@@ -1,0 +1,23 @@
+"""Looking whether a call waits makes its request, and carries nothing out."""
+
+import asyncio
+
+import pytest
+
+from toolgate.testing import FakeGateway
+from toolgate_integrations._base import Bridge, ToolCall
+
+PAY = ToolCall("pay", {"to": "eve"}, call_id="call-1", run_id="run-1")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_person_who_is_quicker_than_the_look(fake_gateway: FakeGateway, mode: str) -> None:
+    """What is approved while it is looked at is not used up by the look: the call itself goes through."""
+    fake_gateway.hold("tools.pay", then="approved")
+    with fake_gateway.guard() as guard:
+        bridge = Bridge(guard)
+        looked = bridge.waiting(PAY) if mode == "sync" else asyncio.run(bridge.awaiting(PAY))
+        assert looked is not None
+        assert bridge.waiting(PAY) is None
+        assert bridge.run(PAY, lambda context: f"paid {context['to']}") == "paid eve"
+    assert [each.status for each in fake_gateway.entries] == ["pending", "success"]
