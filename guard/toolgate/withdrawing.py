@@ -13,7 +13,7 @@ from toolgate.waiters import Waiter
 
 __all__ = ["given_up", "take_back", "taking_back", "withdraw", "withdrawal"]
 
-# Seconds a call that is given up may take to say so, and before it to learn what there is to withdraw.
+# Seconds a call that is given up may take to say so, and before it, twice, to learn what there is to withdraw.
 _TO_WITHDRAW: Final = 2.0
 _TO_LEARN: Final = 1.0
 
@@ -34,9 +34,12 @@ def withdraw(client: Client, waiter: Waiter, step: AwaitApproval | Record) -> No
 def take_back(client: Client, waiter: Waiter, check: Check) -> None:
     """Withdraw what a check may have left whose answer nobody waits for any more.
 
-    Asked again with its key the gateway names the request that it made of it, or makes the one that is withdrawn.
+    Only looked at first: what is allowed by now would spend an approval for nobody. Asked again with its key the gateway
+    names the request that it made of it, or makes the one that is withdrawn.
     """
     try:
+        if not client.check(_looked_at(check), _TO_LEARN).held:
+            return
         decision = client.check(check, _TO_LEARN)
     except Exception as error:  # noqa: BLE001 - likewise
         tell_not_known(check, error)
@@ -63,7 +66,7 @@ def taking_back(client: AsyncClient, waiter: Waiter, check: Check) -> asyncio.Ta
 async def given_up(sent: asyncio.Task[None] | None, error: BaseException) -> None:
     """Wait a moment until the gateway was told; a coroutine that is being closed may not wait."""
     if sent is not None and not isinstance(error, GeneratorExit):
-        await asyncio.wait({sent}, timeout=_TO_LEARN + _TO_WITHDRAW)
+        await asyncio.wait({sent}, timeout=2 * _TO_LEARN + _TO_WITHDRAW)
 
 
 async def _cancel(client: AsyncClient, step: AwaitApproval | Record, approval_id: str) -> None:
@@ -77,12 +80,18 @@ async def _cancel(client: AsyncClient, step: AwaitApproval | Record, approval_id
 
 async def _take_back(client: AsyncClient, waiter: Waiter, check: Check) -> None:
     try:
+        if not (await client.check(_looked_at(check), _TO_LEARN)).held:
+            return
         decision = await client.check(check, _TO_LEARN)
     except Exception as error:  # noqa: BLE001 - likewise
         tell_not_known(check, error)
         return
     if (step := _left(check, decision, waiter)) and waiter.end():
         await _cancel(client, step, step.approval_id)
+
+
+def _looked_at(check: Check) -> Check:
+    return Check(check.action, check.who, check.context, dry_run=True)
 
 
 def _left(check: Check, decision: Decision, waiter: Waiter) -> AwaitApproval | None:
