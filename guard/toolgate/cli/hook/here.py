@@ -50,7 +50,7 @@ def standing(versions: Any) -> Standing | None:
         versions: what compares them: `order` and `series`.
     """
     program = shutil.which("claude")
-    places = {str(path): path for name in PLACES if (path := settings_file(name)).exists()}
+    places = {str(path): path for name in PLACES if _is_there(path := settings_file(name))}
     if program is None and not places:
         return None
     version = None if program is None else _version_of(program)
@@ -60,6 +60,17 @@ def standing(versions: Any) -> Standing | None:
         return Standing(version, "unknown", str(error), _INSTALL)
     user = found.get(str(settings_file("user")), {})
     return _without_hooks(version, found, user) or _by_version(versions, version, program)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is such a file, or nobody can say: reading it then says why."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _without_hooks(

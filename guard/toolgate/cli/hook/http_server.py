@@ -85,7 +85,7 @@ class HookServer:
         with suppress(OSError, asyncio.CancelledError):
             await self._exchange(reader, writer)
         writer.close()
-        with suppress(OSError):
+        with suppress(OSError, asyncio.CancelledError):
             await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

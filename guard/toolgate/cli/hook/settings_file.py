@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ def read_text(path: Path) -> str:
         SettingsFileError: it cannot be read.
     """
     try:
+        # A pipe would be waited for.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise SettingsFileError(f"cannot read {str(path)!r}: it is no ordinary file")
         return path.read_text("utf-8")
     except FileNotFoundError:
         return ""
@@ -44,7 +48,10 @@ def read_text(path: Path) -> str:
 
 def text_of(settings: dict[str, Any]) -> str:
     """Return settings as they are written."""
-    return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(settings, indent=2, ensure_ascii=False)
+    # Half of a character can stand there as an escape only.
+    is_whole = not any("\ud800" <= char <= "\udfff" for char in text)
+    return (text if is_whole else json.dumps(settings, indent=2)) + "\n"
 
 
 def write_settings(path: Path, settings: dict[str, Any]) -> None:

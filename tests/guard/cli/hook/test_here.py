@@ -1,6 +1,7 @@
 """`toolgate frameworks` on Claude Code: whether it would ask the guard in this folder, and what stands in the way."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,16 @@ def test_settings_that_cannot_be_read(project: Path) -> None:
     (project / ".claude").mkdir()
     (project / ".claude" / "settings.json").write_text("{")
     assert told()["state"] == "unknown"
+
+
+def test_what_is_no_file_is_not_waited_for(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe is not opened, and a place that cannot be looked at is named."""
+    (project / ".claude").mkdir()
+    os.mkfifo(project / ".claude" / "settings.json")
+    assert "no ordinary file" in told()["says"]
+    (project / ".claude" / "settings.json").unlink()
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", "x" * 300)
+    assert "File name too long" in told()["says"]
 
 
 def test_it_can_be_ignored(project: Path) -> None:

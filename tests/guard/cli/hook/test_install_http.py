@@ -117,3 +117,13 @@ def test_a_secret_that_is_none_is_refused(project: Path, content: str) -> None:
     secret_path().chmod(0o644)
     with pytest.raises(PrivateFileError, match="other users"):
         find_secret()
+
+
+def test_half_a_character_stays_as_it_was(project: Path) -> None:
+    """It can stand in JSON as an escape, and is nothing that could be written otherwise."""
+    file = project / ".claude" / "settings.json"
+    file.parent.mkdir()
+    file.write_text('{"a": "\\ud83d"}')
+    run("install", "--http")
+    run("uninstall")
+    assert json.loads(file.read_text()) == {"a": "\ud83d"}
