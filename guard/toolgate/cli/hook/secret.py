@@ -38,6 +38,9 @@ def find_secret() -> str:
 
 def export_line() -> str:
     """Return the line by which a shell has Claude Code know it."""
+    if os.environ.get(SECRET):
+        # No file was made: read from there it would be empty.
+        return f"with the {SECRET} that is set here"
     return f'export {SECRET}="$(cat {shlex.quote(str(secret_path()))})"'
 
 

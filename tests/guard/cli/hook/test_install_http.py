@@ -54,6 +54,15 @@ def test_what_is_written_fails_closed(project: Path) -> None:
     assert secret_path().read_text().strip() == secret
 
 
+def test_a_secret_of_ones_own(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is made, and none is told to be read from a file that is not there."""
+    monkeypatch.setenv(SECRET, "mine" * 10)
+    said = run("install", "--http")
+    assert f"with the {SECRET} that is set here" in said
+    assert "mine" not in said + (project / ".claude" / "settings.json").read_text()
+    assert not secret_path().exists()
+
+
 def test_one_takes_the_place_of_the_other_and_goes(project: Path) -> None:
     """There is one guard in a file, however it is asked, and its removal leaves nothing."""
     run("install")
