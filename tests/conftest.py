@@ -3,6 +3,7 @@
 import gc
 import os
 import secrets
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -37,6 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What a script starts in the background hands on to all commands here that they are not to hear a Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     results.begin(config)
 
 

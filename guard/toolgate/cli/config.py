@@ -30,6 +30,7 @@ OTHERS: Final = frozenset(
         "TOOLGATE_CLIENT_KEY",
         "TOOLGATE_CLIENT_KEY_PASSWORD",
         "TOOLGATE_COPY_TO",
+        "TOOLGATE_HOOK_SECRET",
         "TOOLGATE_HTTP",
         "TOOLGATE_OUTBOX",
         "TOOLGATE_OUTBOX_BYTES",
