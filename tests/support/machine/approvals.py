@@ -84,7 +84,7 @@ class ApprovalRules(CheckRules):
             and filters["agent_id"] in {None, one.agent_id}
         ]
         shown = compare_list(
-            self.manage, tenant, "/api/approvals", filters, page, [one.id for one in expected]
+            self.manage_now, tenant, "/api/approvals", filters, page, [one.id for one in expected]
         )
         by_id = {one.id: one for one in expected}
         for one in shown:

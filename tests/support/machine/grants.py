@@ -42,7 +42,7 @@ class GrantRules(ApprovalRules):
         }
         filters = {"status": status}
         shown = compare_list(
-            self.manage, tenant, "/api/grants", filters, Wanted(limit=20, along=True), list(expected)
+            self.manage_now, tenant, "/api/grants", filters, Wanted(limit=20, along=True), list(expected)
         )
         for one in shown:
             self.shows_grant(expected[one["id"]], one)
