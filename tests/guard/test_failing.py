@@ -38,7 +38,7 @@ Tool = Callable[..., Awaitable[str]]
 @pytest.fixture
 def guard(make_guard: Any) -> Guard:
     """A guard of an agent nobody knows yet, that soon gives up."""
-    guard: Guard = make_guard(agent_id=str(uuid4()), timeout=0.05)
+    guard: Guard = make_guard(agent_id=str(uuid4()), timeout=0.1)
     return guard
 
 
