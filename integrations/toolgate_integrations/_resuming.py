@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -35,7 +36,7 @@ class GuardedTool(Protocol):
         """Ask, and run; an asynchronous tool returns what is to be awaited."""
 
 
-class Resuming:
+class Resuming(ABC):
     """The calls that a run was paused for: those that are rejected now, and those that are asked about again.
 
     Args:
@@ -86,6 +87,7 @@ class Resuming:
             with self._telling(called):
                 self.tell(called, await self._tools[called.name].call(called.input))
 
+    @abstractmethod
     def tell(self, called: Called, answer: Any, *, is_error: bool = False) -> None:
         """Keep what the model is to read of a call that is over.
 
@@ -94,11 +96,10 @@ class Resuming:
             answer: The tool's answer, or why there is none.
             is_error: Whether there is none.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def tell_error(self, called: Called, error: Exception) -> None:
         """As `tell`, of a call that raised."""
-        raise NotImplementedError
 
     def _rejected(self) -> Iterator[tuple[GuardedTool, tuple[ToolCall, str, str]]]:
         for called, approval_id in self._held:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from toolgate import ConfigurationError, acting_as
+from toolgate import ConfigurationError, Guard, acting_as
 from toolgate.block import Action
 from toolgate.elsewhere import Permitted
 from toolgate_integrations._asking import Asking
@@ -25,7 +25,17 @@ class ToolFailed(Exception):
 
 
 class HookAsking(Asking):
-    """Asks about calls that another program carries out; its arguments are those of `Asking`."""
+    """Asks about calls that another program carries out.
+
+    Args:
+        guard: The guard that asks.
+        process: By whose end calls end that nothing more is heard of; None is the agent's.
+        **given: What else an `Asking` is given.
+    """
+
+    def __init__(self, guard: Guard, *, process: int | None = None, **given: Any) -> None:
+        super().__init__(guard, **given)
+        self._process = process
 
     @cached_property
     def _journal(self) -> Journal:
@@ -113,7 +123,7 @@ class HookAsking(Asking):
             running = Running(
                 session=call.run_id or "",
                 call_id=call.call_id,
-                process=event.process or _agent_process(),
+                process=self._process or event.process or os.getppid(),
                 agent_id=permitted.agent_id,
                 action=self.action_of(call),
                 asked=permitted.asked,
@@ -124,11 +134,6 @@ class HookAsking(Asking):
             )
             self._journal.write(running)
         return None if digest_of(arguments) == digest_of(dict(call.arguments)) else arguments
-
-
-def _agent_process() -> int:
-    told = os.environ.get("CLAUDE_PID", "")
-    return int(told) if told.isascii() and told.isdigit() and 0 < len(told) < 10 else os.getppid()  # noqa: PLR2004 - digits of a process id
 
 
 def _number(value: object) -> float | int | str:

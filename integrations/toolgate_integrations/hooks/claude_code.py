@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,7 +10,14 @@ from typing import Any, Final
 from toolgate import ConfigurationError
 from toolgate_integrations._naming import ToolCall
 from toolgate_integrations.hooks.events import After, Answer, Before, Ended, Event
-from toolgate_integrations.hooks.reading import duration_of, object_of, own_text, text_of
+from toolgate_integrations.hooks.reading import (
+    as_json,
+    duration_of,
+    folder_beside,
+    object_of,
+    own_text,
+    text_of,
+)
 
 __all__ = ["ClaudeCode", "remote_tool"]
 
@@ -34,7 +41,7 @@ class ClaudeCode:
         kind = text_of(told, "hook_event_name")
         match kind:
             case "PreToolUse":
-                return Before(_call(told), _beside(told))
+                return Before(_call(told), _beside(told), _process())
             case "PostToolUse":
                 return After(_call(told), _beside(told), duration_ms=duration_of(told))
             case "PostToolUseFailure":
@@ -96,12 +103,16 @@ def _call(told: Mapping[str, Any]) -> ToolCall:
 
 
 def _beside(told: Mapping[str, Any]) -> dict[str, str]:
-    """The folder in which a command runs: without it `rm -r build` says little."""
-    given, folder = object_of(told, "tool_input"), own_text(told, "cwd")
-    remote = text_of(told, "tool_name").startswith(_MCP)
-    return {"cwd": folder} if folder and not remote and "command" in given and "cwd" not in given else {}
+    if text_of(told, "tool_name").startswith(_MCP):
+        return {}
+    return folder_beside(object_of(told, "tool_input"), own_text(told, "cwd"))
+
+
+def _process() -> int | None:
+    """Claude Code's own, which its variables tell."""
+    said = os.environ.get("CLAUDE_PID", "")
+    return int(said) if said.isascii() and said.isdigit() and 0 < len(said) < 10 else None  # noqa: PLR2004 - digits of a process id
 
 
 def _said(**decision: Any) -> bytes:
-    # ASCII: no encoding of the terminal's can spoil it.
-    return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}).encode("ascii")
+    return as_json({"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}})

@@ -86,8 +86,12 @@ def options(words: list[str]) -> argparse.Namespace:
     return given
 
 
-def parse(words: list[str]) -> Hook:
+def parse(words: list[str], process: int | None = None) -> Hook:
     """As `options`, and make the guard of them.
+
+    Args:
+        words: What stands behind `toolgate hook`.
+        process: By whose end calls end that nothing more is heard of, if not by the agent's own.
 
     Raises:
         ConfigurationError: A setting is missing or wrong.
@@ -99,6 +103,7 @@ def parse(words: list[str]) -> Hook:
         agents=given.subagent,
         on_hold=given.on_hold,
         hold_timeout=given.hold_timeout if given.on_hold == "wait" else None,
+        process=process,
     )
     return Hook(AGENTS[given.program], limit_of(given.on_hold, given.hold_timeout), asking)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,14 @@ from typing import Any
 from toolgate import ConfigurationError
 from toolgate_integrations._naming import ToolCall
 from toolgate_integrations.hooks.events import After, Answer, Before, Event
-from toolgate_integrations.hooks.reading import duration_of, object_of, own_text, text_of
+from toolgate_integrations.hooks.reading import (
+    as_json,
+    duration_of,
+    folder_beside,
+    object_of,
+    own_text,
+    text_of,
+)
 
 __all__ = ["OpenCode"]
 
@@ -28,25 +34,26 @@ class OpenCode:
         Raises:
             ConfigurationError: It is nothing that can be answered.
         """
-        kind = text_of(told, "event")
+        kind, call = text_of(told, "event"), _call(told)
+        beside = folder_beside(call.arguments, own_text(told, "folder"))
         match kind:
             case "before":
-                return Before(_call(told), _beside(told), _process(told))
+                return Before(call, beside, _process(told))
             case "after":
-                return After(
-                    _call(told), _beside(told), error=own_text(told, "error"), duration_ms=duration_of(told)
-                )
+                return After(call, beside, error=own_text(told, "error"), duration_ms=duration_of(told))
         raise ConfigurationError(
             f"the event {kind!r} is not known; see: toolgate hook install --for opencode"
         )
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
         """Let the tool run, with other arguments if an approver changed them."""
-        return Answer(0, _said(toolgate="allowed", arguments=None if changed is None else dict(changed)))
+        return Answer(
+            0, as_json({"toolgate": "allowed", "arguments": None if changed is None else dict(changed)})
+        )
 
     def refused(self, why: str) -> Answer:
         """Have the tool not run, and the model read why."""
-        return Answer(2, _said(toolgate="refused", why=why), why)
+        return Answer(2, as_json({"toolgate": "refused", "why": why}), why)
 
 
 def _call(told: Mapping[str, Any]) -> ToolCall:
@@ -79,19 +86,8 @@ def _after(name: str, start: str) -> str:
     return name.removeprefix(start) if name.startswith(start) else ""
 
 
-def _beside(told: Mapping[str, Any]) -> dict[str, str]:
-    """The folder in which a command runs: without it `rm -r build` says little."""
-    given, folder = object_of(told, "arguments"), own_text(told, "folder")
-    return {"cwd": folder} if folder and "command" in given and "cwd" not in given else {}
-
-
 def _process(told: Mapping[str, Any]) -> int:
     found = told.get("process")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise ConfigurationError("standard input has no 'process'; was it written by another program?")
     return found
-
-
-def _said(**answer: Any) -> bytes:
-    # ASCII: no encoding can spoil it.
-    return json.dumps(answer).encode("ascii")

@@ -1,4 +1,4 @@
-"""Reading a hook's JSON: what is missing or of another kind is refused, since nothing may run unasked."""
+"""A hook's JSON: what is missing or of another kind is refused, since nothing may run unasked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from toolgate import ConfigurationError
 
-__all__ = ["duration_of", "object_of", "own_text", "text_of", "told"]
+__all__ = ["as_json", "duration_of", "folder_beside", "object_of", "own_text", "text_of", "told"]
 
 
 def told(given: bytes) -> dict[str, Any]:
@@ -62,3 +62,13 @@ def duration_of(given: Mapping[str, Any]) -> float | None:
     """How long a tool ran, in milliseconds, if that is told."""
     found = given.get("duration_ms")
     return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+
+
+def folder_beside(arguments: Mapping[str, Any], folder: str | None) -> dict[str, str]:
+    """The folder in which a command runs: without it `rm -r build` says little."""
+    return {"cwd": folder} if folder and "command" in arguments and "cwd" not in arguments else {}
+
+
+def as_json(answer: Mapping[str, Any]) -> bytes:
+    """What a hook answers. In ASCII: no encoding of a terminal's can spoil it."""
+    return json.dumps(answer).encode("ascii")

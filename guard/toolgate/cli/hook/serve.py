@@ -34,11 +34,10 @@ def serve(
     The gateway's key, TOOLGATE_API_KEY, is needed here and no longer where claude is started.
     """
     hooks = load_plugin("hooks", "cli")
-    # Nobody is told over HTTP which process asks: what runs is struck out by its session's end, or left by this one's.
-    os.environ["CLAUDE_PID"] = str(os.getpid())
     try:
         words = words_of(url, agent, subagent, tool_action, on_hold, hold_timeout)
-        hook, secret = hooks.parse(["claude-code", *words]), find_secret()
+        # Nobody is told over HTTP which process asks: what runs is struck out by its session's end, or left by this one's.
+        hook, secret = hooks.parse(["claude-code", *words], os.getpid()), find_secret()
     except (ConfigurationError, PrivateFileError) as error:
         fail(str(error))
     try:

@@ -14,22 +14,13 @@ import pytest
 from support.forking import FORK_SERVER
 from support.frameworks.claude_code import variables
 from support.frameworks.harness import Scene
+from support.hook_server import CALL, WRITE
 from support.waiting import until
 
 from toolgate import ConfigurationError
 from toolgate_integrations.hooks import options
 from toolgate_integrations.hooks.claude_code import ClaudeCode
 from toolgate_integrations.hooks.reading import told as read_json
-
-CALL = {
-    "session_id": "session-1",
-    "cwd": "/srv/project",
-    "hook_event_name": "PreToolUse",
-    "tool_name": "Bash",
-    "tool_input": {"command": "ls", "description": "Look around"},
-    "tool_use_id": "toolu_1",
-}
-WRITE = {**CALL, "tool_name": "Write", "tool_input": {"file_path": "/srv/a", "content": "b"}}
 
 # What a plugin does in the hook's place: it is asked for `answer`.
 PRETENDED = """
