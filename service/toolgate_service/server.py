@@ -1,15 +1,14 @@
-"""Running the gateway: a bound socket, a database that can be used, a start-up line."""
+"""Running the gateway: a bound socket, a usable database, the start-up summary."""
 
 import asyncio
 import os
-import socket
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
 
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.reporting.setup import report_to_stderr
 from toolgate_service.serving.listening import listen
 from toolgate_service.serving.process import exposed, run
+from toolgate_service.serving.summary import startup_summary
 from toolgate_service.serving.tls import Certificates
 from toolgate_service.settings import Settings, load_settings
 from toolgate_service.storage.database import open_database
@@ -24,7 +23,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         host: the address to listen on.
         port: the port; 0 takes a free one.
         overrides: settings that go before the environment's, for instance ``default_plan``.
-        announce: called with the start-up line once requests are answered.
+        announce: called with the start-up summary, several lines, once requests are answered.
 
     Raises:
         StartError: a setting is wrong, the port is taken, or the database cannot be used.
@@ -42,10 +41,8 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         # The database first: one that cannot be used leaves no secret behind. Both once, before there are several of us.
         asyncio.run(_prepare(settings))
         settings.secret_bytes()
-        line = _start_up_line(listening, settings)
-        if metrics:
-            line += f" · metrics on {', '.join(one.url for one in metrics)}"
-        run(settings, listening, lambda: announce(line), metrics, certificates)
+        summary = startup_summary(listening, settings, [one.url for one in metrics])
+        run(settings, listening, lambda: announce(summary), metrics, certificates)
     except StorageError as error:
         raise StartError(str(error)) from error
     finally:
@@ -65,17 +62,3 @@ async def _prepare(settings: Settings) -> None:
         await database.start(migrate=settings.migrate == "auto")
     finally:
         await database.close()
-
-
-def _start_up_line(listening: socket.socket, settings: Settings) -> str:
-    host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    scheme = "http" if settings.tls_cert is None else "https"
-    line = f"Toolgate gateway on {scheme}://{shown}:{port} · new organizations get the {settings.default_plan} plan"
-    if settings.workers > 1:
-        line += f" · {settings.workers} workers"
-    if settings.default_plan != "enterprise":
-        line += " (--plan enterprise lifts its limits)"
-    if settings.registration == "open" and not ip_address(host).is_loopback:
-        line += " · anybody who reaches this address may register (TOOLGATE_REGISTRATION=invite ends that)"
-    return line

@@ -117,7 +117,7 @@ class Settings(BaseSettings):
     secret_previous_leaked: bool = False
     secret_next: SecretStr | None = None
     secrets_dir: Path | None = None
-    default_plan: PlanName = "free"
+    default_plan: PlanName = "enterprise"
     plans_file: Path | None = None
     approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
     approved_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600

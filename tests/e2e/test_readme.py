@@ -10,6 +10,7 @@ from zipfile import ZipFile
 import pytest
 from support.gateway import LiveGateway
 from support.readme import ROOT, blocks, section
+from support.serving import Serving
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
@@ -91,14 +92,17 @@ def test_the_wheel_brings_our_three_packages_alone(wheel: Path):
     }
 
 
-def test_the_first_screen_tells_of_the_free_plan_and_how_to_lift_it():
-    """Whoever serves a gateway by the README knows its limits, and the word that lifts them (decisions §7)."""
-    first = "\n".join((ROOT / "README.md").read_text().splitlines()[:40])
-    assert (
-        "the free plan (2 agents, 100 requests\na minute, 1,000 log entries a month), which is the default"
-        in first
-    )
-    assert "toolgate serve --plan enterprise" in first
+def test_the_first_screen_shows_what_serve_prints(tmp_path):
+    """README and docs/gateway.md show the start-up summary of a gateway with default settings."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with Serving(home) as gateway:
+        printed = gateway.listening().summary
+    port = gateway.url.rpartition(":")[2]
+    shown = printed.replace(f":{port}", ":8000").replace(str(home), "/home/you")
+    first_lines = "".join(shown.splitlines(keepends=True)[:3])
+    assert first_lines in "\n".join((ROOT / "README.md").read_text().splitlines()[:50])
+    assert shown in (ROOT / "docs" / "gateway.md").read_text()
 
 
 @pytest.mark.parametrize(("heading", "command"), [("Run it", "make demo"), ("Test it", "make test")])

@@ -31,9 +31,9 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_defaults_are_those_of_the_decisions(home: Path) -> None:
-    """The free plan, a day, an hour, five minutes, and a file in the user's data folder."""
+    """The enterprise plan, a day, an hour, five minutes, and a file in the user's data folder."""
     settings = Settings()
-    assert settings.default_plan == "free"
+    assert settings.default_plan == "enterprise"
     assert settings.approval_ttl_seconds == 24 * 3600
     assert settings.approved_ttl_seconds == 3600
     assert settings.denial_memory_seconds == 300

@@ -16,6 +16,7 @@ from support.balancer import Balancer
 from support.databases import CHOICE, database_file, database_url
 from support.forking import FORK_SERVER, Forked
 from support.leaks import KNOWN, assert_none, printed
+from support.serving import read_summary
 
 SECRET = "a secret for tests, long enough"
 PASSWORD = "correct horse battery"
@@ -64,13 +65,13 @@ class LiveGateway:
         self._others: list[subprocess.Popen[str] | Forked] = []
         self.process: subprocess.Popen[str] | Forked | None = None
         self.url = ""
-        #: the start-up line, of the first replica
+        #: the start-up summary, of the first replica
         self.announced = ""
 
     @property
     def metrics_url(self) -> str:
-        """Where its metrics are, as the start-up line says."""
-        found = re.search(r"metrics on (http://\S+/metrics)", self.announced)
+        """Where its metrics are, as the start-up summary says."""
+        found = re.search(r"metrics +(http://\S+/metrics)", self.announced)
         assert found, self.announced
         return found.group(1)
 
@@ -131,7 +132,7 @@ class LiveGateway:
 
 def _announced(process: subprocess.Popen[str] | Forked) -> str:
     assert process.stdout is not None
-    return process.stdout.readline()
+    return read_summary(process.stdout)
 
 
 def _port_in(line: str) -> int:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import httpx
 
@@ -29,6 +29,16 @@ def run_serve(
     return FORK_SERVER.run("serve", "--port", "0", *arguments, env=environment(home, extra), timeout=30)
 
 
+def read_summary(stdout: IO[str]) -> str:
+    """Read what a gateway prints once it serves, up to its last line; less where it ends before that."""
+    lines = []
+    for line in iter(stdout.readline, ""):
+        lines.append(line)
+        if line.startswith("Press Ctrl-C"):
+            break
+    return "".join(lines)
+
+
 class Serving:
     """A `toolgate serve` that runs, in a `with` block; at its end it is killed if it has not ended."""
 
@@ -42,10 +52,13 @@ class Serving:
                 umask=umask,
             )
         self.line = ""
+        #: everything printed at the start
+        self.summary = ""
 
     def listening(self) -> Self:
-        """Return once it listens, its start-up line read."""
-        self.line = self.process.stdout.readline().strip()
+        """Return once it listens, its start-up summary read."""
+        self.summary = read_summary(self.process.stdout)
+        self.line = self.summary.partition("\n")[0]
         assert self.line.startswith(ADDRESS), self.complaint
         return self
 

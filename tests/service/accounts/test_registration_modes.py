@@ -38,11 +38,11 @@ def test_by_invitation_and_closed(tmp_path: Path) -> None:
         assert httpx.post(f"{gateway.url}/auth/login", json=body, timeout=30).status_code == 200
 
 
-def test_the_start_up_line_warns_only_where_strangers_may_register(tmp_path: Path) -> None:
-    """On an address that others reach it says that anybody may register, unless nobody may."""
+def test_the_startup_summary_warns_only_where_strangers_can_register(tmp_path: Path) -> None:
+    """The warning is printed on an address that others reach, while registration is open."""
     home = tmp_path / "home"
     home.mkdir()
     for mode, warns in (("open", True), ("invite", False), ("closed", False)):
         with Serving(home, "--host", "0.0.0.0", extra={"TOOLGATE_REGISTRATION": mode}) as gateway:
             gateway.listening()
-            assert ("anybody who reaches this address may register" in gateway.line) is warns
+            assert ("anyone who reaches this address can register" in gateway.summary) is warns

@@ -145,8 +145,8 @@ def serving(home: Path, kept: dict[str, str]) -> Iterator[Serving]:
 
 def test_a_worker_that_is_killed_is_replaced(serving: Serving) -> None:
     """Its place is taken by another, the log says so, the other worker answers meanwhile, and no entry is lost."""
-    assert " · 2 workers" in serving.line
-    figures = re.findall(r"http://\S+/metrics", serving.line)
+    assert re.search(r"^  workers +2$", serving.summary, re.MULTILINE)
+    figures = re.findall(r"http://[^\s,]+/metrics", serving.summary)
     before = workers_of(serving.process.pid)
     acknowledged: list[str] = []
     with Owner(serving.url) as owner:

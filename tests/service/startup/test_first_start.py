@@ -1,16 +1,21 @@
 """The first start with nothing set: where things are kept, who may read them, and what is said."""
 
+import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
+from pydantic import SecretStr
 from support.crowd import together
 from support.serving import Serving
 
 from toolgate_service import secret_file, settings
+from toolgate_service.serving.summary import startup_summary
 
 pytestmark = pytest.mark.sqlite_only("where nothing is set, the gateway makes an SQLite file")
 
@@ -97,27 +102,99 @@ def _line(racer: subprocess.Popen[str]) -> str:
     return racer.stdout.readline().strip()
 
 
-def test_the_start_up_line_says_what_a_newcomer_must_know(tmp_path: Path) -> None:
-    """By default it names the address, the free plan, and how to lift its limits."""
+def test_the_startup_summary_names_console_database_secret_and_plan(tmp_path: Path) -> None:
+    """With default settings, everything a new user looks for next; and the files it names exist."""
     home = tmp_path / "home"
     home.mkdir()
     with Serving(home) as gateway:
         gateway.listening()
         assert gateway.url.startswith("http://127.0.0.1:")
-        assert "the free plan" in gateway.line
-        assert "--plan enterprise" in gateway.line
-        assert "register" not in gateway.line
+        rows = rows_of(gateway.summary)
+        assert rows["console"] == f"{gateway.url}/console"
+        assert rows["database"] == str(home / ".local" / "share" / "toolgate" / "toolgate.db")
+        assert rows["secret"] == str(home / ".config" / "toolgate" / "secret")
+        assert Path(rows["database"]).exists()
+        assert Path(rows["secret"]).exists()
+        assert rows["plan"].startswith("enterprise")
+        assert "Warning" not in gateway.summary
 
 
-def test_the_start_up_line_warns_of_strangers(tmp_path: Path) -> None:
-    """Where others reach it, it says that anybody may register; the plan is the one that was chosen."""
+def test_a_new_organization_has_no_limits_by_default(tmp_path: Path) -> None:
+    """With default settings new organizations get the enterprise plan; with `--plan free` the free plan."""
     home = tmp_path / "home"
     home.mkdir()
-    with Serving(home, "--host", "0.0.0.0", extra={"TOOLGATE_DEFAULT_PLAN": "enterprise"}) as gateway:
+    for arguments, plan in (((), "enterprise"), (("--plan", "free"), "free")):
+        extra = {"XDG_DATA_HOME": str(tmp_path / plan)}
+        with Serving(home, *arguments, extra=extra) as gateway:
+            token = gateway.listening().register()
+            bearer = {"Authorization": f"Bearer {token}"}
+            organization = httpx.get(f"{gateway.url}/api/organization", headers=bearer, timeout=30).json()
+            assert organization["plan"] == plan
+            assert rows_of(gateway.summary)["plan"].startswith(plan)
+
+
+def test_the_startup_summary_warns_of_open_registration(tmp_path: Path) -> None:
+    """On an address that others reach; the console is named by an address that a browser here can open."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with Serving(home, "--host", "0.0.0.0", extra={"TOOLGATE_DEFAULT_PLAN": "free"}) as gateway:
         gateway.listening()
-        assert "the enterprise plan" in gateway.line
-        assert "--plan" not in gateway.line
-        assert "anybody who reaches this address may register" in gateway.line
+        rows = rows_of(gateway.summary)
+        assert rows["plan"].startswith("free")
+        assert rows["console"].startswith("http://localhost:")
+        assert httpx.get(rows["console"], timeout=30).status_code == 303
+        assert "anyone who reaches this address can register" in gateway.summary
+
+
+def test_the_startup_summary_shows_no_secret(tmp_path: Path) -> None:
+    """A public address is shown instead of the socket's; a secret that was set is named by its variable."""
+    home = tmp_path / "home"
+    home.mkdir()
+    extra = {
+        "TOOLGATE_SECRET": "geheim-geheim-geheim",
+        "TOOLGATE_PUBLIC_URL": "https://gate.example.com/",
+        "TOOLGATE_CONSOLE": "true",
+    }
+    with Serving(home, extra=extra) as gateway:
+        gateway.listening()
+        rows = rows_of(gateway.summary)
+        assert rows["secret"] == "TOOLGATE_SECRET"
+        assert rows["console"] == "https://gate.example.com/console"
+        assert "geheim" not in gateway.summary
+    with Serving(home, extra=extra | {"TOOLGATE_CONSOLE": "false"}) as gateway:
+        assert rows_of(gateway.listening().summary)["console"] == "off (TOOLGATE_CONSOLE=false)"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://who:geheim@db.example.com:6432/gate", "postgresql://who:…@db.example.com:6432/gate"),
+        ("postgresql://who@/gate?host=/run&password=geheim", "postgresql://who@/gate?host=…&password=…"),
+        ("postgresql://who:ge/heim@db/gate", "postgresql://who:…@db/gate"),
+    ],
+)
+def test_the_startup_summary_masks_the_databases_password(url: str, shown: str) -> None:
+    """Host and database are shown, credentials are not."""
+    given = settings.Settings(database_url=url, secret=SecretStr("x" * 32), provider_webhook_secret=None)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        summary = startup_summary(listening, given)
+    assert rows_of(summary)["database"] == shown
+    assert "geheim" not in summary
+    assert "heim" not in summary
+
+
+def test_the_startup_summary_warns_of_a_shop_that_gives_everything_away() -> None:
+    """With a payment provider, unlimited new organizations are probably a mistake."""
+    given = settings.Settings(secret=SecretStr("x" * 32), provider_webhook_secret=SecretStr("whsec_x"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert "TOOLGATE_DEFAULT_PLAN=free" in startup_summary(listening, given)
+        given.default_plan = "free"
+        assert "Warning" not in startup_summary(listening, given)
+
+
+def rows_of(summary: str) -> dict[str, str]:
+    """Return the rows of a start-up summary by their names."""
+    return dict(re.findall(r"^  (\w+) +(.+)$", summary, re.MULTILINE))
 
 
 def test_the_secret_is_apart_where_the_system_has_one_folder(
