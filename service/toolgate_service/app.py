@@ -18,7 +18,7 @@ from toolgate_service.audit.routes import router as audit
 from toolgate_service.billing.provider_routes import provider_routes
 from toolgate_service.billing.routes import router as billing
 from toolgate_service.checks.endpoint import check_endpoint
-from toolgate_service.console.door import Door, leads_there
+from toolgate_service.console.door import REDIRECT_TO_CONSOLE, Door, is_browser_at_root, leads_there
 from toolgate_service.gateway import Gateway
 from toolgate_service.grants.routes import router as grants
 from toolgate_service.hotpath.http import endpoint
@@ -101,6 +101,8 @@ class _Roads:
         road = self._raw.get(scope["path"]) if scope["type"] == "http" else None
         if road is None and self._console is not None and leads_there(scope):
             await self._console(scope, receive, send)
+        elif road is None and self._console is not None and is_browser_at_root(scope):
+            await REDIRECT_TO_CONSOLE(scope, receive, send)
         elif road is None:
             await self._management(scope, receive, send)
         elif scope["method"] == "POST":

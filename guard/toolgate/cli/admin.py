@@ -22,6 +22,18 @@ Organization = Annotated[
 
 
 @admin.command()
+def create_organization(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The organization's name.")],
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail of its first admin.")],
+) -> None:
+    """Create an organization and print a link with which its first admin chooses a password.
+
+    For gateways on which nobody can register: TOOLGATE_REGISTRATION=invite or closed.
+    """
+    _show(lambda: load_gateway("admin").create_organization(name, email))
+
+
+@admin.command()
 def set_plan(
     organization: Organization,
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="free, pro, business or enterprise.")],

@@ -32,15 +32,34 @@ async def register(
     *,
     address: str | None = None,
 ) -> TokenView:
-    """Create an organization with both environments, its keys, and its first admin.
+    """Create an organization as `create_organization` does, and open a session for its first admin.
 
     Args:
         session: a write transaction with the turn `ACCOUNTS`.
         vault: seals the keys and signs the token.
-        registration: what was sent.
-        password_hash: the password's.
-        plan: the new organization's.
+        registration: the request's body.
+        password_hash: the hash of its password.
+        plan: the plan of the new organization.
         address: where it came from, as `slowing.Attempt` hashes it.
+
+    Raises:
+        ApiError: 400, the e-mail is registered already.
+    """
+    user = await create_organization(session, vault, registration, password_hash, plan)
+    return await open_session(session, vault, user, FULL, address=address)
+
+
+async def create_organization(
+    session: AsyncSession, vault: Vault, registration: Registration, password_hash: str, plan: str
+) -> User:
+    """Create an organization with both environments and its keys, and return its first admin.
+
+    Args:
+        session: a write transaction with the turn `ACCOUNTS`.
+        vault: seals the keys.
+        registration: e-mail and organization name.
+        password_hash: the hash of the admin's password.
+        plan: the plan of the new organization.
 
     Raises:
         ApiError: 400, the e-mail is registered already.
@@ -71,7 +90,7 @@ async def register(
     await session.flush()
     for environment in ENVIRONMENTS:
         session.add(mint_key(vault, organization.id, environment, created_at=moment, created_by=user.id))
-    return await open_session(session, vault, user, FULL, address=address)
+    return user
 
 
 async def log_in(session: AsyncSession, vault: Vault, user: User, scope: str, *, address: str) -> TokenView:

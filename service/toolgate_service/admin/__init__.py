@@ -6,11 +6,12 @@ Every function reads the settings, does one thing in one transaction, and return
 
 from toolgate_service.admin.cleaning import prune_now
 from toolgate_service.admin.organizations import activate, deactivate, link_customer, set_plan, set_rate
-from toolgate_service.admin.people import reset_password
+from toolgate_service.admin.people import create_organization, reset_password
 from toolgate_service.admin.rotation import rotate_secret
 
 __all__ = [
     "activate",
+    "create_organization",
     "deactivate",
     "link_customer",
     "prune_now",

@@ -1,10 +1,50 @@
-"""A user's forgotten password, where no mail is set up (decisions §3)."""
+"""Users whom no mail reaches: the first admin of an organization, and a user's forgotten password (decisions §3)."""
 
-from toolgate_service.accounts import resets, single_use
+import secrets
+
+from pydantic import ValidationError
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts import resets, service, single_use
+from toolgate_service.accounts.models import User
+from toolgate_service.accounts.passwords import Passwords
+from toolgate_service.accounts.schemas import Registration
 from toolgate_service.accounts.users import find_user, user_of
 from toolgate_service.admin.desk import Desk, Lines, at_desk
 from toolgate_service.audit import service as audit
-from toolgate_service.errors import StartError
+from toolgate_service.errors import ApiError, StartError
+from toolgate_service.secret_file import secret_path
+from toolgate_service.settings import Settings
+from toolgate_service.storage.database import ACCOUNTS, is_embedded
+from toolgate_service.vault import Vault
+
+
+def create_organization(name: str, email: str) -> Lines:
+    """Create an organization and its first admin, and return a link with which the admin chooses a password.
+
+    Works whatever ``TOOLGATE_REGISTRATION`` is. The organization gets the default plan.
+    """
+
+    async def work(desk: Desk) -> Lines:
+        registration = _registration(name, email)
+        password_hash = await Passwords(threads=1, queue=0).hash(registration.password)
+        _refuse_without_secret(desk.settings)
+        vault = Vault.of(desk.settings)
+        async with desk.database.writing(ACCOUNTS) as session:
+            try:
+                user = await service.create_organization(
+                    session, vault, registration, password_hash, desk.settings.default_plan
+                )
+            except ApiError as error:
+                raise StartError(f"{email!r}: {error.reply_detail}") from None
+            link = await _issue_link(session, user, desk.settings)
+        plan = desk.settings.default_plan
+        return [
+            f"created {registration.organization_name!r} on the {plan} plan; its admin is {user.email}",
+            *link,
+        ]
+
+    return at_desk(work)
 
 
 def reset_password(email: str) -> Lines:
@@ -19,15 +59,37 @@ def reset_password(email: str) -> Lines:
             user = await user_of(session, found.id)
             if user is None:
                 raise StartError(f"the user with the e-mail {email!r} has just been removed")
-            token = await resets.issue(session, user)
-            audit.record_outside(
-                session, user.organization_id, "user.password_reset_issued", resource_id=user.id
-            )
-        link = single_use.link(desk.settings.public_url or "", single_use.RESET_PAGE, token)
-        hours = int(resets.LIFETIME.total_seconds() // 3600)
-        lines = [link, f"works once, for {hours} hour; whoever opens it chooses the password of {user.email}"]
-        if desk.settings.public_url is None:
-            lines.append("put the gateway's address in front, or set TOOLGATE_PUBLIC_URL to have it there")
-        return lines
+            return await _issue_link(session, user, desk.settings)
 
     return at_desk(work)
+
+
+def _refuse_without_secret(settings: Settings) -> None:
+    """Refuse to make a new secret: keys sealed with it could not be shown by the gateway that serves this database."""
+    path = secret_path()
+    if settings.secret is None and is_embedded(settings.database_url) and not path.exists():
+        raise StartError(
+            f"the gateway's secret is not in {str(path)!r}; run this as the user who runs the gateway, or set "
+            "TOOLGATE_SECRET"
+        )
+
+
+def _registration(name: str, email: str) -> Registration:
+    try:
+        # Nobody knows this password: the link replaces it.
+        return Registration(organization_name=name, email=email, password=secrets.token_urlsafe(32))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        option = {"organization_name": "NAME", "email": "EMAIL"}[str(problem["loc"][0])]
+        raise StartError(f"{option}: {problem['msg'].removeprefix('Value error, ')}") from None
+
+
+async def _issue_link(session: AsyncSession, user: User, settings: Settings) -> Lines:
+    token = await resets.issue(session, user)
+    audit.record_outside(session, user.organization_id, "user.password_reset_issued", resource_id=user.id)
+    link = single_use.link(settings.public_url or "", single_use.RESET_PAGE, token)
+    hours = int(resets.LIFETIME.total_seconds() // 3600)
+    lines = [link, f"works once, for {hours} hour; whoever opens it chooses the password of {user.email}"]
+    if settings.public_url is None:
+        lines.append("put the gateway's address in front, or set TOOLGATE_PUBLIC_URL to have it there")
+    return lines

@@ -1,12 +1,18 @@
 """The way to the console. Nothing of it is imported before somebody comes: a gateway for agents alone pays nothing."""
 
 import asyncio
+import re
 
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolgate_service.gateway import Gateway
 
 PREFIX = "/console"
+#: for a browser at ``/``; a cache must not answer an API client with it
+REDIRECT_TO_CONSOLE = RedirectResponse(PREFIX, 303, {"Vary": "Accept"})
+
+_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 
 
 def leads_there(scope: Scope) -> bool:
@@ -15,6 +21,28 @@ def leads_there(scope: Scope) -> bool:
         return False
     path: str = scope["path"]
     return path == PREFIX or path.startswith(f"{PREFIX}/")
+
+
+def is_browser_at_root(scope: Scope) -> bool:
+    """Return whether a request is a browser's for ``/``: one that prefers HTML to JSON.
+
+    Without a preference the API answers: clients such as curl and httpx send ``*/*``.
+    """
+    if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
+        return False
+    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept").decode("latin-1")
+    html = _weight(accepted, "text/html")
+    return html > 0 and html >= _weight(accepted, "application/json")
+
+
+def _weight(accepted: str, media_type: str) -> float:
+    """Return the quality an Accept header gives to a media type that it names; 0 where it does not name it."""
+    for entry in accepted.lower().split(","):
+        name, *parameters = (part.strip() for part in entry.split(";"))
+        if name == media_type:
+            quality = next((one[2:] for one in parameters if one.startswith("q=")), "1")
+            return float(quality) if _QUALITY.fullmatch(quality) else 0
+    return 0
 
 
 class Door:

@@ -5,11 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import quote, urlencode
 
 from pydantic import ValidationError
+from sqlmodel import select
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from toolgate_service.accounts import entering, forgotten, service
 from toolgate_service.accounts.caller import peer
+from toolgate_service.accounts.models import User
 from toolgate_service.accounts.schemas import Login, Registration, ResetConfirmation, ResetRequest
 from toolgate_service.console import cookies
 from toolgate_service.console.door import PREFIX
@@ -25,6 +27,7 @@ from toolgate_service.team.joining import join
 from toolgate_service.team.schemas import Acceptance
 
 SIGN_IN = f"{PREFIX}/sign-in"
+REGISTER = f"{PREFIX}/register"
 INBOX = f"{PREFIX}/approvals"
 #: where somebody goes on whose organization is new
 START = f"{PREFIX}/start"
@@ -58,6 +61,8 @@ async def sign_in_page(request: Request) -> Response:
     try:
         await visiting(request)
     except ApiError:
+        if await _is_empty(request.app.state.gateway):
+            return RedirectResponse(REGISTER, 303)
         return _form(request, "sign_in.html", next=_next(request.query_params.get("next", "")))
     return RedirectResponse(_next(request.query_params.get("next", "")), 303)
 
@@ -75,8 +80,8 @@ async def sign_in(request: Request) -> Response:
 
 
 async def register_page(request: Request) -> Response:
-    """Show the form."""
-    return _form(request, "register.html")
+    """Show the form; where nobody can register, say so, and how an operator creates the first organization."""
+    return _form(request, "register.html", is_empty=await _is_empty(request.app.state.gateway))
 
 
 async def register(request: Request) -> Response:
@@ -89,7 +94,7 @@ async def register(request: Request) -> Response:
         )
         return (await entering.register(gateway, registration, address)).access_token
 
-    return await _enter(request, form, enter, "register.html", START)
+    return await _enter(request, form, enter, "register.html", START, is_empty=False)
 
 
 async def invitation_page(request: Request) -> Response:
@@ -197,6 +202,12 @@ def _form(
         changed="changed" in request.query_params,
         **values,
     )
+
+
+async def _is_empty(gateway: Gateway) -> bool:
+    """Return whether the installation has no user yet."""
+    async with gateway.database.reading() as session:
+        return (await session.exec(select(User.id).limit(1))).first() is None
 
 
 def _token(form: Form) -> str:

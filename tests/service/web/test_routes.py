@@ -1,10 +1,11 @@
 """Paths and methods: what is there, what is not, and what says so."""
 
 from importlib.metadata import version
+from pathlib import Path
 
 import httpx
 import pytest
-from support.gateway import Owner
+from support.gateway import LiveGateway, Owner
 from support.shapes import refused
 
 
@@ -35,6 +36,41 @@ def test_an_unknown_path_is_not_found(acme: Owner, method: str, path: str) -> No
     """404 with a detail in JSON; no redirects, no trailing slashes, no other case (decisions §2)."""
     url = httpx.URL(acme.url).copy_with(raw_path=path.encode())
     refused(acme.http.request(method, url), 404, "Not Found")
+
+
+CHROME = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_led"),
+    [
+        (CHROME, True),
+        ("TEXT/HTML", True),
+        ("application/json;q=0.5, text/html", True),
+        ("text/html;q=0.5, application/json", False),
+        ("text/html;q=0", False),
+        ("text/html;q=nan", False),
+        ("text/html;q=1e400", False),
+        ("*/*", False),
+        ("application/json", False),
+        ("", False),
+    ],
+)
+def test_root_leads_browsers_to_the_console(anyone: httpx.Client, accept: str, is_led: bool) -> None:
+    """A client that prefers HTML is redirected; an API client gets the JSON of every unknown path."""
+    answer = anyone.get("/", headers={"Accept": accept})
+    if is_led:
+        assert (answer.status_code, answer.headers["Location"]) == (303, "/console")
+        assert answer.headers["Vary"] == "Accept"
+    else:
+        refused(answer, 404, "Not Found")
+    refused(anyone.post("/", headers={"Accept": accept}), 404, "Not Found")
+
+
+def test_root_leads_nowhere_without_a_console(tmp_path: Path) -> None:
+    """With TOOLGATE_CONSOLE=false a browser gets what an API client gets."""
+    with LiveGateway(tmp_path, env={"TOOLGATE_CONSOLE": "false"}) as gateway:
+        refused(httpx.get(gateway.url, headers={"Accept": CHROME}), 404, "Not Found")
 
 
 @pytest.mark.parametrize("path", ["/redoc", "/docs/oauth2-redirect", "/metrics"])
