@@ -6,9 +6,10 @@ from typing import Final
 
 from toolgate.errors import ConfigurationError
 
-__all__ = ["valid_action"]
+__all__ = ["exact_action", "valid_action"]
 
 _MAX_LENGTH: Final = 255
+_WILDCARDS: Final = "*?"
 
 
 def valid_action(action: object) -> str:
@@ -27,3 +28,19 @@ def valid_action(action: object) -> str:
             "like 'service.operation'"
         )
     return action
+
+
+def exact_action(action: object) -> str:
+    """Return `action` if a permission can name it: an action identifier without wildcards.
+
+    Raises:
+        ConfigurationError: Naming the value and the cure.
+    """
+    name = valid_action(action)
+    found = next((char for char in name if char in _WILDCARDS), None)
+    if found is not None:
+        raise ConfigurationError(
+            f"action {name[:40]!r} contains the wildcard {found!r}, and permissions match actions exactly; "
+            "create one permission for each action"
+        )
+    return name

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeAlias, TypedDict
 
-from toolgate.action_name import valid_action
+from toolgate.action_name import exact_action
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Actions", "Limits", "Permitted", "read_limits", "read_permissions"]
+__all__ = ["Actions", "Limits", "Permitted", "is_amount_required", "read_limits", "read_permissions"]
 
 
 class Limits(TypedDict, total=False):
@@ -70,7 +70,7 @@ def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) ->
     Raises:
         ConfigurationError: Naming what is wrong with them, and the cure.
     """
-    valid_action(action)
+    exact_action(action)
     if limits is not None and not isinstance(limits, Mapping):
         raise ConfigurationError(
             f"the limits of action {action!r} are {limits!r}; write {{'max_amount': 100}} or None"
@@ -82,10 +82,21 @@ def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) ->
                 f"action {action!r} has an unknown limit {name!r}; use {' or '.join(_KNOWN)}"
             )
     maximum = given.get("max_amount")
-    required = given.get("amount_required", maximum is not None)
-    if not isinstance(required, bool):
-        raise ConfigurationError(f"amount_required of action {action!r} is {required!r}; use True or False")
+    wanted = given.get("amount_required")
+    if "amount_required" in given and not isinstance(wanted, bool):
+        raise ConfigurationError(f"amount_required of action {action!r} is {wanted!r}; use True or False")
+    if wanted and maximum is None:
+        raise ConfigurationError(
+            f"action {action!r} has amount_required=True without a maximum; add max_amount, "
+            "or remove amount_required"
+        )
+    required = is_amount_required(has_maximum=maximum is not None, wanted=wanted)
     return Permitted(action, held, None if maximum is None else _amount(action, maximum), required)
+
+
+def is_amount_required(*, has_maximum: bool, wanted: bool | None) -> bool:
+    """Return whether calls without an amount are blocked: with a maximum they are, unless the caller says otherwise."""
+    return has_maximum and wanted is not False
 
 
 def _pairs(name: str, actions: object) -> list[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 from toolgate_service.web.bodies import Body, Change, example
 from toolgate_service.web.field_schemas import AMOUNT
-from toolgate_service.web.fields import WHOLE, Action, Amount
+from toolgate_service.web.fields import WHOLE, Amount, ExactAction
 
 Seconds = Annotated[int, Field(ge=1, le=30 * 24 * 3600), WHOLE]
 People = Annotated[int, Field(ge=1, le=10), WHOLE]
@@ -34,7 +34,7 @@ class NewPermission(Body):
 
     model_config = example(action="stripe.refund", requires_approval=True, max_amount=50)
 
-    action: Action
+    action: ExactAction
     requires_approval: bool = False
     max_amount: Amount | None = None
     amount_required: bool = False

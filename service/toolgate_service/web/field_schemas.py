@@ -15,6 +15,8 @@ _JOINERS = r"\u200c\u200d"
 
 TEXT: Schema = {"type": "string", "minLength": 1}
 ACTION: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]{1,255}$"}
+#: an action that a permission can name: without the wildcards * and ?
+EXACT_ACTION: Schema = ACTION | {"pattern": "^[!-)+->@-~]{1,255}$"}
 REFERENCE: Schema = {
     "type": "string",
     "format": "reference",

@@ -15,6 +15,7 @@ MAX_NAME = 100
 MAX_DESCRIPTION = 1_000
 MAX_ACTION = 255
 MAX_EMAIL = 254
+WILDCARDS = "*?"
 
 # The syntax that browsers check (WHATWG HTML, "valid email address"). Libraries refuse domains such as example.test,
 # which are welcome here.
@@ -27,12 +28,18 @@ def is_action(text: str) -> bool:
     return 1 <= len(text) <= MAX_ACTION and text.isascii() and text.isprintable() and " " not in text
 
 
+def is_exact_action(text: str) -> bool:
+    """Return whether a permission can name this action: permissions match exactly, so it contains no wildcard."""
+    return is_action(text) and not any(char in text for char in WILDCARDS)
+
+
 def is_reference(text: str) -> bool:
     """Say whether a text may be a caller's own reference: 1-255 printable characters."""
     return 1 <= len(text) <= MAX_ACTION and text.isprintable()
 
 
 ACTION_RULE = f"must be 1-{MAX_ACTION} visible ASCII characters"
+EXACT_ACTION_RULE = "must not contain the wildcards * and ?: permissions match actions exactly; create one permission for each action"
 REFERENCE_RULE = f"must be 1-{MAX_ACTION} printable characters"
 
 
@@ -84,6 +91,12 @@ def _action(text: str) -> str:
     return text
 
 
+def _exact_action(text: str) -> str:
+    if not is_exact_action(_action(text)):
+        raise ValueError(EXACT_ACTION_RULE)
+    return text
+
+
 def _email(text: str) -> str:
     text = text.strip()
     # Before the letters are made small: the Kelvin sign would become a k.
@@ -124,6 +137,7 @@ WHOLE = BeforeValidator(_whole)
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema(field_schemas.NAME)]
 Description = Annotated[str, AfterValidator(_description), WithJsonSchema(field_schemas.DESCRIPTION)]
 Action = Annotated[str, AfterValidator(_action), WithJsonSchema(field_schemas.ACTION)]
+ExactAction = Annotated[str, AfterValidator(_exact_action), WithJsonSchema(field_schemas.EXACT_ACTION)]
 Email = Annotated[str, AfterValidator(_email), WithJsonSchema(field_schemas.EMAIL)]
 Role = Literal["admin", "member", "viewer"]
 #: of a link; what is longer is none of ours

@@ -81,6 +81,13 @@ def test_permissions_are_brought_to_what_is_named(open_guard: Open) -> None:
         assert guard.gateway.pending() == []
 
 
+def test_wildcards_are_refused(open_guard: Open, tmp_path: Path) -> None:
+    for limits in ({"allow": ["stripe.*"]}, {"hold": ["*"]}):
+        with pytest.raises(ConfigurationError, match="match actions exactly"):
+            open_guard(**limits)
+    assert not (tmp_path / "data").exists()
+
+
 def test_an_approval_outlives_the_process_that_asked(open_guard: Open) -> None:
     """Asked in one start, decided in another, used in a third."""
 

@@ -85,6 +85,21 @@ def test_permissions_are_the_apis(maya: Reader, acme: Owner) -> None:
     assert permissions(acme, agent) == []
 
 
+def test_amount_is_required_only_with_maximum(maya: Reader, acme: Owner) -> None:
+    """Without a maximum the ticked box is not stored; the form offers it ticked again for a new maximum."""
+    agent = acme.agent("limited")
+    assert permit(maya, agent, action="pay", amount_required="on") == 303
+    [one] = permissions(acme, agent)
+    assert (one["max_amount"], one["amount_required"]) == (None, False)
+    page = maya.page(f"/console/agents/{agent}")
+    assert page.count('name="amount_required" checked') == page.count('name="amount_required"') == 2
+    way = f"/console/agents/{agent}/permissions/{one['id']}"
+    for maximum, ticked, stored in (("5", "on", True), ("", "on", False), ("5", None, False)):
+        boxes = {} if ticked is None else {"amount_required": ticked}
+        assert maya.submit(way, token=maya.token(), max_amount=maximum, **boxes).status_code == 303
+        assert permissions(acme, agent)[0]["amount_required"] is stored
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -97,6 +112,7 @@ def test_permissions_are_the_apis(maya: Reader, acme: Owner) -> None:
         {"action": "a", "required_approvals": "11"},
         {"action": "a", "required_approvals": "1.5"},
         {"action": "taken"},
+        {"action": "stripe.*"},
     ],
 )
 def test_what_the_api_refuses_is_refused(maya: Reader, acme: Owner, fields: dict[str, str]) -> None:

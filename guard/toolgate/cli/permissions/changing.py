@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.action_name import valid_action
+from toolgate.action_name import exact_action
 from toolgate.cli.account import PasswordStdin
 from toolgate.cli.agents.changing import Yes
 from toolgate.cli.agents.finding import PATH as AGENTS
@@ -89,12 +89,14 @@ def change(
     terms = Terms(
         max_amount, amount_required, requires_approval, required_approvals, separation_of_duties, ttl
     )
-    body: dict[str, Any] = terms.body()
     lifted = {"max_amount": no_max_amount, "approval_ttl_seconds": no_ttl}
-    body |= {name: None for name, is_lifted in lifted.items() if is_lifted}
-    if not body:
+    if terms == Terms() and not any(lifted.values()):
         fail("there is nothing to change; see: toolgate permissions change --help")
+    # Invalid terms are reported before the gateway is asked.
+    terms.body(had_maximum=not no_max_amount)
     whose, found = _found(agent, permission, environment)
+    body: dict[str, Any] = terms.body(had_maximum=found.max_amount is not None, drops_maximum=no_max_amount)
+    body |= {name: None for name, is_lifted in lifted.items() if is_lifted}
     purpose = f"change what {whose.told} may do"
     with own_login(purpose, password_stdin=password_stdin) as management:
         raw = management.put(f"{PATH}/{found.id}", body)
@@ -126,7 +128,7 @@ def _found(agent: str, permission: str, environment: Environment) -> tuple[Agent
 
 def _action(text: str) -> str:
     try:
-        return valid_action(text)
+        return exact_action(text)
     except ConfigurationError as error:
         fail(str(error))
 

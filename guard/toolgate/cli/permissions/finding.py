@@ -30,9 +30,10 @@ class Permission(BaseModel):
 
     @property
     def amount_told(self) -> str:
-        """The most that it may be about."""
-        told = "" if self.max_amount is None else f"{self.max_amount:f}"
-        return f"{told} (required)".lstrip() if self.amount_required else told
+        """The maximum, and whether a call must send an amount; empty without a maximum."""
+        if self.max_amount is None:
+            return ""
+        return f"{self.max_amount:f} (required)" if self.amount_required else f"{self.max_amount:f}"
 
     @property
     def approval_told(self) -> str:

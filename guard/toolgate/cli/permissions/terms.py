@@ -9,6 +9,7 @@ import typer
 from toolgate.capture.jsontext import read_decimal
 from toolgate.cli.approvals.spans import read_span
 from toolgate.cli.output import fail
+from toolgate.permitted import is_amount_required
 
 #: what the gateway takes
 _LONGEST_TTL = 30 * 86_400
@@ -19,7 +20,9 @@ MaxAmount = Annotated[
 AmountRequired = Annotated[
     bool | None,
     typer.Option(
-        "--amount-required/--no-amount-required", help="Block what says no amount.", show_default=False
+        "--amount-required/--no-amount-required",
+        help="Block calls without an amount; the default with a maximum.",
+        show_default=False,
     ),
 ]
 RequiresApproval = Annotated[
@@ -56,21 +59,33 @@ class Terms:
     separation_of_duties: bool | None = None
     ttl: str | None = None
 
-    def body(self) -> dict[str, Any]:
-        """Return them as the gateway reads them.
+    def body(self, *, had_maximum: bool = False, drops_maximum: bool = False) -> dict[str, Any]:
+        """Return the terms in the form of the API.
+
+        Args:
+            had_maximum: Whether the permission has a maximum before the change.
+            drops_maximum: Whether the change removes the maximum.
 
         Raises:
-            typer.Exit: one is none; one line says which.
+            typer.Exit: A term is invalid; one line on standard error says which.
         """
         said = {
             "max_amount": None if self.max_amount is None else _amount(self.max_amount),
-            "amount_required": self.amount_required,
+            "amount_required": self._amount_required(had_maximum, drops_maximum),
             "requires_approval": self.requires_approval,
             "required_approvals": self.required_approvals,
             "separation_of_duties": self.separation_of_duties,
             "approval_ttl_seconds": None if self.ttl is None else _seconds(self.ttl),
         }
         return {name: value for name, value in said.items() if value is not None}
+
+    def _amount_required(self, had_maximum: bool, drops_maximum: bool) -> bool | None:
+        has_maximum = self.max_amount is not None or (had_maximum and not drops_maximum)
+        if self.amount_required and not has_maximum:
+            fail("--amount-required needs a maximum; add --max-amount")
+        if self.amount_required is None and had_maximum == has_maximum:
+            return None
+        return is_amount_required(has_maximum=has_maximum, wanted=self.amount_required)
 
 
 def _amount(text: str) -> Decimal:

@@ -59,11 +59,12 @@ def permission_change_in(form: Form) -> PermissionChange:
 
 
 def _terms(form: Form) -> dict[str, Json]:
+    maximum = number_in(form, "max_amount")
     # A box that is not ticked is not sent.
     return {
         "requires_approval": "requires_approval" in form,
-        "max_amount": number_in(form, "max_amount"),
-        "amount_required": "amount_required" in form,
+        "max_amount": maximum,
+        "amount_required": maximum is not None and "amount_required" in form,
         "required_approvals": number_in(form, "required_approvals") or 1,
         "separation_of_duties": "separation_of_duties" in form,
     }

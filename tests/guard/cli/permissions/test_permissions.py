@@ -73,6 +73,71 @@ def test_what_is_not_written_stays(shell: Shell, owner: Owner, agent_id: str) ->
     assert (now["max_amount"], now["requires_approval"], now["approval_ttl_seconds"]) == (None, False, None)
 
 
+def test_maximum_blocks_calls_without_amount(shell: Shell, owner: Owner, agent_id: str) -> None:
+    said = shell.allowed("permissions", "grant", "refund-bot", "pay", "--max-amount", "100")
+    assert said == "refund-bot may do pay: amount at most 100 (required), approval no\n"
+    assert permissions(owner, agent_id)[0]["amount_required"] is True
+    answer = owner.check(agent_id, "pay").json()
+    assert (answer["allowed"], "is required" in answer["reason"]) == (False, True)
+
+
+def test_maximum_with_optional_amount(shell: Shell, owner: Owner, agent_id: str) -> None:
+    words = ("refund-bot", "pay", "--max-amount", "100", "--no-amount-required")
+    assert "at most 100, approval" in shell.allowed("permissions", "grant", *words)
+    assert owner.check(agent_id, "pay").json()["allowed"] is True
+
+
+def test_changes_keep_amount_required_in_line_with_maximum(shell: Shell, owner: Owner, agent_id: str) -> None:
+    """Adding a maximum requires the amount, changing it leaves the choice, removing it resets the choice."""
+    owner.permit(agent_id, "pay")
+
+    def change(*words: str) -> tuple[object, object]:
+        shell.allowed("permissions", "change", "refund-bot", "pay", *words)
+        (now,) = permissions(owner, agent_id)
+        return now["max_amount"], now["amount_required"]
+
+    assert change("--requires-approval") == (None, False)
+    assert change("--max-amount", "5") == (5, True)
+    assert change("--no-max-amount") == (None, False)
+    assert change("--max-amount", "5", "--no-amount-required") == (5, False)
+    assert change("--max-amount", "7") == (7, False)
+    assert change("--amount-required") == (7, True)
+    assert change("--no-max-amount") == (None, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("grant", "refund-bot", "mail.send", "--amount-required"),
+        ("change", "refund-bot", "pay", "--amount-required"),
+        ("change", "refund-bot", "capped", "--no-max-amount", "--amount-required"),
+    ],
+)
+def test_required_amount_needs_maximum(
+    shell: Shell, owner: Owner, agent_id: str, words: tuple[str, ...]
+) -> None:
+    owner.permit(agent_id, "pay")
+    owner.permit(agent_id, "capped", max_amount=5)
+    before = permissions(owner, agent_id)
+    assert "add --max-amount" in shell.refused("permissions", *words)
+    assert permissions(owner, agent_id) == before
+
+
+def test_list_shows_required_only_with_maximum(shell: Shell, owner: Owner, agent_id: str) -> None:
+    owner.permit(agent_id, "mail.send", amount_required=True)
+    assert "(required)" not in shell.done("permissions", "list", "refund-bot")
+    owner.permit(agent_id, "pay", max_amount=5, amount_required=True)
+    assert shell.done("permissions", "list", "refund-bot").count("5 (required)") == 1
+
+
+@pytest.mark.parametrize("action", ["*", "stripe.*", "stripe.refun?"])
+def test_wildcards_are_refused(shell: Shell, owner: Owner, agent_id: str, action: str) -> None:
+    line = shell.refused("permissions", "grant", "refund-bot", action)
+    assert repr(action) in line
+    assert "match actions exactly" in line
+    assert permissions(owner, agent_id) == []
+
+
 def test_a_revoked_permission_is_gone(shell: Shell, owner: Owner, agent_id: str) -> None:
     """The agent's very next check is blocked; without --yes nothing happens."""
     owner.permit(agent_id, "mail.send")
