@@ -75,6 +75,25 @@ def status(owner: Owner, approval: str) -> str:
     return found
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_navigation_shows_that_it_scrolls(enter: Callable[..., Page], scheme: str) -> None:
+    """At 390 pixels an arrow points to what lies beyond the edge, until the end is reached; at 1280 there is none."""
+    page = enter(viewport={"width": 390, "height": 800}, color_scheme=scheme)
+    navigation = page.get_by_role("navigation", name="Console")
+    arrow = "getComputedStyle(document.querySelector('.side > nav'), '::after').content"
+    assert page.evaluate(arrow) == '"\u203a"'
+    assert faults(page) == []
+    page.get_by_role("link", name="Settings").click()
+    page.get_by_role("heading", name="Settings").wait_for()
+    # The present page's link is in sight, and nothing lies beyond.
+    expect(navigation.get_by_role("link", name="Settings")).to_be_in_viewport(ratio=1)
+    assert page.evaluate(arrow) != '"\u203a"'
+    assert faults(page) == []
+    assert not overflows(page)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(page.locator(".side > nav[data-more]")).to_have_count(0)
+
+
 def ready(page: Page) -> None:
     """Wait until news come in and no card is inert."""
     expect(page.locator("[data-live-words]")).to_have_text("Live")

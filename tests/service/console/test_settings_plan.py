@@ -61,6 +61,27 @@ def test_an_unlimited_plan_has_no_meter(gateway: LiveGateway, newcomer: Owner) -
         assert "None: the operator of this gateway chose the plan" in page
 
 
+def test_a_self_hosted_gateway_quotes_no_prices(free_gateway: LiveGateway, frugal: Owner) -> None:
+    """Without a payment provider: limits and usage, but no price, subscription or invoice, whatever the plan."""
+    with Reader.of(free_gateway.url, frugal.email) as reader:
+        for plan in ("free", "pro", "business", "enterprise"):
+            done(free_gateway, "set-plan", frugal.email, plan)
+            words = text_of(reader.page(PLAN).partition("<main")[2])
+            assert f"The {plan} plan" in words
+            assert "Log entries a month" in words
+            for quoted in ("Price", "a month Only", "29 ", "199", "Subscription", "Invoices", "bought"):
+                assert quoted not in words, quoted
+
+
+def test_with_a_payment_provider_prices_are_quoted(newcomer: Owner) -> None:
+    """Who sells access shows what the plans cost."""
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        words = text_of(reader.page(PLAN))
+    assert "The pro plan29 a month" in words
+    assert "Price a month0291990" in words
+    assert "Invoices None yet." in words
+
+
 def test_subscription_and_invoices_are_shown(gateway: LiveGateway, newcomer: Owner) -> None:
     """As the provider told them; what is not at https is no link."""
     customer = fresh("cus")

@@ -5,18 +5,20 @@ import html
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 from support.browser import chromium, faults
 from support.console import Reader, text_of
 from support.gateway import PASSWORD, LiveGateway, Owner
@@ -26,6 +28,8 @@ from support.waiting import until
 from toolgate_service.console.start.snippet import Snippet, function_name
 
 START = "/console/start"
+#: on the page of approvals, while no call has arrived
+INVITATION = "Make the first guarded call"
 ACTIONS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
 
 
@@ -82,18 +86,116 @@ def test_from_registering_to_green(gateway: LiveGateway, tmp_path: Path) -> None
     assert wrong == []
 
 
+def test_the_copy_button_copies_a_working_key(newcomer: Owner, tmp_path: Path) -> None:
+    """Found again in the navigation, on a phone: one press copies lines that run. It is audited, once."""
+    kind = {"kind": "organization.key_shown"}
+    wrong: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium())
+        context = browser.new_context(viewport={"width": 390, "height": 800})
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if "Policy" in said.text else None)
+        sign_in(page, newcomer)
+        page.get_by_role("link", name="Get started").click()
+        page.get_by_role("button", name="Create").click()
+        page.goto(f"{newcomer.url}/console/overview")
+        page.get_by_role("link", name="Get started").click()
+        page.locator("#snippet").wait_for()
+        before = len(newcomer.http.get("/api/audit", params=kind).json())
+        page.get_by_role("button", name="Copy with the key").click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        lines = page.evaluate("navigator.clipboard.readText()")
+        assert lines == page.locator("#snippet").inner_text()
+        assert newcomer.key in lines
+        expect(page.get_by_role("button", name="Show the API key")).to_have_count(0)
+        assert faults(page) == []
+        page.get_by_role("button", name="Copied").click()
+        assert page.evaluate("navigator.clipboard.readText()") == lines
+        assert len(newcomer.http.get("/api/audit", params=kind).json()) == before + 1
+        browser.close()
+    assert wrong == []
+    done = paste(lines, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done: first\n"), done.stderr
+
+
+def test_a_copy_that_is_refused_is_told(newcomer: Owner) -> None:
+    """Nothing is copied where the key is not given, or the browser gives no clipboard; the page says why."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium())
+        page = browser.new_page()
+        sign_in(page, newcomer)
+        page.goto(f"{newcomer.url}{START}")
+        page.get_by_role("button", name="Create").click()
+        page.locator("#snippet").wait_for()
+        copied = "navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+        page.evaluate(copied)
+        page.evaluate("document.querySelector('form[data-reveal] [name=token]').value = 'stale'")
+        page.get_by_role("button", name="Copy with the key").click()
+        expect(page.locator("[data-problem]")).to_contain_text("This form is out of date")
+        assert page.evaluate("window.copied") is None
+        page.reload()
+        page.locator("#snippet").wait_for()
+        page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
+        page.get_by_role("button", name="Copy with the key").click()
+        expect(page.get_by_role("button", name="Selected")).to_be_visible()
+        assert newcomer.key in page.evaluate("window.getSelection().toString()")
+        browser.close()
+
+
+def test_the_lines_of_an_agent_can_be_found_again(reader: Reader, newcomer: Owner) -> None:
+    """From the navigation of every page, and from the agent's own page for that agent."""
+    agents = [newcomer.agent(), newcomer.agent()]
+    for agent in agents:
+        newcomer.permit(agent, "mail.send")
+    newcomer.log(agents[0], "mail.send")
+    for path in ("/console/overview", "/console/approvals", "/console/logs", "/console/settings"):
+        assert f'href="{START}"' in reader.page(path)
+    for agent in agents:
+        way = f"{START}?agent={agent}"
+        assert way in reader.page(f"/console/agents/{agent}")
+        assert f"export TOOLGATE_AGENT_ID={agent}" in lines_in(reader.page(way))
+
+
+@pytest.mark.sqlite_only("a row is changed in the file")
+def test_a_key_that_cannot_be_opened_is_not_copied(
+    gateway: LiveGateway, newcomer: Owner, reader: Reader
+) -> None:
+    """A key stored under a secret that is gone: the page says so, and does not pass the masked one off as the key."""
+    reader.submit(START, token=reader.token(), name="bot", action="mail.send")
+    with closing(sqlite3.connect(gateway.database, timeout=30)) as database, database:
+        database.execute(
+            "UPDATE api_keys SET ciphertext = x'00' WHERE organization_id = ?",
+            (newcomer.user["organization_id"],),
+        )
+    page = reader.submit(f"{START}/key", token=reader.token()).text
+    assert "This key cannot be shown" in page
+    assert "Copy with the key" in page
+    assert "data-reveal" in page
+
+
+def sign_in(page: Page, owner: Owner) -> None:
+    """Sign in, and return once the page behind is there."""
+    page.goto(f"{owner.url}/console/sign-in")
+    page.get_by_label("E-mail").fill(owner.email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="Approvals").wait_for()
+
+
 def test_an_empty_inbox_leads_there(reader: Reader, newcomer: Owner) -> None:
     """As long as nothing has arrived; a request that waits is an arrival too, and another environment has its own."""
-    assert START in reader.page("/console/approvals")
+    assert INVITATION in reader.page("/console/approvals")
     agent = newcomer.agent()
     newcomer.permit(agent, "pay", requires_approval=True)
     newcomer.check(agent, "pay")
     newcomer.http.post(
         f"/api/approvals/{newcomer.http.get('/api/approvals').json()[0]['id']}/deny"
     ).raise_for_status()
-    assert START not in reader.page("/console/approvals")
+    assert INVITATION not in reader.page("/console/approvals")
     assert "it waits for a person" in text_of(reader.page(START))
-    assert START in reader.page("/console/approvals?environment=test")
+    assert INVITATION in reader.page("/console/approvals?environment=test")
 
 
 def test_the_form_makes_both_or_neither(reader: Reader, newcomer: Owner) -> None:
@@ -156,6 +258,8 @@ def test_others_do_not_see_the_key(newcomer: Owner, reader: Reader) -> None:
     with Colleague(newcomer) as colleague, Reader.of(newcomer.url, colleague.email) as member:
         page = member.page(START)
         assert "Only admins are shown the API key" in page
+        assert "Copy without the key" in page
+        assert "data-reveal" not in page
         assert member.submit(f"{START}/key", token=member.token()).status_code == 403
         assert member.submit(START, token=member.token(), name="a", action="b").status_code == 403
 

@@ -86,6 +86,7 @@ async def _page(
     async with visit.gateway.database.reading() as session:
         found = await progress(session, visit)
         key = await keys.organization_key(session, visit.caller.organization_id, visit.environment)
+    masked = keys.masked_key(key)
     return await show(
         visit,
         "start.html",
@@ -93,8 +94,10 @@ async def _page(
         agent=found.agent,
         permission=found.permission,
         arrival=found.arrival,
-        snippet=_snippet(visit, found, api_key or keys.masked_key(key)),
-        key_is_shown=api_key is not None,
+        snippet=_snippet(visit, found, api_key or masked),
+        # A key that was sealed under a secret that is gone comes masked: such lines would not work.
+        key_is_shown=api_key not in {None, masked},
+        key_is_unreadable=api_key == masked,
         said=said,
         typed=typed,
     )

@@ -16,6 +16,20 @@ const toolgate = {
     document.getElementById("said").textContent = words;
   },
 
+  // Browsers give the clipboard to https and to this machine alone; elsewhere the text is selected instead.
+  async copy(element, button) {
+    try {
+      await navigator.clipboard.writeText(element.textContent);
+      button.textContent = "Copied";
+      toolgate.say("Copied");
+    } catch {
+      window.getSelection().selectAllChildren(element);
+      element.focus();
+      button.textContent = "Selected";
+      toolgate.say("The clipboard cannot be reached; the text is selected: press Ctrl and C");
+    }
+  },
+
   keysAreOn() {
     return window.localStorage.getItem("toolgate.keys") !== "off";
   },
@@ -66,7 +80,16 @@ toolgate.tellTimes(document);
 window.setInterval(() => toolgate.tellTimes(document), 15000);
 // On narrow screens the way here may lie beyond the edge.
 const presentWay = document.querySelector(".nav [aria-current]");
-if (presentWay) presentWay.closest("nav").scrollLeft = presentWay.offsetLeft - 16;
+if (presentWay) presentWay.closest("nav").scrollLeft = presentWay.offsetLeft - 20;
+const ways = document.querySelector(".side > nav");
+function tellMore() {
+  ways.toggleAttribute("data-more", ways.scrollLeft + ways.clientWidth < ways.scrollWidth - 1);
+}
+if (ways) {
+  ways.addEventListener("scroll", tellMore, { passive: true });
+  window.addEventListener("resize", tellMore);
+  tellMore();
+}
 document.addEventListener("click", closeMenus);
 document.addEventListener("keydown", closeMenus);
 

@@ -28,12 +28,42 @@ async function keepLooking() {
 
 if (place && !isHere()) window.setTimeout(keepLooking, AGAIN);
 
+// The key is fetched by the form that shows it, so that the server audits a copy as it audits showing.
+async function revealKey(form) {
+  const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { "X-Toolgate-Part": "1" }, redirect: "error", cache: "no-store" });
+  const page = toolgate.piece(await answer.text());
+  if (!answer.ok) throw new Error(page.textContent.trim() || "The key cannot be shown just now");
+  if (page.querySelector("form[data-reveal]")) throw new Error("The key cannot be shown");
+  document.getElementById("snippet").textContent = page.getElementById("snippet").textContent;
+  form.remove();
+}
+
 const copy = document.querySelector("[data-copy]");
-if (copy && navigator.clipboard) {
+
+async function copyLines() {
+  const form = document.querySelector("form[data-reveal]");
+  copy.disabled = true;
+  try {
+    if (form) await revealKey(form);
+    await toolgate.copy(document.getElementById("snippet"), copy);
+  } catch (error) {
+    toolgate.say(error.message);
+    copy.after(problem(error.message));
+  } finally {
+    copy.disabled = false;
+  }
+}
+
+function problem(words) {
+  document.querySelector("[data-problem]")?.remove();
+  const line = document.createElement("p");
+  line.className = "problem";
+  line.dataset.problem = "";
+  line.textContent = words;
+  return line;
+}
+
+if (copy) {
   copy.hidden = false;
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(document.getElementById("snippet").textContent);
-    copy.textContent = "Copied";
-    toolgate.say("Copied");
-  });
+  copy.addEventListener("click", copyLines);
 }
