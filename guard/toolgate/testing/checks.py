@@ -158,10 +158,15 @@ class Checks:
             return Verdict("held", held, waiting.approval_id)
         if question.approval_id is not None:
             return Verdict("blocked", self._ended(equal[0]))
-        refusal = self._why_not_asked(rule, question)
+        refusal = self._denied_call(equal, question) or self._why_not_asked(rule, question)
         if refusal is not None:
             return Verdict("blocked", refusal)
         return Verdict("held", held, None if question.dry_run else self._ask(rule, question))
+
+    def _denied_call(self, equal: list[Asked], question: Question) -> str | None:
+        # The denial of a call that has a name does not end with the denial memory.
+        rejected = next((one for one in equal if one.status == "denied"), None)
+        return _denied(rejected) if rejected is not None and question.call_id else None
 
     def _waiting(self, equal: list[Asked], question: Question) -> Asked | None:
         # A call by name that a person changed waits for what became of that.

@@ -203,7 +203,7 @@ _PASSED: Mapping[Step, str] = {
     Step.NAMED: "Approval {0} is of this very check.",
     Step.CALL: "Call {0!r} was not let through before.",
     Step.APPROVED: "An approval of the same call no longer counts: {0}.",
-    Step.DENIED: "Nobody denied the same call within the last {settings.denial_memory_seconds} seconds.",
+    Step.DENIED: "The call was not denied, and no equal one within the last {settings.denial_memory_seconds} seconds.",
     Step.DENIALS: "The action is not blocked by denials.",
     Step.ROOM: "Fewer than {settings.pending_per_agent} requests of the agent wait.",
 }

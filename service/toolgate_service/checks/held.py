@@ -126,7 +126,8 @@ async def _settle_by(
     # A person's no to the very call, or to this action again and again, goes before what another allowed for a while.
     refusal = None
     if grant or not pending:
-        refusal = await why_refused(session, settings, standing, question, hear)
+        refusal = _denied_call(states, question)
+        refusal = refusal or await why_refused(session, settings, standing, question, hear)
     if grant is not None and refusal is None:
         return await _let_through(session, standing, question, grant, attempt, own)
     if pending is not None:
@@ -165,6 +166,14 @@ def _edited(states: Sequence[tuple[Approval, str]], question: Question) -> Appro
     if not question.call_id or question.approval_id is not None:
         return None
     return next((approval for approval, state in states if state == REPLACED), None)
+
+
+def _denied_call(states: Sequence[tuple[Approval, str]], question: Question) -> Blocked | None:
+    # A paused run may resume after any time: the denial of a call that has a name does not end with the denial memory.
+    if not question.call_id:
+        return None
+    rejected = next((approval for approval, state in states if state == DENIED), None)
+    return Blocked(denied(rejected), Step.DENIED) if rejected else None
 
 
 def _answers(approval: Approval, question: Question) -> bool:

@@ -135,6 +135,18 @@ def test_denied(place: Place) -> None:
     assert place.held(context={"to": "a"}) != asked
 
 
+def test_denied_call_with_a_name_stays_denied(place: Place) -> None:
+    place.permit("mail.send", held=True)
+    call = {"call_id": "call-1", "run_id": "run-1"}
+    asked = place.held(context={"to": "a"}, **call)
+    assert place.deny(asked, note="not today")
+    place.advance(24 * 3600)
+    denial = blocked("Denied by a person: not today")
+    assert place.check("mail.send", {"to": "a"}, **call) == denial
+    assert place.check("mail.send", {"to": "a"}, approval_id=asked, **call) == denial
+    assert place.held(context={"to": "a"}, call_id="call-2", run_id="run-1") != asked
+
+
 def test_expired(place: Place) -> None:
     """A request nobody decides runs out after a day, one nobody uses after an hour; both are told as that."""
     place.permit("mail.send", held=True)
