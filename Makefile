@@ -38,12 +38,14 @@ help:            ## this list
 
 .tools/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "toolgate needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 …"; exit 1; }
+	@echo "Installing uv into .tools …"
 	@rm -rf .tools
 	@$(PYTHON) -m venv .tools >/dev/null 2>&1 || { rm -rf .tools; echo "Python cannot create environments here; install it with: apt-get install python3-venv"; exit 1; }
 	@.tools/bin/python -m pip --disable-pip-version-check install --quiet 'uv>=0.9' || { rm -rf .tools; exit 1; }
 
 demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a minute
-	@$(UV) sync --quiet --locked --no-dev --extra demo --inexact
+	@echo "Setting up the environment in .venv; the first time, packages are downloaded …"
+	@$(UV) sync --locked --no-dev --extra demo --inexact
 	@.venv/bin/toolgate demo
 
 # Plugins and examples import their frameworks where they are collected: for ten seconds, in every worker. Those that

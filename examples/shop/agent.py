@@ -1,7 +1,7 @@
 """The shop's agent: LangChain's own loop, the shop's guarded tools, any chat model."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +28,29 @@ TASK = (
 )
 
 
-@wrap_tool_call
-def tell_the_model(
-    request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
-) -> ToolMessage | Command[Any]:
-    """Let the model read a refusal and go on, rather than end the run."""
-    try:
-        return handler(request)
-    except GuardError as error:
+def run(model: BaseChatModel, on_call: Callable[[Mapping[str, Any]], None] | None = None) -> str:
+    """Do the task and return the model's last words.
+
+    Args:
+        model: the chat model.
+        on_call: called with the arguments of each tool call before the gateway is asked.
+    """
+
+    @wrap_tool_call
+    def tell_the_model(
+        request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Let the model read a refusal and go on, rather than end the run."""
         call = request.tool_call
-        return ToolMessage(refusal_text(error), name=call["name"], tool_call_id=call["id"], status="error")
+        if on_call is not None:
+            on_call(call["args"])
+        try:
+            return handler(request)
+        except GuardError as error:
+            return ToolMessage(
+                refusal_text(error), name=call["name"], tool_call_id=call["id"], status="error"
+            )
 
-
-def run(model: BaseChatModel) -> str:
-    """Do the task and return the model's last words."""
     agent = create_agent(model, tools=[refund, delete_file, send_mail], middleware=[tell_the_model])
     result = agent.invoke({"messages": [{"role": "user", "content": TASK}]})
     return str(result["messages"][-1].text)

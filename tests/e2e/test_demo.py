@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +19,8 @@ import pytest
 from support.gateway import SECRET, LiveGateway, Owner
 from support.model_api import model_api
 from support.readme import ROOT
+
+from toolgate.cli.demo.program import program
 
 pytestmark = pytest.mark.sqlite_only("the demo brings a gateway with a file of its own")
 
@@ -85,6 +90,66 @@ def test_the_demo_does_real_work_and_leaves_the_facts_behind(kept):
         ],
         "approvals": [("file.delete", "consumed", '{"name":"customers-2019.csv"}')],
     }
+
+
+def test_setting_up_shows_progress(told):
+    """Each step is a line of its own before the players are introduced, to a pipe as well."""
+    setting_up, _, playing = told.partition("gateway      http://")
+    assert re.findall(r"^  … (\w+)", setting_up, re.MULTILINE) == [
+        "laying",
+        "starting",
+        "registering",
+        "loading",
+    ]
+    assert "  … " not in playing
+
+
+def test_amounts_are_shown_against_the_maximum(told):
+    """Each decision about a refund names the amount and the permission's maximum; other calls what they are about."""
+    lines = re.findall(r"^  (allowed|blocked|held) +(\S+) +(.*)$", told, re.MULTILINE)
+    assert [(outcome, action, about.partition(" · ")[0]) for outcome, action, about in lines] == [
+        ("allowed", "stripe.refund", "order 1001, amount 40.00, at most 100.00"),
+        ("blocked", "stripe.refund", "order 1002, amount 250.00, at most 100.00"),
+        ("held", "file.delete", "customers-2019.csv"),
+        ("allowed", "file.delete", "customers-2019.csv"),
+        ("blocked", "mail.send", "ada@example.test"),
+    ]
+
+
+def test_the_commands_to_try_next_can_be_started(told):
+    """Each line under "Try next" is a command of this installation, with options that it has."""
+    _, _, after = told.partition("Try next")
+    commands = [line.partition("  #")[0].strip() for line in after.splitlines() if "#" in line]
+    words = [command.partition("toolgate ")[2] for command in commands]
+    assert words == ["demo --two-terminals", "demo --keep shop-demo", "serve"]
+    for command in commands:
+        # A shell reads the help of just these words.
+        done = subprocess.run(
+            ["/bin/sh", "-c", f"{command} --help"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        for option in re.findall(r"--[a-z-]+", command):
+            assert option in done.stdout
+
+
+def test_the_command_is_named_as_the_shell_finds_it(monkeypatch, tmp_path):
+    """By its name where that is this installation's; by its path where the name is another's, or nobody's."""
+    scripts = Path(sysconfig.get_path("scripts"))
+    program.cache_clear()
+    monkeypatch.setenv("PATH", str(scripts))
+    assert program() == "toolgate"
+    other = tmp_path / "toolgate"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path, tmp_path / "nothing"):
+        program.cache_clear()
+        monkeypatch.setenv("PATH", str(path))
+        assert program() == shlex.quote(str(scripts / "toolgate"))
+    program.cache_clear()
+    monkeypatch.chdir(scripts.parent)
+    assert program() == "bin/toolgate"
+    program.cache_clear()
 
 
 @pytest.mark.slow

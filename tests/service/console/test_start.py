@@ -129,7 +129,7 @@ def test_a_copy_that_is_refused_is_told(newcomer: Owner) -> None:
         page.goto(f"{newcomer.url}{START}")
         page.get_by_role("button", name="Create").click()
         page.locator("#snippet").wait_for()
-        copied = "navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+        copied = "void (navigator.clipboard.writeText = async (text) => { window.copied = text; })"
         page.evaluate(copied)
         page.evaluate("document.querySelector('form[data-reveal] [name=token]').value = 'stale'")
         page.get_by_role("button", name="Copy with the key").click()
@@ -137,7 +137,7 @@ def test_a_copy_that_is_refused_is_told(newcomer: Owner) -> None:
         assert page.evaluate("window.copied") is None
         page.reload()
         page.locator("#snippet").wait_for()
-        page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
+        page.evaluate("void (navigator.clipboard.writeText = () => Promise.reject(new Error('no')))")
         page.get_by_role("button", name="Copy with the key").click()
         expect(page.get_by_role("button", name="Selected")).to_be_visible()
         assert newcomer.key in page.evaluate("window.getSelection().toString()")

@@ -90,17 +90,26 @@ def _play(
     example: Path, folder: Path, choice: ModelChoice, secret: str | None, *, keep: bool, by_hand: bool
 ) -> list[str]:
     screen = Screen()
+    screen.title()
+    screen.progress("laying out the shop: a database of orders and two files")
     shop = Shop.lay_out(example, folder)
+    screen.progress("starting a gateway on a database of its own")
     with DemoGateway(folder / "gateway.db", secret=secret) as gateway:
+        screen.progress("registering the owner, creating the agent and its permissions")
         owner = Owner.register(gateway.url)
         agent_id = owner.set_up_agent()
+        screen.progress("loading LangChain")
+        agent = shop.load_agent()
         screen.opening(gateway.url, choice.name)
         with screen.watching(), second_terminal(owner, screen, by_hand=by_hand):
-            shop.run_agent(gateway.url, owner.api_key, agent_id, choice, screen)
+            shop.run_agent(agent, gateway.url, owner.api_key, agent_id, choice, screen)
         entries, approvals = owner.read_log(), owner.read_approvals()
         screen.shop(shop)
         if keep:
             owner.leave_note(folder, agent_id)
             screen.kept(folder)
         screen.audit_trail(entries)
-        return check_facts(shop, entries, approvals, may_deny=by_hand)
+        wrong = check_facts(shop, entries, approvals, may_deny=by_hand)
+    if not wrong:
+        screen.next_steps(kept=keep, by_hand=by_hand)
+    return wrong

@@ -10,6 +10,7 @@ from toolgate.cli.management import Management
 
 EMAIL = "owner@shop.example"
 AGENT = "shop-assistant"
+PAYING = "stripe.refund"
 MAX_REFUND = 100
 
 
@@ -35,7 +36,7 @@ class Owner:
         """Create the agent, grant it two actions, and return its id. Mail is granted to nobody."""
         agent_id: str = self.management.post("/api/agents", {"name": AGENT})["id"]
         permissions = f"/api/agents/{agent_id}/permissions"
-        refund = {"action": "stripe.refund", "max_amount": MAX_REFUND, "amount_required": True}
+        refund = {"action": PAYING, "max_amount": MAX_REFUND, "amount_required": True}
         self.management.post(permissions, refund)
         self.management.post(permissions, {"action": "file.delete", "requires_approval": True})
         return agent_id

@@ -3,7 +3,7 @@
 import logging
 import shlex
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from toolgate.cli.demo.owner import MAX_REFUND, PAYING
+from toolgate.cli.demo.program import program
 from toolgate.cli.demo.server import database_url
 
 STYLES = {"allowed": "green", "blocked": "red", "held": "yellow"}
@@ -42,17 +44,30 @@ class Screen(logging.Handler):
         self.when_held: Callable[[str], None] | None = None
         self._in_second = False
         self._lock_second = threading.RLock()
+        # A model may call several tools at once, each on a thread of its own.
+        self._call = threading.local()
 
-    def opening(self, url: str, model: str) -> None:
-        """Introduce the players."""
+    def title(self) -> None:
+        """Show what this is."""
         self._say(
             "\n[bold]Toolgate demo[/] · an agent works in a small shop, and asks before every tool call\n"
         )
-        self._say(f"  gateway      {escape(url)}")
+
+    def progress(self, step: str) -> None:
+        """Show what is being set up, in a line that is written at once, to a pipe too."""
+        self._say(f"  [dim]… {escape(step)}[/]")
+
+    def opening(self, url: str, model: str) -> None:
+        """Introduce the players."""
+        self._say(f"\n  gateway      {escape(url)}")
         self._say(f"  agent        shop-assistant, LangChain's create_agent, model {escape(model)}")
         self._say(
-            "  may          stripe.refund up to 100 · file.delete once a person approves · nothing else\n"
+            f"  may          {PAYING} up to {MAX_REFUND} · file.delete once a person approves · nothing else\n"
         )
+
+    def tool_called(self, arguments: Mapping[str, Any]) -> None:
+        """Note with which arguments the model calls a tool on this thread; the SDK's log has none of them."""
+        self._call.arguments = dict(arguments)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -75,9 +90,19 @@ class Screen(logging.Handler):
         self.decisions += 1
         outcome, why = str(facts["toolgate_outcome"]), str(facts.get("toolgate_reason") or "")
         style = STYLES.get(outcome, "bold")
-        self._say(f"  [{style}]{outcome:<8}[/] {escape(str(facts['toolgate_action'])):<14} {escape(why)}")
+        action = str(facts["toolgate_action"])
+        shown = " · ".join(filter(None, (self._arguments(action), why)))
+        self._say(f"  [{style}]{outcome:<8}[/] {escape(action):<14} {escape(shown)}")
         if outcome == "held" and self.when_held is not None:
             self.when_held(str(facts.get("toolgate_approval_id")))
+
+    def _arguments(self, action: str) -> str:
+        arguments = getattr(self._call, "arguments", {})
+        amount = arguments.get("amount")
+        if action == PAYING and isinstance(amount, int | float):
+            return f"order {arguments.get('order_id')}, amount {amount:.2f}, at most {MAX_REFUND:.2f}"
+        # Texts as short as names: a mail's body is not shown.
+        return ", ".join(str(arguments[name]) for name in ("name", "to") if name in arguments)
 
     def typed(self, command: str) -> None:
         """Show a command that the person types at the second terminal."""
@@ -124,7 +149,24 @@ class Screen(logging.Handler):
             f"  kept in {escape(str(folder))}: shop.db, files/, gateway.db, and demo.json with the login"
         )
         url = database_url(folder / "gateway.db")
-        self._say(f"  serve it again with TOOLGATE_DATABASE_URL={escape(shlex.quote(url))} toolgate serve\n")
+        self._say(
+            f"  serve it again with TOOLGATE_DATABASE_URL={escape(shlex.quote(url))} {escape(program())} serve"
+        )
+        self._say("  and sign in at the console that it names, with the login of demo.json\n")
+
+    def next_steps(self, *, kept: bool, by_hand: bool) -> None:
+        """Show commands to try next, as they can be pasted into the same terminal."""
+        steps = {}
+        if not by_hand:
+            steps["demo --two-terminals"] = "decide yourself, in a second terminal"
+        if not kept:
+            steps["demo --keep shop-demo"] = "the same, and keep the shop and the gateway's database"
+        steps["serve"] = "a gateway of your own; it prints the address of its console"
+        width = max(map(len, steps)) + len(program())
+        self._say("\n[bold]Try next[/]\n")
+        for words, what in steps.items():
+            self._say(f"  {escape(f'{program()} {words}'):<{width + 1}}  # {escape(what)}")
+        self._say("")
 
     def audit_trail(self, entries: Sequence[dict[str, Any]]) -> None:
         """Show the record."""

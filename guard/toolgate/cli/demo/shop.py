@@ -48,14 +48,19 @@ class Shop:
         """Return how many mails were sent."""
         return len(list((self.folder / "outbox").glob("*"))) if (self.folder / "outbox").exists() else 0
 
-    def run_agent(self, url: str, api_key: str, agent_id: str, choice: ModelChoice, screen: Screen) -> None:
+    def load_agent(self) -> Any:
+        """Import the example's agent, and with it LangChain."""
+        return _load(self.example / "agent.py")
+
+    def run_agent(
+        self, agent: Any, url: str, api_key: str, agent_id: str, choice: ModelChoice, screen: Screen
+    ) -> None:
         """Let the agent work, with the guard of its tools set to the demo's gateway."""
         os.environ["SHOP_FOLDER"] = str(self.folder)
         # What the demo's gateway never gets is nobody else's: it is gone with the demo.
         toolgate.configure(url=url, api_key=api_key, agent_id=agent_id, outbox="memory")
-        agent = _load(self.example / "agent.py")
         try:
-            words = agent.run(_model(choice, agent))
+            words = agent.run(_model(choice, agent), on_call=screen.tool_called)
         except Exception as error:  # noqa: BLE001 - whatever a model library raises ends in one line
             # A real model may be out of reach or out of credit; before it asked for anything, the script may play.
             if choice.is_scripted or choice.demanded or screen.decisions:
@@ -63,7 +68,7 @@ class Shop:
             screen.trouble(
                 f"the model {choice.name!r} did not answer ({type(error).__name__}); the scripted one plays"
             )
-            words = agent.run(agent.ScriptedModel())
+            words = agent.run(agent.ScriptedModel(), on_call=screen.tool_called)
         toolgate.flush(_TO_FLUSH)
         screen.last_words(words)
 
