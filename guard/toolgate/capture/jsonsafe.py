@@ -18,7 +18,7 @@ from toolgate.capture.forms import ANYTHING, forms, forms_of_bytes, forms_within
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json, dumps
 from toolgate.capture.plain import binary, is_model, is_number, measure, moment, number
-from toolgate.capture.redaction import SecretRule
+from toolgate.capture.redaction import Masked, SecretRule
 from toolgate.capture.state import added, extra, qualified, state
 from toolgate.capture.tree import TreeDigest
 
@@ -115,8 +115,10 @@ class JsonSafe:
         if len(name) > _MAX_NAME or _UNSENDABLE.search(name):
             return self._hider.label(name)
         if self._names is not None and self._names.found_in_name(name):
-            self.hidden.extend(forms(name))
-            return self._hider.label(name)
+            masked = self._names.mask(name) or Masked(None, (name,))
+            self._remember(masked.secrets)
+            label = self._hider.label(name)
+            return label if masked.visible is None else f"$redacted:{masked.visible} {label[1:]}"
         # A mapping that looks like a digest must not pass for one.
         return f"${name}" if name.startswith("$") else name
 
@@ -183,7 +185,18 @@ class JsonSafe:
     def _text(self, value: str) -> Json:
         if self._names is None:
             return value
-        return self.hide(value) if self._names.found_in(value) else self._sendable(value)
+        masked = self._names.mask(value)
+        if masked is None:
+            return self._sendable(value)
+        self._remember(masked.secrets)
+        if masked.visible is None or not isinstance(visible := self._sendable(masked.visible), str):
+            self.hidden.extend(forms(value))
+            return self._hider.text(value)
+        return {"$redacted": visible, **self._hider.text(value)}
+
+    def _remember(self, secrets: Iterable[str]) -> None:
+        for secret in secrets:
+            self.hidden.extend(forms(secret))
 
     def _sendable(self, value: str) -> Json:
         # Characters first: the encoded length is needed for the few long ones only.

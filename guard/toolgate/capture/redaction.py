@@ -1,14 +1,18 @@
-"""What is hidden without being asked: secrets by the name they have and by the form they have."""
+"""Secrets in arguments and messages, found by name or by form, and masked."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["REDACTED", "SecretRule", "looks_secret", "scrub"]
+from toolgate.capture.patterns import LEAST_CARD, secret_spans
+
+__all__ = ["REDACTED", "Masked", "SecretRule", "looks_secret", "scrub"]
 
 REDACTED: Final = "[redacted]"
 
@@ -48,68 +52,33 @@ _OPEN_KEYS: Final = frozenset((
 ))  # fmt: skip
 _BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-# A header in a command line: what follows has a digit, which a sentence seldom has.
-_HEADER: Final = (
-    r"(?i:\b(?:(?:proxy-)?authorization|x-(?:[a-z]{1,20}-){0,3}(?:key|token|secret)|api-key)[\"']?\s{0,3}:\s{0,3}"
-    r"[\"']?(?:[a-z]{2,20}\s{1,3})?(?=[^\s\"',;]{0,200}[0-9])[^\s\"',;]{8,1000})"
-)
-# JSON within JSON.
-_ESCAPED: Final = (
-    r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)"
-    r"\\\":\s{0,5}\\\"[^\"]{4,1000})"
-)
-# Each with a text it cannot do without, looked for first because that is much faster. All of them are
-# anchored or bounded: none may take longer than the text is long.
-_PATTERNS: Final = tuple((needle, re.compile(pattern, re.DOTALL)) for needle, pattern in (
-    ("", r"(?i:\b(?:bearer|basic)\s{1,20}[A-Za-z0-9._~+/=-]{8,})"),
-    ("-----BEGIN ", r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"),
-    ("ak_", r"\bak_[a-z0-9]{37}\b"),
-    ("test_", r"\btest_[a-z0-9]{35}\b"),
-    ("k", r"\b(?:sk|rk|pk)[-_][A-Za-z0-9_-]{16,}"),
-    ("gh", r"\b(?:gh[opsur]_|github_pat_)[A-Za-z0-9_-]{10,}"),
-    ("glpat-", r"\bglpat-[A-Za-z0-9_-]{10,}"),
-    ("xox", r"\bxox[abeprs]-[A-Za-z0-9_-]{10,}"),
-    ("A", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    ("eyJ", r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{0,8000}"),
-    ("AIza", r"\bAIza[A-Za-z0-9_-]{30,}"),
-    ("hf_", r"\bhf_[A-Za-z0-9]{20,}"),
-    ("npm_", r"\bnpm_[A-Za-z0-9]{30,}"),
-    ("whsec_", r"\bwhsec_[A-Za-z0-9+/=]{16,}"),
-    ("SG.", r"\bSG\.[A-Za-z0-9_-]{10,100}\.[A-Za-z0-9_-]{10,}"),
-    ("ya29.", r"\bya29\.[A-Za-z0-9_-]{16,}"),
-    ("://", r"(?<=://)[^\s/?#@:]{0,200}:[^\s/?#@]{1,200}@"),
-    ("=", r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)=[^\s&,;]{4,1000})"),
-    ('":', r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)\":\s{0,5}\"[^\"]{4,1000})"),
-    ("':", r"(?i:(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)_?key|token)':\s{0,5}'[^']{4,1000})"),
-    ("--", r"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ][\"']?[^\s\"'-][^\s\"']{3,1000})"),
-    (":", _HEADER),
-    ("curl", r"(?<!\S)(?:-u|--user)[ =]{0,3}[\"']?[^\s\"':-][^\s\"':]{0,200}:[^\s\"']{1,1000}"),
-    ('\\":', _ESCAPED),
-    ("e", r"(?i:aws_?secret_?(?:access_?)?key['\" :=]{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+]))"),
-))  # fmt: skip
-# Digits in groups; a card number may stand among others, like the month after it.
-_DIGITS: Final = re.compile(
-    r"(?<![0-9A-Za-z])(?<![0-9]\.)[0-9](?:[ \-\u00a0\u2010-\u2013\u202f]?[0-9]){12,}(?![0-9A-Za-z])"
-)
-_GROUP: Final = re.compile("[0-9]+")
-_LONGEST_CARD: Final = 19
-_FIRST_GROUP: Final = 4
-# Luhn alone also accepts every tenth order number; the issuers' own ranges and lengths do not.
-_ISSUED: Final = re.compile(
-    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|220[0-4]\d{12,15}"
-    r"|3[47]\d{13}|3(?:0[0-59]|[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}(?:\d{3})?"
-    r"|6(?:011|4[4-9]\d|5\d\d)\d{12}(?:\d{3})?|62\d{14,17}|(?:5018|5020|5038|5893|6304|6759|676[1-3])\d{9,15}"
-)
-_LEAST_CARD: Final = 10**12
+
+# Of a text: with more secrets than this it is hidden whole.
+_MOST: Final = 1000
+_LONGEST_JSON: Final = 32 * 1024
+_JSON_STRING: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:\s*)?')
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A text without its secrets.
+
+    Attributes:
+        visible: The text with a marker in place of each secret; None if nothing but secrets would remain.
+        secrets: The secrets.
+    """
+
+    visible: str | None
+    secrets: tuple[str, ...]
 
 
 class SecretRule:
-    """Decides what is hidden: by the name a value has, or by the form of the value itself.
+    """Finds what is hidden, by the name of a value or by the form of the value itself.
 
     Args:
         names: Names to hide beside the built-in ones; case and separators do not matter.
-        patterns: Forms to hide beside the built-in ones: a text, a name or a number as JSON writes it is
-            hidden whole where one of them is found anywhere in it.
+        patterns: Forms to hide beside the built-in ones, searched for in texts, in names and in numbers as JSON
+            writes them.
     """
 
     def __init__(self, names: Iterable[str] = (), patterns: Iterable[re.Pattern[str]] = ()) -> None:
@@ -117,25 +86,62 @@ class SecretRule:
         self.patterns = tuple(patterns)
 
     def hides(self, name: str) -> bool:
-        """Whether a value called `name` is hidden."""
+        """Return whether a value called `name` is hidden."""
         known = _is_secret_name if len(name) <= _LONGEST_KEPT else _is_secret_name.__wrapped__
         return known(name) or (bool(self._more) and _compact(name) in self._more)
 
-    def found_in(self, text: str) -> bool:
-        """Whether `text` holds a secret."""
-        return looks_secret(text) or any(pattern.search(text) for pattern in self.patterns)
+    def mask(self, text: str) -> Masked | None:
+        """Return `text` without its secrets, or None if it has none."""
+        spans: list[tuple[int, int]] = []
+        for span in self._spans(text):
+            spans.append(span)
+            if len(spans) > _MOST or span[0] == span[1]:
+                # An empty match cannot be masked, and shows that there is a secret somewhere.
+                return Masked(None, (text,))
+        if not spans:
+            return None
+        merged = _merged(spans)
+        visible = None if merged == [(0, len(text))] else _without(text, merged, _marker(text))
+        return Masked(visible, tuple(text[start:end] for start, end in merged))
 
     def found_in_name(self, name: str) -> bool:
-        """As `found_in`, for a name: few come again and again."""
+        """Return whether `name` contains a secret."""
+        # The same few names come again and again.
         looks = _name_looks_secret if len(name) <= _LONGEST_KEPT else looks_secret
         return looks(name) or any(pattern.search(name) for pattern in self.patterns)
 
     def found_in_number(self, number: float | Decimal) -> bool:
-        """Whether `number` is a secret: a card number, or in one of the patterns."""
+        """Return whether `number` is a secret: a card number, or a match of one of the patterns."""
         if self.patterns and any(pattern.search(str(number)) for pattern in self.patterns):
             return True
         whole = abs(int(number))
-        return whole >= _LEAST_CARD and whole == abs(number) and looks_secret(str(whole))
+        return whole >= LEAST_CARD and whole == abs(number) and looks_secret(str(whole))
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        yield from secret_spans(text)
+        for pattern in self.patterns:
+            for match in pattern.finditer(text):
+                yield match.span()
+        if len(text) <= _LONGEST_JSON and text[:64].lstrip().startswith(("{", "[")):
+            yield from self._members(text)
+
+    def _members(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the values under secret names in a text that is JSON as a whole, as in a mapping."""
+        decoder = json.JSONDecoder()
+        try:
+            decoder.decode(text)
+        except (ValueError, RecursionError):
+            return
+        position = 0
+        while (found := _JSON_STRING.search(text, position)) is not None:
+            position = found.end()
+            if found[2] is None or not self.hides(decoder.decode(found[1])):
+                continue
+            value, position = decoder.raw_decode(text, position)
+            # Of a text the quotes stay.
+            quote = isinstance(value, str)
+            if value is not None and value != "":
+                yield found.end() + quote, position - quote
 
 
 @lru_cache(maxsize=4096)
@@ -154,11 +160,8 @@ def _compact(name: str) -> str:
 
 
 def looks_secret(text: str) -> bool:
-    """Whether `text` contains a bearer token, a private key, a known kind of key or a card number."""
-    for needle, pattern in _PATTERNS:
-        if needle in text and pattern.search(text):
-            return True
-    return any(True for _ in _cards(text))
+    """Return whether `text` contains a credential, a private key, a known kind of key or a card number."""
+    return any(True for _ in secret_spans(text))
 
 
 _name_looks_secret: Final = lru_cache(maxsize=4096)(looks_secret)
@@ -183,20 +186,45 @@ def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] 
             return REDACTED
         if len(value) >= _SHORTEST:
             spans.extend(_occurrences(value[:_LONGEST], text))
-    spans.extend(
-        match.span() for needle, each in _PATTERNS if needle in text for match in each.finditer(text)
-    )
-    spans.extend(_cards(text))
+    spans.extend(secret_spans(text))
     spans.extend(match.span() for pattern in patterns for match in pattern.finditer(text))
+    # A secret that is cut is masked as a whole.
+    shown = [span for span in _merged(spans) if span[0] < _LONGEST]
+    end = max(_LONGEST, shown[-1][1]) if shown else _LONGEST
+    return _without(text[:end], shown, REDACTED)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the spans in order, those that overlap or touch as one; empty ones are left out."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if start == end:
+            continue
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]], marker: str) -> str:
+    """Return `text` with a marker in place of each span."""
     pieces: list[str] = []
-    end = 0
-    for start, stop in sorted(spans):
-        if start >= _LONGEST:
-            break
-        if start >= end:
-            pieces += [text[end:start], REDACTED]
-        end = max(end, stop)
-    return "".join(pieces) + text[end:_LONGEST]
+    position = 0
+    for start, end in spans:
+        pieces += [text[position:start], marker]
+        position = end
+    return "".join(pieces) + text[position:]
+
+
+def _marker(text: str) -> str:
+    """Return a marker that `text` does not contain, so that no text can pretend that something is masked."""
+    if REDACTED not in text:
+        return REDACTED
+    number = 1
+    while (marker := f"[redacted {number}]") in text:
+        number += 1
+    return marker
 
 
 def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
@@ -204,30 +232,3 @@ def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
     while start >= 0:
         yield start, start + len(value)
         start = text.find(value, start + 1)
-
-
-def _cards(text: str) -> Iterator[tuple[int, int]]:
-    for run in _DIGITS.finditer(text):
-        groups = [each.span() for each in _GROUP.finditer(text, *run.span())]
-        even = len({stop - start for start, stop in groups[:-1]}) == 1
-        for first, (start, stop) in enumerate(groups):
-            # Telephone numbers begin with shorter groups; spaced out evenly it may be a card all the same.
-            if stop - start < _FIRST_GROUP and (first or not even):
-                continue
-            digits = ""
-            for begin, end in groups[first : first + _LONGEST_CARD]:
-                digits += text[begin:end]
-                if len(digits) > _LONGEST_CARD:
-                    break
-                if _is_card(digits):
-                    yield start, end
-
-
-def _is_card(digits: str) -> bool:
-    if not _ISSUED.fullmatch(digits):
-        return False
-    total = 0
-    for index, digit in enumerate(reversed(digits)):
-        # Luhn: every second digit counts twice, as the sum of its digits.
-        total += sum(divmod(int(digit) * (1 + index % 2), 10))
-    return total % 10 == 0

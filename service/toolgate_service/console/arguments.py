@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from toolgate_service import exact_json
 from toolgate_service.console.text import pretty, shown
-from toolgate_service.readable.fields import in_reading_order, is_hidden, kind_of
+from toolgate_service.readable.fields import in_reading_order, is_hidden, kind_of, redacted_text
 
 #: characters of JSON that a card among others shows
 ON_A_CARD = 4_000
@@ -102,6 +102,9 @@ def _argument(name: str, value: Any, room: _Room, kind: str | None = None) -> Ar
     label = shown(name) if name else Markup('<span class="chr">no name</span>')
     if is_hidden(value):
         return Argument(label, kind, "hidden", _hidden(value))
+    if (text := redacted_text(value)) is not None:
+        note = Argument(Markup(""), kind, "hidden", _hidden(value, "partly hidden by the agent"))
+        return Argument(label, kind, "group", Markup(""), (Argument(Markup(""), kind, *_scalar(text)), note))
     if isinstance(value, dict | list) and value:
         if len(value) > room.left:
             text = pretty(value)
@@ -146,9 +149,9 @@ def _numbered(items: list[Any]) -> list[tuple[str, Any]]:
     return [(str(index), item) for index, item in enumerate(items, 1)]
 
 
-def _hidden(value: Mapping[str, Any]) -> Markup:
+def _hidden(value: Mapping[str, Any], words: str = "hidden by the agent") -> Markup:
     size, digest = value.get("bytes"), str(value["$digest"])
-    told = Markup("hidden by the agent")
+    told = Markup("{}").format(words)
     if isinstance(size, int) and not isinstance(size, bool):
         told += Markup(", {:,} bytes").format(size)
     # Enough to see whether two requests hide the same; what has no such form is not repeated.
@@ -159,7 +162,7 @@ def _hidden(value: Mapping[str, Any]) -> Markup:
 
 def _hidden_in(value: Any) -> Iterator[bool]:
     if isinstance(value, dict):
-        yield is_hidden(value)
+        yield is_hidden(value) or redacted_text(value) is not None
         for member in value.values():
             yield from _hidden_in(member)
     elif isinstance(value, list):

@@ -42,6 +42,14 @@ def is_hidden(value: Any) -> bool:
     return _has_digest(value) and value.keys() <= {"$digest", "bytes", "$object"}
 
 
+def redacted_text(value: Any) -> str | None:
+    """Return the visible part of a text whose secrets are masked, or None for any other value (decisions §13)."""
+    if _has_digest(value) and value.keys() <= {"$redacted", "$digest", "bytes"}:
+        text = value.get("$redacted")
+        return text if isinstance(text, str) else None
+    return None
+
+
 def hidden_names(value: Any, name: str = "") -> Iterator[str]:
     """Yield the dotted names of everything in a value that is hidden, wholly or in part."""
     if _has_digest(value):

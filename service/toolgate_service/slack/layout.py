@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from toolgate_service.readable.fields import in_reading_order, is_hidden
+from toolgate_service.readable.fields import in_reading_order, is_hidden, redacted_text
 from toolgate_service.slack.code import in_code
 
 #: characters of a string, and members of a list or an object, that are shown where not everything is
@@ -59,7 +59,7 @@ class Layout:
         column = min(max((len(name) for name, _ in shown), default=0), _WIDEST_COLUMN) + 2
         margin = BAR + " " * min(depth * _STEP, _DEEPEST)
         for name, value in shown:
-            if isinstance(value, dict | list) and value and not is_hidden(value):
+            if _has_members(value):
                 yield from _wrapped(margin, name, "")
                 yield from self._members(_inside(value), depth + 1)
             else:
@@ -71,6 +71,8 @@ class Layout:
     def _one(self, value: Any) -> str:
         if is_hidden(value):
             return _hidden(value)
+        if (text := redacted_text(value)) is not None:
+            return f"{self._text(text)} ({_hidden(value, 'partly hidden from you')})"
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, bool) or value is None:
@@ -124,9 +126,13 @@ def _name(name: str) -> str:
     return f"{quoted(name[:_LONGEST_NAME])}…({len(name):,} characters)"
 
 
-def _hidden(value: Mapping[str, Any]) -> str:
+def _has_members(value: Any) -> bool:
+    leaf = is_hidden(value) or redacted_text(value) is not None
+    return isinstance(value, dict | list) and bool(value) and not leaf
+
+
+def _hidden(value: Mapping[str, Any], told: str = "hidden from you") -> str:
     size, digest = value.get("bytes"), str(value["$digest"])
-    told = "hidden from you"
     if "$object" in value:
         told += f", a {in_code(str(value['$object'])[:_LONGEST_NAME])}"
     if isinstance(size, int) and not isinstance(size, bool):

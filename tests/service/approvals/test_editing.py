@@ -13,6 +13,7 @@ from support.shapes import complaints, refused
 ASKED = {"amount": 80, "to": "eve@example.test", "lines": [{"sku": "a", "count": 2}]}
 EDITED = {"amount": 50, "to": "ann@example.test", "lines": [{"sku": "a", "count": 1}]}
 SECRET = {"$digest": "hmac-sha256:abcd", "bytes": 12}
+MASKED = {"$redacted": "ls # token=[redacted]", "$digest": "hmac-sha256:cdef", "bytes": 18}
 
 
 @pytest.fixture
@@ -116,11 +117,13 @@ def test_what_was_lowered_since_the_edit_wins(one: Board) -> None:
         {"nested": {"list": [SECRET, 1]}},
         {"new": {"$digest": "hmac-sha256:1234"}},
         {"nested": {}},
+        {"script": MASKED | {"$redacted": "rm # token=[redacted]"}},
+        {"script": "ls"},
     ],
 )
 def test_hidden_fields_cannot_be_edited(one: Board, change: dict[str, object]) -> None:
     """A hidden value changed, moved, removed or invented is 400 that names its place, and nothing is decided."""
-    context = {"amount": 5, "key": SECRET, "nested": {"list": [1, SECRET]}}
+    context = {"amount": 5, "key": SECRET, "nested": {"list": [1, SECRET]}, "script": MASKED}
     approval = one.ask(context)
     [message] = complaints(one.approve(approval, context=context | change))["context"]
     assert "is hidden and cannot be edited" in message

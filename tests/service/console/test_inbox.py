@@ -264,6 +264,14 @@ def test_hidden_arguments_are_told(maya: Reader, acme: Owner, refunder: str) -> 
     assert "Some arguments are hidden" in words
 
 
+def test_the_visible_part_of_a_redacted_text_is_shown(maya: Reader, acme: Owner, refunder: str) -> None:
+    text = {"$redacted": "ls # token=[redacted]", "$digest": "hmac-sha256:" + "ab" * 32, "bytes": 18}
+    approval = held(acme, refunder, {"script": text, "amount": 2})
+    words = text_of(card_of(maya.page("/console/approvals"), approval))
+    assert "script ls # token=[redacted] partly hidden by the agent, 18 bytes hmac-sha256:abababab…" in words
+    assert "Some arguments are hidden" in words
+
+
 def test_the_most_urgent_goes_first(gateway: LiveGateway, newcomer: Owner) -> None:
     """What runs out within a quarter of an hour stands before what is newer."""
     agent = newcomer.agent()

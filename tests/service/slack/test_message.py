@@ -116,6 +116,13 @@ def test_the_buttons_bind_request_and_digest() -> None:
         assert pressed(action, value) is None
 
 
+def test_the_visible_part_of_a_redacted_text_is_shown() -> None:
+    text = {"$redacted": "ls # token=[redacted]", "$digest": "hmac-sha256:" + "0" * 64, "bytes": 18}
+    shown = shown_in(message(context={"script": text}))
+    assert "hidden       script" in shown
+    assert '"ls # token=[redacted]" (partly hidden from you, 18 bytes' in shown
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("approval.")])
 def test_only_what_waits_has_buttons(kind: str) -> None:
     """A request and its reminder; never what is decided."""

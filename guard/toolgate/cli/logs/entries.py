@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from toolgate.capture.jsontext import dumps, read_decimal
 from toolgate.cli.answers import ManagementError, read_as
-from toolgate.cli.approvals.fields import in_reading_order, is_hidden
+from toolgate.cli.approvals.fields import in_reading_order, is_hidden, redacted_text
 from toolgate.cli.management import Management, Query
 from toolgate.cli.tables import cell
 from toolgate.cli.visible import visible
@@ -99,6 +99,8 @@ def _told(context: dict[str, Any]) -> str:
 def _value(value: Any) -> str:
     if is_hidden(value):
         return "hidden"
+    if (text := redacted_text(value)) is not None:
+        value = text
     if isinstance(value, str):
         # Cut before it is escaped: a value may have kilobytes, the line has a hundred characters.
         shown = visible(value[:_LONGEST_CONTEXT], quote='"')

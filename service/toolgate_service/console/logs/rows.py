@@ -10,7 +10,7 @@ from toolgate_service import exact_json
 from toolgate_service.console.text import shown
 from toolgate_service.console.words import ActionWords, action_in_words
 from toolgate_service.logs.lines import BEGINNING, Line
-from toolgate_service.readable.fields import in_reading_order, is_hidden, kind_of
+from toolgate_service.readable.fields import in_reading_order, is_hidden, kind_of, redacted_text
 
 #: fields of a line, and characters of a value and of what is not laid out
 _FIELDS = 4
@@ -60,6 +60,8 @@ def _first(context: Mapping[str, Any]) -> Sequence[tuple[str, Markup, Markup]]:
 def _value(value: Any) -> Markup:
     if is_hidden(value):
         return Markup("hidden")
+    if (text := redacted_text(value)) is not None:
+        return _clipped(text)
     return _clipped(value if isinstance(value, str) else exact_json.dumps(value))
 
 

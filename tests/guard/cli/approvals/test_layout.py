@@ -94,6 +94,7 @@ def test_values_are_laid_out() -> None:
         "items": [{"id": 7, "secret": {"$digest": digest}}, True, None, [], {}],
         "not plain": "C:\\temp",
         "rate": Decimal("0.0000001"),
+        "script": {"$redacted": "ls # token=[redacted]", "$digest": digest, "bytes": 18},
     }
     assert Layout(100).context(context) == [
         "  │ amount       1000",
@@ -110,6 +111,8 @@ def test_values_are_laid_out() -> None:
         "  │   [4]  {}",
         '  │ "not plain"  "C:\\\\temp"',
         "  │ rate         0.0000001",
+        '  │ script       "ls # token=[redacted]" (partly hidden from you, 18 bytes ',
+        "  │              (hmac-sha256:01234567…))",
     ]
     assert Layout(100).context({}) == ["  │ (no arguments)"]
 

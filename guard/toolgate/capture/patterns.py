@@ -1,0 +1,205 @@
+"""Patterns of secrets in texts: the position of each secret, without the text around it.
+
+A match never contains a character that ends a value or separates commands, such as ``;``, ``|``, ``&``, a quote, a
+line break or ``$(``. Otherwise a text such as ``token=x;rm -rf /`` could hide a command from the approver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["LEAST_CARD", "secret_spans"]
+
+# One character of a value without quotes. A backslash continues the line, as in a shell; `$(` and `${` begin a command
+# or an expansion.
+_CHAR: Final = r"(?:[^\s&,;|<>()`\"'\\$]|\$(?![({])|\\\r?\n)"
+# What an earlier redaction left is no secret.
+_NEW: Final = r"(?!\[redacted(?: \d{1,9})?\](?:[\s&,;|<>()`\"'\\@]|\Z))"
+# Values of one to three characters are too common to be secrets, unless a longer one is cut short by a delimiter.
+_VALUE: Final = rf"{_NEW}(?:{_CHAR}{{4,4096}}|{_CHAR}{{1,3}}(?=[|<>()`\\$]))"
+# A value in quotes may have escapes, and blanks between words that look like neither an option nor a path.
+_QUOTED_CHAR: Final = r"(?:[^\s&;|<>`\"'\\$]|\$(?![({])|\\[\"'/bfnrtu\\])"
+_QUOTED: Final = (
+    rf"{_NEW}(?:{_QUOTED_CHAR}(?:{_QUOTED_CHAR}|[ ](?=[A-Za-z0-9_.!?]{{1,64}}(?:[ \"'\\]|\Z))){{3,4095}}"
+    rf"|{_QUOTED_CHAR}{{1,3}}(?=[&;|<>`$]))"
+)
+_KEY: Final = r"(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)[_-]?key|token)"
+
+_HEADER: Final = (
+    r"(?i:\b(?:(?:proxy-)?authorization|x-(?:[a-z]{1,20}-){0,3}(?:key|token|secret)|api-key)"
+    r"\\?[\"']?[ \t]{0,3}:[ \t]{0,3}\\?[\"']?(?:[a-z]{2,20}[ \t]{1,3})?)"
+)
+
+# Each pattern has a text that every match contains: looking for that first is much faster. All patterns are anchored or
+# bounded, so that the search takes linear time. The secret is group 1, or the whole match of a pattern without groups.
+_PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
+    ("", r"(?i:\bbearer[ \t]{1,20}([A-Za-z0-9._~+/=-]{8,}))"),
+    # With an upper-case letter, a digit or padding: "basic understanding" is a sentence.
+    ("", r"\b(?i:basic)[ \t]{1,20}(?=[a-z._~+/-]{0,200}[A-Z0-9=])([A-Za-z0-9._~+/=-]{8,})"),
+    # On the next line only what cannot be a command.
+    ("\n", r"(?i:\b(?:bearer|basic)\s{1,20}(?=[a-z._~+/=-]{0,200}[0-9])([a-z0-9._~+/=-]{16,}))"),
+    ("ak_", r"\bak_[a-z0-9]{37}\b"),
+    ("test_", r"\btest_[a-z0-9]{35}\b"),
+    ("k", r"\b(?:sk|rk|pk)[-_][A-Za-z0-9_-]{16,}"),
+    ("gh", r"\b(?:gh[opsur]_|github_pat_)[A-Za-z0-9_-]{10,}"),
+    ("glpat-", r"\bglpat-[A-Za-z0-9_-]{10,}"),
+    ("xox", r"\bxox[abeprs]-[A-Za-z0-9_-]{10,}"),
+    ("A", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    ("eyJ", r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{0,8000}"),
+    ("AIza", r"\bAIza[A-Za-z0-9_-]{30,}"),
+    ("hf_", r"\bhf_[A-Za-z0-9]{20,}"),
+    ("npm_", r"\bnpm_[A-Za-z0-9]{30,}"),
+    ("whsec_", r"\bwhsec_[A-Za-z0-9+/=]{16,}"),
+    ("SG.", r"\bSG\.[A-Za-z0-9_-]{10,100}\.[A-Za-z0-9_-]{10,}"),
+    ("ya29.", r"\bya29\.[A-Za-z0-9_-]{16,}"),
+    ("=", rf"(?i:{_KEY}=)({_VALUE})"),
+    # JSON within JSON.
+    ('\\":', rf"(?i:{_KEY})\\{{1,7}}\":[ \t]{{0,8}}\\{{1,7}}\"((?:[^\s&;|<>`\"\\$]|\$(?![({{])){{1,4096}})"),
+    ("--", rf"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ])(?!-)({_VALUE})"),
+    # A header in a command line: what follows has a digit, which a sentence seldom has.
+    (":", rf"{_HEADER}(?=[^\s\"',;]{{0,200}}[0-9])({_NEW}{_CHAR}{{8,4096}})"),
+    ("curl", rf"(?<!\S)(?:-u|--user)[ =]{{0,3}}[\"']?[^\s\"':-][^\s\"':]{{0,200}}:({_NEW}{_CHAR}{{1,1000}})"),
+    ("e", r"(?i:aws_?secret_?(?:access_?)?key['\" :=]{1,8}([a-z0-9/+]{40})(?![a-z0-9/+]))"),
+))  # fmt: skip
+
+# In quotes. Group 1 is the secret, and the character before it the quote.
+_QUOTED_PATTERNS: Final = tuple(re.compile(pattern) for pattern in (
+    rf"(?i:{_KEY})[ \t]{{0,8}}=[ \t]{{0,8}}[\"']({_QUOTED})",
+    rf"(?i:{_KEY})(?:\\?[\"'])?[ \t]{{0,8}}:[ \t]{{0,8}}[\"']({_QUOTED})",
+    rf"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ])[\"'](?!-)({_QUOTED})",
+))  # fmt: skip
+# An apostrophe between letters is no quote.
+_QUOTES: Final = {'"': re.compile('"'), "'": re.compile(r"(?<![A-Za-z])'|'(?![A-Za-z])")}
+
+# The password of an address. It may contain delimiters: then only its ends are masked, see `_passwords_in_addresses`.
+_ADDRESS: Final = re.compile(r"(?<=://)[^\s/?#@:]{0,200}:([^\s/?#]{1,200})@")
+_DELIMITER: Final = re.compile(r"[;|&<>()`\"'\\]|\$[({]")
+_REDACTED: Final = re.compile(r"\[redacted(?: \d{1,9})?\]")
+
+_PEM: Final = re.compile(r"-----(?:BEGIN [A-Z ]{0,40}PRIVATE KEY|BEGIN|END)")
+# A line of base64: long, or between line breaks and unlike the name of a command.
+_PEM_LINE: Final = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{4,}={0,2}(?![A-Za-z0-9+/=])")
+_PEM_LONG: Final = 32
+_PEM_WORD: Final = 12
+
+# Digits in groups; a card number may stand among others, like the month after it.
+_DIGITS: Final = re.compile(
+    r"(?<![0-9A-Za-z])(?<![0-9]\.)[0-9](?:[ \-\u00a0\u2010-\u2013\u202f]?[0-9]){12,}(?![0-9A-Za-z])"
+)
+_GROUP: Final = re.compile("[0-9]+")
+_LONGEST_CARD: Final = 19
+_FIRST_GROUP: Final = 4
+# Luhn alone also accepts every tenth order number; the issuers' own ranges and lengths do not.
+_ISSUED: Final = re.compile(
+    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|220[0-4]\d{12,15}"
+    r"|3[47]\d{13}|3(?:0[0-59]|[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}(?:\d{3})?"
+    r"|6(?:011|4[4-9]\d|5\d\d)\d{12}(?:\d{3})?|62\d{14,17}|(?:5018|5020|5038|5893|6304|6759|676[1-3])\d{9,15}"
+)
+LEAST_CARD: Final = 10**12
+
+
+def _cards(text: str) -> Iterator[tuple[int, int]]:
+    for run in _DIGITS.finditer(text):
+        groups = [each.span() for each in _GROUP.finditer(text, *run.span())]
+        even = len({stop - start for start, stop in groups[:-1]}) == 1
+        for first, (start, stop) in enumerate(groups):
+            # Telephone numbers begin with shorter groups; spaced out evenly it may be a card all the same.
+            if stop - start < _FIRST_GROUP and (first or not even):
+                continue
+            digits = ""
+            for begin, end in groups[first : first + _LONGEST_CARD]:
+                digits += text[begin:end]
+                if len(digits) > _LONGEST_CARD:
+                    break
+                if _is_card(digits):
+                    yield start, end
+
+
+def _is_card(digits: str) -> bool:
+    if not _ISSUED.fullmatch(digits):
+        return False
+    total = 0
+    for index, digit in enumerate(reversed(digits)):
+        # Luhn: every second digit counts twice, as the sum of its digits.
+        total += sum(divmod(int(digit) * (1 + index % 2), 10))
+    return total % 10 == 0
+
+
+def secret_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of every secret that has a known form, in no particular order; they may overlap."""
+    for needle, pattern in _PATTERNS:
+        if needle in text:
+            for match in pattern.finditer(text):
+                yield match.span(pattern.groups)
+    if '"' in text or "'" in text:
+        for pattern in _QUOTED_PATTERNS:
+            yield from _values_in_quotes(text, pattern)
+    if "://" in text:
+        yield from _passwords_in_addresses(text)
+    if "-----BEGIN " in text:
+        yield from _private_keys(text)
+    yield from _cards(text)
+
+
+def _values_in_quotes(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    counted = 0
+    quotes = {'"': 0, "'": 0}
+    for match in pattern.finditer(text):
+        start, end = match.span(1)
+        for quote, form in _QUOTES.items():
+            quotes[quote] += sum(1 for _ in form.finditer(text, counted, start - 1))
+        counted = start - 1
+        if quotes[text[start - 1]] % 2:
+            # This quote closes another text, so that the value ends at the first blank.
+            blank = text.find(" ", start, end)
+            end = end if blank < 0 else blank
+        yield start, end
+
+
+def _passwords_in_addresses(text: str) -> Iterator[tuple[int, int]]:
+    for match in _ADDRESS.finditer(text):
+        start, end = match.span(1)
+        if _REDACTED.fullmatch(match[1]):
+            continue
+        delimiters = list(_DELIMITER.finditer(text, start, end))
+        if not delimiters:
+            yield start, end
+            continue
+        # A command could stand between the delimiters.
+        first, last = delimiters[0].start(), delimiters[-1].end()
+        if start < first:
+            yield start, first
+        if last < end:
+            yield last, end
+
+
+def _private_keys(text: str) -> Iterator[tuple[int, int]]:
+    begins: int | None = None
+    for mark in _PEM.finditer(text):
+        if begins is not None:
+            yield from _lines_of_key(text, begins, mark.start())
+        begins = mark.end() if mark[0].endswith("PRIVATE KEY") else None
+    if begins is not None:
+        yield from _lines_of_key(text, begins, len(text))
+
+
+def _lines_of_key(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for match in _PEM_LINE.finditer(text, start, end):
+        line = match[0]
+        begins, ends = match.span()
+        if line[0] in "nr" and text[begins - 1] == "\\":
+            # The line break is written as an escape sequence.
+            begins, line = begins + 1, line[1:]
+        if len(line) < _PEM_LONG:
+            before = text[max(start, begins - 2) : begins].strip(" \t")
+            after = text[ends : ends + 2].strip(" \t")
+            alone = before.endswith(("\n", "\r", "\\n", "\\r")) and (
+                ends == len(text) or after.startswith(("\n", "\r", "\\n", "\\r", "--", '"'))
+            )
+            plain = line.isalpha() and line.islower() and len(line) < _PEM_WORD
+            path = line.startswith("/") and line.lower() == line
+            if not alone or plain or path:
+                continue
+        yield begins, ends
