@@ -15,6 +15,7 @@ from toolgate_service.mail.smtp import SmtpMailer
 from toolgate_service.metrics.entries import CountedStore
 from toolgate_service.metrics.figures import Figures
 from toolgate_service.organizations.strangers import Strangers
+from toolgate_service.sealed import refuse_other_secret
 from toolgate_service.settings import Settings
 from toolgate_service.slack.replies import Replies
 from toolgate_service.storage.database import EXPORTS, open_database
@@ -76,9 +77,10 @@ class Gateway:
         """Open the database, bring it up to date, and begin to take log entries.
 
         Raises:
-            StorageError: the database cannot be used.
+            StorageError: the database cannot be used, or the secret does not open its keys.
         """
         await self.database.start(migrate=self.settings.migrate == "auto")
+        await refuse_other_secret(self.database, self.settings, self.vault)
         await self.reader.open()
         await self.rates.open()
         await self.log_writer.start()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from toolgate_service.errors import StartError, StorageError
 from toolgate_service.reporting.setup import report_to_stderr
+from toolgate_service.sealed import verified_vault
 from toolgate_service.serving.listening import listen
 from toolgate_service.serving.process import exposed, run
 from toolgate_service.serving.summary import startup_summary
@@ -60,5 +61,6 @@ async def _prepare(settings: Settings) -> None:
     database = open_database(settings.database_url)
     try:
         await database.start(migrate=settings.migrate == "auto")
+        await verified_vault(database, settings)
     finally:
         await database.close()

@@ -102,13 +102,22 @@ def prune(
 @admin.command()
 def rotate_secret(
     finish: Annotated[bool, typer.Option("--finish", help="Forget the former secret.")] = False,
+    discard_unreadable: Annotated[
+        bool,
+        typer.Option(
+            "--discard-unreadable",
+            help="For a secret that is lost: remove the stored keys and webhook secrets that it sealed.",
+        ),
+    ] = False,
 ) -> None:
     """Seal everything anew under a new secret; nobody has to log in again.
 
     The embedded gateway's secret is made by the command. Otherwise set TOOLGATE_SECRET to the new secret and
     TOOLGATE_SECRET_PREVIOUS to the one until now.
     """
-    _show(lambda: load_gateway("admin").rotate_secret(finish=finish))
+    if finish and discard_unreadable:
+        fail("write either --finish or --discard-unreadable")
+    _show(lambda: load_gateway("admin").rotate_secret(finish=finish, discard_unreadable=discard_unreadable))
 
 
 def _show(work: Callable[[], Iterable[str]]) -> None:

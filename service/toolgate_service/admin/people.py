@@ -13,9 +13,10 @@ from toolgate_service.accounts.users import find_user, user_of
 from toolgate_service.admin.desk import Desk, Lines, at_desk
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, StartError
+from toolgate_service.sealed import verified_vault
 from toolgate_service.secret_file import secret_path
 from toolgate_service.settings import Settings
-from toolgate_service.storage.database import ACCOUNTS, is_embedded
+from toolgate_service.storage.database import ACCOUNTS
 from toolgate_service.vault import Vault
 
 
@@ -28,8 +29,7 @@ def create_organization(name: str, email: str) -> Lines:
     async def work(desk: Desk) -> Lines:
         registration = _registration(name, email)
         password_hash = await Passwords(threads=1, queue=0).hash(registration.password)
-        _refuse_without_secret(desk.settings)
-        vault = Vault.of(desk.settings)
+        vault = await _vault(desk)
         async with desk.database.writing(ACCOUNTS) as session:
             try:
                 user = await service.create_organization(
@@ -64,14 +64,15 @@ def reset_password(email: str) -> Lines:
     return at_desk(work)
 
 
-def _refuse_without_secret(settings: Settings) -> None:
-    """Refuse to make a new secret: keys sealed with it could not be shown by the gateway that serves this database."""
-    path = secret_path()
-    if settings.secret is None and is_embedded(settings.database_url) and not path.exists():
+async def _vault(desk: Desk) -> Vault:
+    vault = await verified_vault(desk.database, desk.settings)
+    if vault is None:
+        # A secret made here could not be the one of the gateway that serves this database.
         raise StartError(
-            f"the gateway's secret is not in {str(path)!r}; run this as the user who runs the gateway, or set "
+            f"the gateway's secret is not in {str(secret_path())!r}; run this as the user who runs the gateway, or set "
             "TOOLGATE_SECRET"
         )
+    return vault
 
 
 def _registration(name: str, email: str) -> Registration:

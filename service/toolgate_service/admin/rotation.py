@@ -4,8 +4,6 @@ At every moment the settings name a secret that opens each value: the former one
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -15,16 +13,14 @@ from toolgate_service.admin.desk import Desk, Lines, at_desk
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import StartError
 from toolgate_service.organizations.models import Organization
+from toolgate_service.sealed import SEALED_MODELS
 from toolgate_service.secret_file import begin_rotation, finish_rotation, secret_path
 from toolgate_service.settings import Settings
-from toolgate_service.storage.base import Table
 from toolgate_service.storage.database import is_embedded
 from toolgate_service.vault import Vault
 
 #: the turn of whoever changes the secret
 SECRET = "secret"  # noqa: S105 - a turn's name
-#: the column in which a table keeps what it seals, under the name of its model, its row's id and its organization
-SEALED = "ciphertext"
 
 RESTART = "restart every gateway that has not been told of the new secret: it goes on with the former one"
 AGAIN = (
@@ -38,14 +34,18 @@ KNOWN = (
 LEAKED = "everybody has to log in again: TOOLGATE_SECRET_PREVIOUS_LEAKED is set"
 
 
-def rotate_secret(*, finish: bool = False) -> Lines:
+def rotate_secret(*, finish: bool = False, discard_unreadable: bool = False) -> Lines:
     """Seal everything anew under a new secret; with `finish`, forget the former one.
+
+    With `discard_unreadable`, for a secret that is lost: remove the sealed values that no known secret opens.
 
     The embedded gateway's secret is made here. Where TOOLGATE_SECRET is set, the operator sets the new one, and the
     former as TOOLGATE_SECRET_PREVIOUS.
     """
 
     async def work(desk: Desk) -> Lines:
+        if discard_unreadable:
+            return await _discard_unreadable(desk)
         kept_in_file = desk.settings.secret is None and is_embedded(desk.settings.database_url)
         _refuse_without_secrets(desk.settings, kept_in_file=kept_in_file, finish=finish)
         # SQLite has one writer, also among processes, and PostgreSQL one taker of a turn: of two operators one waits.
@@ -66,6 +66,26 @@ def rotate_secret(*, finish: bool = False) -> Lines:
     return at_desk(work)
 
 
+async def _discard_unreadable(desk: Desk) -> Lines:
+    vault = _vault(desk.settings)
+    discarded = 0
+    async with desk.database.writing(SECRET) as session:
+        for model in SEALED_MODELS:
+            rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))
+            for row, organization, sealed in rows.all():
+                place = {"table": model.__name__, "row": row, "organization": organization}
+                if sealed and vault.open(sealed, **place) is None:
+                    discarded += 1
+                    await session.exec(update(model).where(col(model.id) == row).values(ciphertext=b""))
+        if discarded:
+            for organization_id in (await session.exec(select(Organization.id))).all():
+                audit.record_outside(session, organization_id, "gateway.sealed_values_discarded")
+    return [
+        f"{discarded} sealed values that no known secret opens were discarded",
+        "API keys still work but cannot be shown again; rotate the secrets of webhooks; everybody has to log in again",
+    ]
+
+
 def _refuse_without_secrets(settings: Settings, *, kept_in_file: bool, finish: bool) -> None:
     if kept_in_file:
         if finish and not settings.former_secrets():
@@ -83,9 +103,12 @@ def _vault(settings: Settings) -> Vault:
 
 async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for model in sealed_models():
+    for model in SEALED_MODELS:
         rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))
         for row, organization, sealed in rows.all():
+            if not sealed:
+                # Discarded: its secret was lost.
+                continue
             anew = vault.resealed(sealed, table=model.__name__, row=row, organization=organization)
             if anew is None:
                 counts["lost"] += 1
@@ -97,17 +120,12 @@ async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
     return counts
 
 
-def sealed_models() -> Sequence[Any]:
-    """Return every table's model that seals something."""
-    found = [model for model in Table.__subclasses__() if SEALED in model.model_fields]
-    return sorted(found, key=lambda model: model.__name__)
-
-
 def _refuse_a_wrong_secret(counts: Counter[str]) -> None:
     if counts["lost"] and not counts["present"] + counts["resealed"]:
         raise StartError(
             f"no known secret opens any of the {counts['lost']} sealed values: neither the present secret nor "
-            "TOOLGATE_SECRET_PREVIOUS is the one that sealed them; nothing was changed"
+            "TOOLGATE_SECRET_PREVIOUS is the one that sealed them; nothing was changed; if that secret is lost, run this "
+            "with --discard-unreadable"
         )
 
 

@@ -1,9 +1,9 @@
 """Whether the database can be used, looked at without a trace."""
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import Connection, create_engine, text
@@ -11,15 +11,14 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from toolgate_service.configuration.findings import Finding, wrong
 from toolgate_service.errors import StorageError
-from toolgate_service.organizations.models import ApiKey
+from toolgate_service.sealed import has_no_secret, opens_sealed, other_secret
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import is_embedded, open_database
 from toolgate_service.storage.migrate import Schema, schema_of
 from toolgate_service.storage.sqlite import sqlite_path
 from toolgate_service.vault import Vault
 
-#: one value that the secret must open
-_SEALED = text("SELECT id, organization_id, ciphertext FROM api_keys ORDER BY id DESC LIMIT 1")
+USE = "name a file in a directory you may write with TOOLGATE_DATABASE_URL=sqlite:///PATH"
 _VERSION = text("SHOW server_version")
 
 
@@ -33,11 +32,7 @@ async def look_at_database(settings: Settings, vault: Vault | None) -> Sequence[
     try:
         if is_embedded(settings.database_url):
             return _look_at_file(sqlite_path(settings.database_url), settings, vault)
-        from toolgate_service.storage.postgres import PostgresDatabase
-
         database = open_database(settings.database_url)
-        if not isinstance(database, PostgresDatabase):
-            raise TypeError(f"no look at a {type(database).__name__}")
         try:
             async with database.opened() as connection:
                 version = (await connection.execute(_VERSION)).scalar_one()
@@ -46,11 +41,19 @@ async def look_at_database(settings: Settings, vault: Vault | None) -> Sequence[
             await database.close()
     except StorageError as error:
         return [wrong("database", error)]
+    except SQLAlchemyError as error:
+        # Without the driver's own words: they may quote the URL.
+        return [Finding("database", "wrong", f"cannot use the database: {type(error).__name__}")]
 
 
 def _look_at_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence[Finding]:
-    if not path.exists():
-        return [Finding("database", "ok", f"{str(path)!r} is not there yet; the first start makes it")]
+    try:
+        if problem := _unusable(path):
+            return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {problem}", USE)]
+        if not path.exists():
+            return [Finding("database", "ok", f"{str(path)!r} is not there yet; the first start makes it")]
+    except OSError as error:
+        return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {error.strerror}", USE)]
     # With a log beside it a gateway is at work, and its readers' marks are there already. Without, opening the file in
     # the usual way would make them.
     beside = [path.with_name(f"{path.name}{suffix}").exists() for suffix in ("-wal", "-shm")]
@@ -62,9 +65,23 @@ def _look_at_file(path: Path, settings: Settings, vault: Vault | None) -> Sequen
         with engine.connect() as connection:
             return _findings(connection, f"SQLite {sqlite3.sqlite_version}, {str(path)!r}", settings, vault)
     except DBAPIError as error:
-        return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {error.orig}")]
+        return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {error.orig}", USE)]
     finally:
         engine.dispose()
+
+
+def _unusable(path: Path) -> str | None:
+    """Return why a gateway could not use or create a file; None when it could."""
+    if path.is_dir():
+        return "it is a directory"
+    if path.exists():
+        return None if os.access(path, os.R_OK | os.W_OK) else "it cannot be read and written"
+    folder = next(parent for parent in path.parents if parent.exists())
+    if not folder.is_dir():
+        return f"{str(folder)!r} is not a directory"
+    return (
+        None if os.access(folder, os.W_OK | os.X_OK) else f"the directory {str(folder)!r} cannot be written"
+    )
 
 
 def _findings(
@@ -72,21 +89,14 @@ def _findings(
 ) -> Sequence[Finding]:
     schema = schema_of(connection)
     findings = [_judged(what, schema, settings)]
-    if vault is not None and schema.current is not None:
+    if schema.current is not None and (vault is not None or has_no_secret(settings)):
         try:
-            row = connection.execute(_SEALED).first()
+            fits = opens_sealed(connection, vault)
         except SQLAlchemyError:
             # A schema that is no gateway's, or too new: that stands above.
             return findings
-        if row is not None and not _opens(vault, *row):
-            findings.append(
-                Finding(
-                    "secret",
-                    "wrong",
-                    "the secret is not the one with which this database's keys were sealed",
-                    "set TOOLGATE_SECRET to that one, or TOOLGATE_SECRET_PREVIOUS if it was changed",
-                )
-            )
+        if not fits:
+            findings.append(Finding("secret", "wrong", *other_secret(settings, missing=vault is None)))
     return findings
 
 
@@ -108,8 +118,3 @@ def _judged(what: str, schema: Schema, settings: Settings) -> Finding:
     if settings.migrate == "check":
         return Finding("database", "wrong", f"{what}; {stands}", "run 'toolgate db upgrade'")
     return Finding("database", "ok", f"{what}; {stands}, the start brings it to {schema.newest}")
-
-
-def _opens(vault: Vault, row: Any, organization: Any, sealed: bytes) -> bool:
-    place = {"table": ApiKey.__name__, "row": str(row), "organization": str(organization)}
-    return vault.open(bytes(sealed), **place) is not None

@@ -39,7 +39,7 @@ def masked_url(text: str) -> str:
     found = _URL.fullmatch(text.strip())
     if found is None or found["scheme"].lower() not in _SCHEMES:
         return HIDDEN
-    if found["scheme"] == "sqlite":
+    if _is_file(found):
         return text
     user, password, place = _parts(found["rest"])
     if password is not None and _PARAMETERS_BEGIN.search(password):
@@ -57,7 +57,11 @@ def masked_url(text: str) -> str:
 def password_in(text: str) -> str | None:
     """Return the password that stands in a URL, as it is written there; None where there is none."""
     found = _URL.fullmatch(text.strip())
-    return None if found is None or found["scheme"] == "sqlite" else _parts(found["rest"])[1]
+    return None if found is None or _is_file(found) else _parts(found["rest"])[1]
+
+
+def _is_file(found: re.Match[str]) -> bool:
+    return found["scheme"] == "sqlite" and (not found["rest"] or found["rest"].startswith("/"))
 
 
 def _parts(rest: str) -> tuple[str | None, str | None, str]:

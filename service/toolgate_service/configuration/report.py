@@ -126,8 +126,8 @@ async def _look_at_redis(url: str) -> Finding:
     # A look is no reason to wait for long, and a server's own words hold no secret of ours.
     server = Redis.from_url(url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE)
     try:
-        version = (await server.info("server"))["redis_version"]
-    except (RedisError, OSError) as error:
+        version = (await server.info("server")).get("redis_version", "unknown")
+    except (RedisError, OSError, ValueError) as error:
         return Finding("redis", "wrong", f"the Redis server cannot be used: {error}")
     finally:
         await server.aclose()

@@ -18,7 +18,9 @@ from toolgate_service.embedded.call import Answered, Call
 from toolgate_service.embedded.household import Household, settle_in, token_of
 from toolgate_service.errors import StartError, StorageError, StorageFault
 from toolgate_service.gateway import Gateway
+from toolgate_service.sealed import has_no_secret, verified_vault
 from toolgate_service.settings import Settings, load_settings
+from toolgate_service.storage.database import open_database
 
 #: seconds that requests under way are given when the gateway ends
 GRACE = 5
@@ -215,6 +217,9 @@ class Embedded:
 
 
 async def _started(settings: Settings) -> Gateway:
+    if has_no_secret(settings):
+        # The gateway would create a secret, which could not open the keys of a database that is there.
+        await _refuse_lost_secret(settings)
     gateway = Gateway(settings)
     try:
         await gateway.start()
@@ -223,3 +228,12 @@ async def _started(settings: Settings) -> Gateway:
         gateway.passwords.close()
         raise
     return gateway
+
+
+async def _refuse_lost_secret(settings: Settings) -> None:
+    database = open_database(settings.database_url)
+    try:
+        await database.start(migrate=settings.migrate == "auto")
+        await verified_vault(database, settings)
+    finally:
+        await database.close()

@@ -98,14 +98,19 @@ def open_database(url: str) -> Database:
         StorageError: the URL is none, or names a kind of database that the gateway does not serve.
     """
     try:
-        backend = make_url(url).get_backend_name()
+        parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise StorageError(f"TOOLGATE_DATABASE_URL is not a database URL; {WRITE}") from None
+    backend = parsed.get_backend_name()
     if backend == "sqlite":
         from toolgate_service.storage.sqlite import SqliteDatabase
 
         return SqliteDatabase(url)
     if backend in POSTGRES:
+        if parsed.drivername not in {*POSTGRES, "postgresql+asyncpg"}:
+            raise StorageError(
+                f"TOOLGATE_DATABASE_URL names the driver {parsed.drivername!r}, which the gateway does not use; {WRITE}"
+            )
         try:
             from toolgate_service.storage.postgres import PostgresDatabase
         except ModuleNotFoundError as error:

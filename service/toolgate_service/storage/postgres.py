@@ -39,7 +39,15 @@ POOL = 8
 POOL_TIMEOUT = 5
 
 #: what says that a server, or the URL that names it, cannot be used; a port may be too large a number
-REFUSALS = (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError)
+REFUSALS = (
+    OSError,
+    DBAPIError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    ValueError,
+    OverflowError,
+)
 
 #: what every connection asks of the server: nothing waits for ever (milliseconds), moments come back in UTC, and no
 #: statement is long enough for the compiler to pay

@@ -24,6 +24,8 @@ from toolgate_service.tracing.transactions import traced
 
 #: Connections that requests read by.
 READERS = 4
+#: What a URL of a file may begin with; the gateway uses a driver of its own.
+DRIVERS = ("sqlite", "sqlite+aiosqlite", "sqlite+pysqlite")
 #: How long a start waits between two attempts, in seconds.
 LOOK_AGAIN = 0.05
 
@@ -145,16 +147,23 @@ def sqlite_path(url: str) -> Path:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise StorageError("TOOLGATE_DATABASE_URL is not a database URL; write sqlite:///PATH") from None
     if parsed.get_backend_name() != "sqlite":
         raise StorageError(
             f"TOOLGATE_DATABASE_URL names the database {parsed.get_backend_name()!r}, which this version does not "
             "serve; write sqlite:///PATH"
         )
+    if parsed.drivername not in DRIVERS or parsed.host or parsed.username:
+        raise StorageError("TOOLGATE_DATABASE_URL is not the URL of a file; write sqlite:///PATH")
     if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
         raise StorageError("TOOLGATE_DATABASE_URL names no file; write sqlite:///PATH")
-    return Path(parsed.database).expanduser().absolute()
+    if "\0" in parsed.database:
+        raise StorageError("TOOLGATE_DATABASE_URL names a file with a NUL character; write sqlite:///PATH")
+    try:
+        return Path(parsed.database).expanduser().absolute()
+    except RuntimeError as error:
+        raise StorageError(f"TOOLGATE_DATABASE_URL: {error}; write sqlite:///PATH") from None
 
 
 def create_private(path: Path) -> None:

@@ -81,6 +81,22 @@ def test_permissions_are_brought_to_what_is_named(open_guard: Open) -> None:
         assert guard.gateway.pending() == []
 
 
+def test_secret_that_opens_no_key_is_refused(open_guard: Open, tmp_path: Path) -> None:
+    """Neither a lost nor a replaced secret opens the file; no other secret is created in its place."""
+    open_guard(allow=["math.add"]).close()
+    (secret,) = (tmp_path / "home").rglob("secret")
+    content = secret.read_bytes()
+    secret.unlink()
+    with pytest.raises(ConfigurationError, match="is missing; restore that secret to"):
+        open_guard(allow=["math.add"])
+    assert not secret.exists()
+    secret.write_bytes(b"a different secret in the same file")
+    with pytest.raises(ConfigurationError, match="is a different one; restore that secret to"):
+        open_guard(allow=["math.add"])
+    secret.write_bytes(content)
+    assert open_guard(allow=["math.add"]).check("math.add").allowed
+
+
 def test_wildcards_are_refused(open_guard: Open, tmp_path: Path) -> None:
     for limits in ({"allow": ["stripe.*"]}, {"hold": ["*"]}):
         with pytest.raises(ConfigurationError, match="match actions exactly"):

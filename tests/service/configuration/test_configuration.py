@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import socketserver
 import sqlite3
 import subprocess
+import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,8 +23,12 @@ from support.serving import Serving, environment
 from support.valkey import Valkey
 
 from toolgate.cli.config import OTHERS
+from toolgate_service.admin import prune_now
+from toolgate_service.configuration import check
 from toolgate_service.configuration.listing import variable_of
 from toolgate_service.configuration.masking import is_secret, masked_url
+from toolgate_service.db import current
+from toolgate_service.server import StartError, serve
 from toolgate_service.settings import Settings
 
 HIDE = "hunter2hunter2hunter2"
@@ -203,7 +210,7 @@ def test_a_database_is_looked_at_without_a_trace(home: Path) -> None:
     assert "up to date" in findings["database"]["says"]
     assert _everything(home) == before
     other = extra | {"TOOLGATE_SECRET": "another secret, long enough"}
-    assert "not the one" in _checked(home, 1, other)["secret"]["says"]
+    assert "sealed with another secret" in _checked(home, 1, other)["secret"]["says"]
     assert _everything(home) == before
 
 
@@ -228,6 +235,74 @@ def test_databases_that_cannot_be_used(home: Path) -> None:
             in _checked(home, 1, {"TOOLGATE_DATABASE_URL": f"sqlite:///{home}/{file}"})["database"]["says"]
         )
         assert _everything(home) == before
+
+
+UNUSABLE = (
+    f"postgresql://me:{HIDE}@127.0.0.1:port/x",
+    f"postgresql://me:{HIDE}@127.0.0.1:99999/x",
+    f"postgresql://me:{HIDE}?@127.0.0.1/x",
+    f"postgresql://me:{HIDE}@{'h' * 70}.test/x",
+    f"postgresql://me:{HIDE}@/x?host=/nowhere",
+    f"postgresql+psycopg://me:{HIDE}@127.0.0.1/x",
+    f"mysql://me:{HIDE}@127.0.0.1/x",
+    f"sqlite://me:{HIDE}@host/x",
+    f"sqlite://me:{HIDE}@host:port/x",
+    "sqlite+other:////tmp/x",
+    "sqlite:x",
+    "sqlite:///x%00y",
+    "sqlite:///~nobody-of-this-name/x",
+    f"sqlite:////tmp/{'x' * 300}",
+    "sqlite:////dev/null/x",
+    "sqlite:////tmp",
+    "nonsense",
+)
+
+
+@pytest.mark.parametrize("url", UNUSABLE)
+def test_unusable_database_is_a_finding_and_refuses_start(
+    home: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check, the start and operator commands give the reason and the cure; none quotes the password."""
+    for name, value in environment(home, {"TOOLGATE_DATABASE_URL": url, "TOOLGATE_SECRET": SECRET}).items():
+        monkeypatch.setenv(name, value)
+    report = check({}, ())
+    (finding,) = [one for one in report.findings if one.check == "database"]
+    assert (finding.state, bool(finding.cure)) == ("wrong", True)
+    assert HIDE not in str(report)
+    for refused in (lambda: serve("127.0.0.1", 0, {}, pytest.fail), prune_now, lambda: current(None)):
+        with pytest.raises(StartError) as error:
+            refused()
+        assert HIDE not in str(error.value)
+    assert _everything(home) == {}
+
+
+def test_server_that_is_not_postgresql_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Http(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(100)
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Http) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"postgresql://me:{HIDE}@127.0.0.1:{server.server_address[1]}/x?sslmode=disable"
+        monkeypatch.setenv("TOOLGATE_SECRET", SECRET)
+        report = check({"database_url": url}, ())
+        server.shutdown()
+        thread.join()
+    (finding,) = [one for one in report.findings if one.check == "database"]
+    assert (finding.state, HIDE in str(report)) == ("wrong", False)
+
+
+def test_missing_driver_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    for name in [name for name in sys.modules if name.startswith("toolgate_service.storage.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setenv("TOOLGATE_SECRET", SECRET)
+    report = check({"database_url": "postgresql://me@127.0.0.1:1/x"}, ())
+    (finding,) = [one for one in report.findings if one.check == "database"]
+    assert "'asyncpg'" in finding.says
+    assert finding.cure == "install it with: pip install 'toolgate[postgres]'"
 
 
 def test_the_mail_server_is_asked_and_sent_nothing(home: Path) -> None:
