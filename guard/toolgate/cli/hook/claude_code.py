@@ -64,7 +64,7 @@ def with_guard(settings: dict[str, Any], command: str, words: list[str], limit: 
 
     Args:
         settings: as they are.
-        command: the absolute path of the command.
+        command: the command, by its path or as it is found on PATH.
         words: what follows `toolgate hook claude-code`.
         limit: seconds after which the command has answered.
 

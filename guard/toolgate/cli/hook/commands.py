@@ -1,13 +1,15 @@
 """``toolgate hook install`` and ``uninstall``: the guard in a coding agent's settings."""
 
+import json
 import os
 import shutil
 import sysconfig
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from toolgate.cli.account import PasswordStdin
 from toolgate.cli.hook.claude_code import (
     OLDEST,
     switching_off,
@@ -16,20 +18,38 @@ from toolgate.cli.hook.claude_code import (
     with_hooks,
     without_guard,
 )
-from toolgate.cli.hook.here import PLACES, settings_file
+from toolgate.cli.hook.here import PLACES, is_shared, settings_file
 from toolgate.cli.hook.opencode import PROGRAM as OPENCODE
 from toolgate.cli.hook.opencode import (
-    install_plugin,
     place_of,
     plugin_of,
+    refuse_other,
     refuse_where_idle,
+    tell_installed,
     uninstall_plugin,
 )
-from toolgate.cli.hook.options import Agent, HoldTimeout, OnHold, Subagent, ToolAction, Url, words_of
+from toolgate.cli.hook.options import (
+    Agent,
+    HoldTimeout,
+    OnHold,
+    Subagent,
+    ToolAction,
+    Url,
+    named_agents,
+    named_gateway,
+    words_of,
+)
 from toolgate.cli.hook.over_http import PORT, TOLD, http_hook, proxied
+from toolgate.cli.hook.reading import AllowReading, permit_reading, with_reading_actions
 from toolgate.cli.hook.secret import export_line, find_secret
 from toolgate.cli.hook.serve import serve
-from toolgate.cli.hook.settings_file import SettingsFileError, read_settings, text_of, write_settings
+from toolgate.cli.hook.settings_file import (
+    SettingsFileError,
+    put_text,
+    read_settings,
+    text_of,
+    write_settings,
+)
 from toolgate.cli.output import fail
 from toolgate.cli.plugins import load_plugin
 from toolgate.cli.private_file import PrivateFileError
@@ -41,6 +61,8 @@ hook = typer.Typer(
     no_args_is_help=True,
 )
 hook.command()(serve)
+
+NAME: Final = "toolgate"
 
 For = Annotated[Literal["claude-code", "opencode"], typer.Option("--for", help="Which coding agent.")]
 User = Annotated[bool, typer.Option("--user", help="The settings of all your projects.")]
@@ -65,17 +87,25 @@ def install(
     tool_action: ToolAction = None,
     on_hold: OnHold = "wait",
     hold_timeout: HoldTimeout = 300.0,
+    allow_reading: AllowReading = False,
     http: Http = False,
     port: Port = None,
+    password_stdin: PasswordStdin = False,
     print_: Print = False,
 ) -> None:
     """Have Claude Code ask the gateway before each tool call, and stop the call if that fails.
 
     The settings of this project are changed, .claude/settings.json, and only what is the guard's in them; OpenCode gets
-    a plugin, .opencode/plugins/toolgate.js. No key is written: set TOOLGATE_API_KEY where the agent is started.
+    a plugin, .opencode/plugins/toolgate.js. No key is written: set TOOLGATE_API_KEY where the agent is started. A file
+    that is shared names the command as it is found on PATH; with --user or --local it names this installation.
     """
     place = _place(for_, user=user, local=local, file=file)
-    _refuse_mixed(for_, http=http, port=port, own=bool(url or agent or subagent or tool_action))
+    _refuse_mixed(
+        for_, http=http, port=port, own=bool(url or agent or subagent or tool_action or allow_reading)
+    )
+    shared = is_shared(place, user=user, local=local)
+    if allow_reading:
+        tool_action = with_reading_actions(for_, tool_action)
     hooks = load_plugin("hooks", "cli")
     try:
         words = words_of(url, agent, subagent, tool_action, on_hold, hold_timeout)
@@ -84,36 +114,95 @@ def install(
         if for_ == OPENCODE:
             if file is None:
                 refuse_where_idle(place, user=user)
-            install_plugin(place, plugin_of(command(), words, limit), only_print=print_)
-            return
-        found = read_settings(place)
-        if http:
-            settings = with_hooks(found, http_hook(port or PORT), limit, TOLD)
+            refuse_other(place)
+            text = plugin_of(command_for(shared=shared), words, limit)
         else:
-            settings = with_guard(found, command(), words, limit)
-        if file is None:
-            _refuse_where_off(place)
+            asked = http_hook(port or PORT) if http else None
+            text = _settings(place, words, limit, http=asked, in_effect=file is None, shared=shared)
+        if print_:
+            typer.echo(text, nl=False)
+            return
+        # What may still be refused, before anything is written.
         if http:
-            _refuse_where_astray(place, found)
-            if not print_:
-                find_secret()
-        _put(place, settings, only_print=print_)
+            find_secret()
+        if allow_reading:
+            permit_reading(named_gateway(url), named_agents(agent, subagent), password_stdin=password_stdin)
+        put_text(place, text)
     except (SettingsFileError, PrivateFileError, ConfigurationError) as error:
         fail(f"{str(place)!r} is left as it was: {error}")
-    if not print_:
-        _tell_installed(place, settings, http=http)
+    if for_ == OPENCODE:
+        tell_installed(place)
+    else:
+        _tell_installed(place, text, http=http)
+    if not http:
+        _tell_shared(shared=shared, allow_reading=allow_reading)
+
+
+def _settings(
+    place: Path,
+    words: list[str],
+    limit: float,
+    *,
+    http: dict[str, Any] | None,
+    in_effect: bool,
+    shared: bool,
+) -> str:
+    """Return the text of Claude Code's settings with the guard in them.
+
+    Args:
+        place: the file that they are to replace.
+        words: what follows `toolgate hook claude-code`.
+        limit: seconds after which the hook has answered.
+        http: the hook that asks a server; None has the command asked.
+        in_effect: whether Claude Code reads this file here, so that other settings may switch its hooks off.
+        shared: whether people on other machines may read the file.
+
+    Raises:
+        SettingsFileError: the file cannot be used, or its hooks would not ask the guard.
+    """
+    found = read_settings(place)
+    if http is not None:
+        settings = with_hooks(found, http, limit, TOLD)
+    else:
+        settings = with_guard(found, command_for(shared=shared), words, limit)
+    if in_effect:
+        _refuse_where_off(place)
+    if http is not None:
+        _refuse_where_astray(place, found)
+    return text_of(settings)
+
+
+def _tell_shared(*, shared: bool, allow_reading: bool) -> None:
+    if not allow_reading:
+        typer.echo("every tool asks, those that only read too: --allow-reading permits these together")
+    if not shared:
+        return
+    typer.echo(
+        "the file names no path of this machine: it can be committed, and needs toolgate on everybody's PATH"
+    )
+    found = shutil.which(NAME)
+    if found is None:
+        typer.echo(
+            "toolgate is not on this PATH: every tool is blocked until it is; or install with --local, which names "
+            "this installation",
+            err=True,
+        )
+    elif Path(found).resolve() != Path(command()).resolve():
+        typer.echo(f"toolgate on this PATH is another installation: {found}", err=True)
 
 
 def _refuse_mixed(for_: str, *, http: bool, port: int | None, own: bool) -> None:
     if http and for_ == OPENCODE:
         fail("--http is for Claude Code")
     if http and own:
-        fail("with --http the gateway, agents and actions are told to: toolgate hook serve")
+        fail(
+            "with --http the gateway, agents and actions are told to: toolgate hook serve, --allow-reading too"
+        )
     if port is not None and not http:
         fail("--port is for --http")
 
 
-def _tell_installed(place: Path, settings: dict[str, Any], *, http: bool) -> None:
+def _tell_installed(place: Path, text: str, *, http: bool) -> None:
     typer.echo(f"guarded: {str(place)!r}; it needs Claude Code {OLDEST} or later")
     if http:
         typer.echo(
@@ -125,7 +214,7 @@ def _tell_installed(place: Path, settings: dict[str, Any], *, http: bool) -> Non
         typer.echo(
             "set TOOLGATE_API_KEY where claude is started; sessions that are open have to be begun anew"
         )
-    if not settings.get("disableSkillShellExecution"):
+    if not json.loads(text).get("disableSkillShellExecution"):
         typer.echo(
             'commands that stand in skills run without a hook; "disableSkillShellExecution": true in the '
             "settings has them not run"
@@ -193,6 +282,11 @@ def _refuse_where_astray(place: Path, settings: dict[str, Any]) -> None:
                 f"{variable!r} has Claude Code ask a proxy; add 127.0.0.1 to NO_PROXY, for {str(place)!r} "
                 "as for the shell, or install it without --http"
             )
+
+
+def command_for(*, shared: bool) -> str:
+    """Return the command that a file names: without a path where other machines may read the file."""
+    return NAME if shared else command()
 
 
 def command() -> str:

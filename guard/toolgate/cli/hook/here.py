@@ -27,6 +27,21 @@ def settings_file(name: str) -> Path:
     return Path(".claude") / ("settings.local.json" if name == "local" else "settings.json")
 
 
+def is_shared(path: Path, *, user: bool, local: bool) -> bool:
+    """Return whether people on other machines may read a file: a project's settings are usually committed.
+
+    Args:
+        path: the file.
+        user: it was chosen as the user's own.
+        local: it was chosen as the one that is not committed.
+    """
+    # By their names, wherever they are: settings that are not committed, and those of an administrator.
+    own_names = path.name in {"settings.local.json", "managed-settings.json"}
+    is_managed = own_names or path.parent.name == "managed-settings.d"
+    is_users = path.resolve() == settings_file("user").resolve()
+    return not (user or local or is_managed or is_users)
+
+
 class Standing(NamedTuple):
     """How it stands with Claude Code here.
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import typer
 
-from toolgate.cli.hook.settings_file import SettingsFileError, put_text, read_text
+from toolgate.cli.hook.settings_file import SettingsFileError, read_text
 
 PROGRAM: Final = "opencode"
 #: what the plugin was run with
@@ -35,7 +35,7 @@ def plugin_of(command: str, words: list[str], limit: float) -> str:
     """Return the plugin's text.
 
     Args:
-        command: the absolute path of the command.
+        command: the command, by its path or as it is found on PATH.
         words: what follows `toolgate hook opencode`.
         limit: seconds after which the command has answered.
     """
@@ -47,19 +47,19 @@ def plugin_of(command: str, words: list[str], limit: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def install_plugin(path: Path, text: str, *, only_print: bool) -> None:
-    """Put the plugin in place of none, or of one of the guard's; or only print it.
-
-    Raises:
-        SettingsFileError: something else is there, or it cannot be written.
-    """
-    _ours(path)
-    if only_print:
-        typer.echo(text, nl=False)
-        return
-    put_text(path, text)
+def tell_installed(path: Path) -> None:
+    """Print what the plugin needs."""
     typer.echo(f"guarded: {str(path)!r}; tested with OpenCode {TESTED}")
     typer.echo("set TOOLGATE_API_KEY where opencode is started; sessions that are open have to be begun anew")
+
+
+def refuse_other(path: Path) -> None:
+    """Refuse a place where something else than the guard's plugin is.
+
+    Raises:
+        SettingsFileError: something else is there, or it cannot be read.
+    """
+    _ours(path)
 
 
 def uninstall_plugin(path: Path) -> None:

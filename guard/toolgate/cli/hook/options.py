@@ -24,6 +24,17 @@ OnHold: TypeAlias = Annotated[str, typer.Option(help="A held call: wait, or tell
 HoldTimeout: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for the person.")]
 
 
+def named_gateway(url: str | None) -> str | None:
+    """Return the gateway's address, of the option or else of TOOLGATE_URL."""
+    return url or os.environ.get("TOOLGATE_URL")
+
+
+def named_agents(agent: str | None, subagents: Iterable[str] | None) -> list[str]:
+    """Return the agents that a hook acts as: the option's or TOOLGATE_AGENT_ID's, and those of subagents."""
+    own = agent or os.environ.get("TOOLGATE_AGENT_ID")
+    return [*([own] if own else []), *(pair.partition("=")[2] for pair in subagents or ())]
+
+
 def words_of(
     url: str | None,
     agent: str | None,
@@ -38,7 +49,7 @@ def words_of(
         ConfigurationError: the address is none.
     """
     words = ["--on-hold", on_hold, *(("--hold-timeout", f"{hold_timeout:g}") if on_hold == "wait" else ())]
-    address = url or os.environ.get("TOOLGATE_URL")
+    address = named_gateway(url)
     words += ["--url", checked_url(address)] if address else []
     agent_id = agent or os.environ.get("TOOLGATE_AGENT_ID")
     for option, values in (

@@ -9,9 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
+from toolgate.cli.account import PasswordStdin
 from toolgate.cli.hook.http_server import HookServer, Reply
-from toolgate.cli.hook.options import Agent, HoldTimeout, OnHold, Subagent, ToolAction, Url, words_of
+from toolgate.cli.hook.options import (
+    Agent,
+    HoldTimeout,
+    OnHold,
+    Subagent,
+    ToolAction,
+    Url,
+    named_agents,
+    named_gateway,
+    words_of,
+)
 from toolgate.cli.hook.over_http import PATH, PORT, address
+from toolgate.cli.hook.reading import AllowReading, permit_reading, with_reading_actions
 from toolgate.cli.hook.running import told_of
 from toolgate.cli.hook.secret import find_secret
 from toolgate.cli.output import fail
@@ -28,16 +40,22 @@ def serve(
     tool_action: ToolAction = None,
     on_hold: OnHold = "wait",
     hold_timeout: HoldTimeout = 300.0,
+    allow_reading: AllowReading = False,
+    password_stdin: PasswordStdin = False,
 ) -> None:
     """Answer the hooks that `toolgate hook install --http` wrote, on this machine, until interrupted.
 
     The gateway's key, TOOLGATE_API_KEY, is needed here and no longer where claude is started.
     """
     hooks = load_plugin("hooks", "cli")
+    if allow_reading:
+        tool_action = with_reading_actions("claude-code", tool_action)
     try:
         words = words_of(url, agent, subagent, tool_action, on_hold, hold_timeout)
         # Nobody is told over HTTP which process asks: what runs is struck out by its session's end, or left by this one's.
         hook, secret = hooks.parse(["claude-code", *words], os.getpid()), find_secret()
+        if allow_reading:
+            permit_reading(named_gateway(url), named_agents(agent, subagent), password_stdin=password_stdin)
     except (ConfigurationError, PrivateFileError) as error:
         fail(str(error))
     try:

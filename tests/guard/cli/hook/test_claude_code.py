@@ -1,6 +1,7 @@
 """The real Claude Code with installed hooks: where it would run a tool unasked, it does not."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from support.frameworks.claude_cli import ClaudeCLI, allowing
 from support.frameworks.claude_code import settings, variables
 from support.frameworks.harness import Call, Scene
 from support.frameworks.messages_api import MessagesAPI
+
+from toolgate.cli.hook.commands import command, command_for
 
 TOOLS = ["--tools", "Bash,Read,Write"]
 
@@ -64,6 +67,20 @@ def test_a_hook_that_cannot_answer_blocks(scene: Scene, tmp_path: Path) -> None:
         claude.run("go", *TOOLS, *allowing("Bash", "Write"))
         assert [read.is_error for read in api.read.values()] == [True, True]
     assert list(claude.project.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_on_path", [True, False])
+def test_a_shared_file_s_command_is_found_on_path(scene: Scene, tmp_path: Path, is_on_path: bool) -> None:
+    """What a project's settings name works wherever toolgate is on PATH; where it is not, no tool runs."""
+    found = settings("--on-hold", "tell")
+    for groups in found["hooks"].values():
+        groups[0]["hooks"][0]["command"] = command_for(shared=True)
+    path = os.pathsep.join([str(Path(command()).parent), os.defpath]) if is_on_path else os.defpath
+    with MessagesAPI(bash("touch ran.txt", "call-1")) as api:
+        claude = ClaudeCLI(tmp_path, api.url, found, {**variables(scene), "PATH": path})
+        claude.run("go", *TOOLS, *allowing("Bash"))
+    assert (claude.project / "ran.txt").exists() is is_on_path
+    assert [status for _, status in scene.logged()] == (["success"] if is_on_path else [])
 
 
 @pytest.mark.slow

@@ -51,11 +51,11 @@ def settings_of(path: Path) -> dict[str, Any]:
 
 def guards(settings: dict[str, Any], event: str) -> list[dict[str, Any]]:
     found = [hook for group in settings["hooks"].get(event, []) for hook in group["hooks"]]
-    return [hook for hook in found if hook["command"] == command()]
+    return [hook for hook in found if hook["command"] in {"toolgate", command()}]
 
 
 def test_what_is_written_fails_closed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every tool is asked about by an absolute command without a shell, failures block, and no key is written."""
+    """Every tool is asked about by a command without a shell, failures block, and no key is written."""
     monkeypatch.setenv("TOOLGATE_API_KEY", "ak_" + "s" * 37)
     monkeypatch.setenv("TOOLGATE_AGENT_ID", "agent-1")
     run(
@@ -73,7 +73,7 @@ def test_what_is_written_fails_closed(project: Path, monkeypatch: pytest.MonkeyP
     (hook,) = guards(found, "PreToolUse")
     assert (hook["type"], hook["onFailure"]) == ("command", "block")
     assert hook["timeout"] > 600
-    assert Path(hook["command"]).is_absolute()
+    assert hook["command"] == "toolgate"
     assert hook["args"][:2] == ["hook", "claude-code"]
     text = " ".join(hook["args"])
     for words in ("--url https://gateway.example.com", "--agent agent-1", "--tool-action Bash=a.b", "600"):

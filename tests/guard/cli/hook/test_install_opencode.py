@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from toolgate.cli.app import app
-from toolgate.cli.hook.commands import command
 
 PLUGIN = Path(".opencode") / "plugins" / "toolgate.js"
 
@@ -37,7 +36,7 @@ def hook_of(path: Path) -> dict[str, Any]:
 
 
 def test_what_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plugin starts this installation's command, waits longer than that does, and has no key in it."""
+    """The plugin starts the command on PATH, waits longer than that does, and has no key in it."""
     monkeypatch.setenv("TOOLGATE_API_KEY", "ak_" + "s" * 37)
     monkeypatch.setenv("TOOLGATE_AGENT_ID", "agent-1")
     run(
@@ -50,7 +49,7 @@ def test_what_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "bash=a.b",
     )
     found = hook_of(project / PLUGIN)
-    assert found["command"] == command()
+    assert found["command"] == "toolgate"
     assert found["seconds"] > 600
     text = " ".join(found["words"])
     for words in ("--url https://gateway.example.com", "--agent agent-1", "--tool-action bash=a.b", "600"):
@@ -76,7 +75,7 @@ def test_where_it_goes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("install", "--user")
     assert (project.parent / "config" / "opencode" / "plugins" / "toolgate.js").exists()
     run("install", "--file", "mine.js")
-    assert hook_of(project / "mine.js")["command"] == command()
+    assert hook_of(project / "mine.js")["command"] == "toolgate"
     assert not (project / PLUGIN).exists()
 
 
