@@ -16,9 +16,19 @@ _OUTCOMES = {"success": "succeeded", "failed": "failed", "denied": "blocked", "p
 
 def in_the_log(gateway: LiveGateway, owner: Owner) -> Counts:
     """Count an organization's entries one by one."""
-    query = "SELECT environment, agent_id, action, status FROM log_entries WHERE organization_id = ?"
+    entries = (
+        "SELECT environment, agent_id, action, status FROM log_entries "
+        "WHERE organization_id = ? AND status <> 'pending'"
+    )
+    requests = (
+        "SELECT environment, agent_id, action, 'pending' FROM approvals WHERE organization_id = ? "
+        "AND replaces IS NULL"
+    )
+    counted = [
+        row for query in (entries, requests) for row in rows(gateway, query, owner.user["organization_id"])
+    ]
     found: Counts = Counter()
-    for environment, agent, action, status in rows(gateway, query, owner.user["organization_id"]):
+    for environment, agent, action, status in counted:
         for subject, name in (("all", ""), ("agent", agent), ("action", action)):
             found[environment, subject, name, _OUTCOMES[status]] += 1
     return found

@@ -11,6 +11,7 @@ from toolgate_service.approvals.ending import make_way
 from toolgate_service.approvals.models import CONSUMED, Approval
 from toolgate_service.approvals.telling import tell
 from toolgate_service.checks.question import Question
+from toolgate_service.counts.folding import count_request
 from toolgate_service.grants.ending import end_proposal
 from toolgate_service.grants.models import Grant
 from toolgate_service.hotpath.standing import Standing
@@ -145,6 +146,8 @@ async def ask(session: AsyncSession, settings: Settings, standing: Standing, que
     await make_way(session, approval)
     session.add(approval)
     await session.flush()
+    of = (approval.organization_id, approval.environment)
+    await count_request(session, of, approval.agent_id, approval.action, approval.created_at)
     await tell(session, "requested", approval)
     return approval.id
 

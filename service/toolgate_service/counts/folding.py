@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import Insert, bindparam, delete
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.counts.adding import minute_of
+from toolgate_service.counts.adding import KEY, added_by_request, minute_of
 from toolgate_service.counts.models import ACTION, AGENT, ALL, COUNTED, DAY, HOUR, MINUTE, DayCount, LogCount
 from toolgate_service.organizations.models import Environment
 from toolgate_service.storage.base import Table
@@ -18,10 +19,9 @@ from toolgate_service.upkeep.batches import in_batches
 #: what is folded: whose counts, and how long each was counted for
 FINE = ((ALL, MINUTE), (AGENT, HOUR), (ACTION, HOUR))
 
-_KEY = ("organization_id", "environment", "subject", "span", "starts", "name")
 _COUNTS = tuple(COUNTED.values())
 _REMOVE = delete(LogCount).where(
-    *(col(getattr(LogCount, column)) == bindparam(f"its_{column}") for column in _KEY)
+    *(col(getattr(LogCount, column)) == bindparam(f"its_{column}") for column in KEY)
 )
 
 
@@ -42,6 +42,15 @@ async def fold(database: Database, batch: int) -> int:
 
             folded += await in_batches(database, batch, work)
     return folded
+
+
+async def count_request(
+    session: AsyncSession, of: tuple[str, str], agent_id: str, action: str, created_at: datetime
+) -> None:
+    """Count an approval request, in the transaction that creates it; arguments as for `added_by_request`."""
+    connection = await session.connection()
+    rows = added_by_request(of, agent_id, action, created_at)
+    await connection.execute(_adding_to(LogCount, connection.dialect.name), rows)
 
 
 def first_kept(minute: int) -> int:
@@ -90,7 +99,7 @@ async def _fold_some(
     if rows:
         connection = await session.connection()
         await connection.execute(
-            _REMOVE, [{f"its_{column}": getattr(row, column) for column in _KEY} for row in rows]
+            _REMOVE, [{f"its_{column}": getattr(row, column) for column in KEY} for row in rows]
         )
         table = LogCount if subject == ALL else DayCount
         await connection.execute(_adding_to(table, connection.dialect.name), _folded(rows))

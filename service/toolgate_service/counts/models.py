@@ -1,4 +1,4 @@
-"""Counts of log entries. Every entry is counted once under each subject, in the transaction that stores it.
+"""Counts of log entries and approval requests, each once under each subject, in the transaction that stores it.
 
 Moments are whole minutes, hours and days since the epoch, in UTC, so that sums over any of them are one division away.
 """
@@ -20,8 +20,11 @@ MINUTE = 1
 HOUR = 60
 DAY = 24 * HOUR
 
-#: the columns that count, by the status of the entries in them
-COUNTED = {"success": "succeeded", "failed": "failed", "denied": "blocked", "pending": "held"}
+#: the column of approval requests
+HELD = "held"
+#: the columns that count, by the status of the entries in them; a retry of a held call logs `pending` again, so `held`
+#: counts the approval requests themselves
+COUNTED = {"success": "succeeded", "failed": "failed", "denied": "blocked", "pending": HELD}
 
 
 class LogCount(Table, table=True):

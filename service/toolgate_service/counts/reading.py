@@ -10,13 +10,13 @@ from toolgate_service.counts.models import ALL, HOUR, MINUTE, LogCount
 
 
 class Counts(NamedTuple):
-    """How many log entries, by what became of the call.
+    """How many calls, by their outcome.
 
     Attributes:
         succeeded: the tool ran, and did.
         failed: it ran, and did not.
         blocked: it was not let run.
-        held: it waits for a person, or did when the entry was written.
+        held: approval requests; a retry of a call that waits is not another one.
     """
 
     succeeded: int = 0

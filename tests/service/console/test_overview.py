@@ -55,6 +55,10 @@ def log_all(owner: Owner) -> tuple[str, str]:
     ):
         for _ in range(times):
             assert owner.log(agent, action, status).status_code == 200
+    # One request, however often the call is tried again.
+    owner.permit(idle, "mail.send", requires_approval=True)
+    for _ in range(3):
+        assert owner.check(idle, "mail.send").json()["requires_approval"] is True
     return busy, idle
 
 

@@ -6,7 +6,6 @@ A field counts by the words of its name, split at ``_``, ``-``, ``.``, spaces an
 
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from typing import Any
 
 #: a field is an amount when one of these is a word of its name
@@ -26,16 +25,6 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 def in_reading_order(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the fields: amounts, then recipients, then the rest; each group as the gateway has it."""
     return sorted(context.items(), key=lambda field: _rank(field[0]))
-
-
-def first_amount(context: Mapping[str, Any]) -> Any:
-    """Return the value that is most likely the amount, or None: `amount` itself goes before other amounts."""
-    return _first(context, AMOUNT_WORDS, (int, Decimal, str))
-
-
-def first_recipient(context: Mapping[str, Any]) -> Any:
-    """Return the value that is most likely the recipient, or None."""
-    return _first(context, RECIPIENT_WORDS, (int, Decimal, str))
 
 
 def is_hidden(value: Any) -> bool:
@@ -76,10 +65,3 @@ def _rank(name: str) -> int:
 
 def _words(name: str) -> set[str]:
     return {word.lower() for word in _WORDS.findall(name)}
-
-
-def _first(context: Mapping[str, Any], words: frozenset[str], kinds: tuple[type, ...]) -> Any:
-    for name, value in in_reading_order(context):
-        if _words(name) & words and isinstance(value, kinds) and not isinstance(value, bool):
-            return value
-    return None

@@ -11,12 +11,17 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from toolgate.cli.approvals.fields import in_reading_order, is_hidden, redacted_text
+from toolgate.cli.approvals.fields import hidden_names, in_reading_order, is_hidden, redacted_text
 from toolgate.cli.visible import visible
 
 #: characters of a string, and members of a list or an object, that are shown unless all are asked for
 LONGEST_TEXT = 500
 MOST_MEMBERS = 30
+
+#: characters of a context in a table, and of one text in it, and fields that it names
+LONGEST_SUMMARY = 100
+LONGEST_VALUE = 40
+MOST_NAMED = 8
 
 #: narrower terminals are taken for this wide
 NARROWEST = 40
@@ -121,9 +126,34 @@ class Layout:
         return self._width - 1 - _cells(margin)
 
 
-def number_text(value: Any) -> str:
-    """Return a number or a text for a table: digits as they were sent, everything visible."""
-    return f"{value:f}" if isinstance(value, Decimal) else visible(value)
+def summary(context: Mapping[str, Any]) -> str:
+    """Return a context as one short line, safe to print: amounts and recipients first, hidden values marked."""
+    if is_hidden(context):
+        return "(hidden)"
+    fields = in_reading_order(context)
+    parts = [f"{_name(name)}={_short(value)}" for name, value in fields[:MOST_NAMED]]
+    if len(fields) > MOST_NAMED:
+        parts.append(f"… {len(fields) - MOST_NAMED:,} more")
+    text = " ".join(parts)
+    return text if len(text) <= LONGEST_SUMMARY else f"{text[: LONGEST_SUMMARY - 1]}…"
+
+
+def _short(value: Any) -> str:
+    if is_hidden(value):
+        return "(hidden)"
+    if (text := redacted_text(value)) is not None:
+        return f"{_short(text)} (partly hidden)"
+    if isinstance(value, str):
+        cut = value[:LONGEST_VALUE]
+        return f'"{visible(cut, quote=chr(34))}"' + ("…" if cut != value else "")
+    if isinstance(value, dict | list) and value:
+        hidden = " (hidden)" if any(hidden_names(value)) else ""
+        return f"{{…{hidden}}}" if isinstance(value, dict) else f"[…{hidden}]"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return "{}" if isinstance(value, dict) else "[]" if isinstance(value, list) else visible(value)
 
 
 def _inside(value: dict[str, Any] | list[Any]) -> list[tuple[str, Any]]:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.answers import ManagementError
-from toolgate.cli.approvals.fields import first_amount, first_recipient
-from toolgate.cli.approvals.layout import number_text
+from toolgate.cli.approvals.layout import summary
 from toolgate.cli.approvals.options import ApprovalId, AsJson, Environment, Full, InEnvironment, Status
 from toolgate.cli.approvals.pages import ascii_json, print_approval
 from toolgate.cli.approvals.reading import (
@@ -93,8 +92,7 @@ def _print_table(approvals: Sequence[Approval], *, with_status: bool) -> None:
         Column("id", whole=True),
         Column("agent"),
         Column("action"),
-        Column("amount", right=True),
-        Column("recipient"),
+        Column("arguments"),
         Column("age", whole=True),
         Column("status" if with_status else "runs out in", whole=True),
     )
@@ -104,15 +102,10 @@ def _print_table(approvals: Sequence[Approval], *, with_status: bool) -> None:
             visible(short[approval.id]),
             cell(visible(approval.agent_name)),
             visible(approval.action),
-            cell(_or_nothing(first_amount(approval.context))),
-            cell(_or_nothing(first_recipient(approval.context))),
+            summary(approval.context),
             since(approval.created_at),
             visible(approval.status) if with_status else until(approval.expires_at),
         )
         for approval in approvals
     )
     print_table(columns, rows)
-
-
-def _or_nothing(value: object) -> str:
-    return "" if value is None else number_text(value)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.cli.approvals.layout import BAR, LONGEST_TEXT, MOST_MEMBERS, Layout
+from toolgate.cli.approvals.layout import BAR, LONGEST_TEXT, MOST_MEMBERS, Layout, summary
 from toolgate.cli.approvals.pages import ascii_json
 
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -150,3 +150,27 @@ def test_json_is_ascii_and_exact(value: Any) -> None:
     text = ascii_json(value)
     assert re.fullmatch(r"[ -~]*", text)
     assert json.loads(text, parse_float=Decimal) == value
+
+
+def test_summary_is_one_short_line_that_marks_hidden_values() -> None:
+    hidden = {"$digest": "hmac-sha256:" + "0" * 64, "bytes": 16}
+    context = {
+        "note": "a\nb",
+        "card": hidden,
+        "to": "ada",
+        "amount": Decimal("2.50"),
+        "deep": {"pin": hidden},
+    }
+    assert summary(context) == ('amount=2.50 to="ada" note="a\\nb" card=(hidden) deep={… (hidden)}')
+    assert summary({"text": {**hidden, "$redacted": "token=…"}}) == 'text="token=…" (partly hidden)'
+    assert summary(hidden) == "(hidden)"
+    assert summary({"x": None, "y": True, "z": [], "empty": {}}) == "x=null y=true z=[] empty={}"
+    long = summary({f"field{number}": "x" * 500 for number in range(50)})
+    assert len(long) == 100
+    assert "\n" not in long
+
+
+def test_summary_escapes_what_a_terminal_would_follow() -> None:
+    shown = summary({"to": "\x1b[31mada\u202e", "a\x07": "[bold]"})
+    assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cf"}
+    assert "[bold]" in shown
