@@ -97,11 +97,24 @@ def test_setting_up_shows_progress(told):
     setting_up, _, playing = told.partition("gateway      http://")
     assert re.findall(r"^  … (\w+)", setting_up, re.MULTILINE) == [
         "laying",
+        "loading",
         "starting",
         "registering",
-        "loading",
     ]
     assert "  … " not in playing
+
+
+def test_without_its_extra_the_demo_starts_nothing(tmp_path):
+    """One line names the extra, before a gateway is started."""
+    package = tmp_path / "langchain"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ModuleNotFoundError('not here', name='langchain')\n")
+    run = demo(PYTHONPATH=str(tmp_path))
+    assert run.returncode == 1
+    assert run.stderr.splitlines() == [
+        "toolgate: the demo's agent needs its extra; install it with: pip install 'toolgate[demo]'"
+    ]
+    assert "starting a gateway" not in run.stdout
 
 
 def test_amounts_are_shown_against_the_maximum(told):

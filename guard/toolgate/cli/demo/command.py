@@ -93,13 +93,14 @@ def _play(
     screen.title()
     screen.progress("laying out the shop: a database of orders and two files")
     shop = Shop.lay_out(example, folder)
+    # First what may be missing: without its extra nothing is started.
+    screen.progress("loading LangChain")
+    agent = shop.load_agent()
     screen.progress("starting a gateway on a database of its own")
     with DemoGateway(folder / "gateway.db", secret=secret) as gateway:
         screen.progress("registering the owner, creating the agent and its permissions")
         owner = Owner.register(gateway.url)
         agent_id = owner.set_up_agent()
-        screen.progress("loading LangChain")
-        agent = shop.load_agent()
         screen.opening(gateway.url, choice.name)
         with screen.watching(), second_terminal(owner, screen, by_hand=by_hand):
             shop.run_agent(agent, gateway.url, owner.api_key, agent_id, choice, screen)
