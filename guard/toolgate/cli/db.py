@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.gateway import load_gateway
-from toolgate.cli.output import fail
+from toolgate.cli.output import fail, show_progress
 
 db = typer.Typer(
     name="db",
@@ -31,13 +31,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print what came of it as J
 @db.command()
 def current(database: Database = None, as_json: AsJson = False) -> None:
     """Show the schema's revision, this version's, and what an upgrade would do."""
-    _show(lambda: load_gateway("db").current(database), as_json=as_json)
+    _show("reading the schema", lambda: load_gateway("db").current(database), as_json=as_json)
 
 
 @db.command()
 def check(database: Database = None, as_json: AsJson = False) -> None:
     """Look whether the database is whole and its schema this version's; status 1 if not."""
-    _show(lambda: load_gateway("db").check(database), as_json=as_json)
+    _show("checking the database", lambda: load_gateway("db").check(database), as_json=as_json)
 
 
 @db.command()
@@ -56,7 +56,11 @@ def upgrade(
     """Bring the schema to this version's; gateways of the version before go on meanwhile."""
     if dry_run and sql:
         fail("write either --dry-run or --sql")
-    _show(lambda: load_gateway("db").upgrade(database, dry_run=dry_run, sql=sql), as_json=as_json)
+    _show(
+        "upgrading the schema",
+        lambda: load_gateway("db").upgrade(database, dry_run=dry_run, sql=sql),
+        as_json=as_json,
+    )
 
 
 @db.command()
@@ -67,7 +71,11 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Copy the embedded SQLite file at one moment, while the gateway serves it."""
-    _show(lambda: load_gateway("db").backup(file, database, force=force), as_json=as_json)
+    _show(
+        "copying the database",
+        lambda: load_gateway("db").backup(file, database, force=force),
+        as_json=as_json,
+    )
 
 
 @db.command()
@@ -77,7 +85,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Put a backup in the place of the embedded SQLite file, which nobody serves; what was there is kept aside."""
-    _show(lambda: load_gateway("db").restore(file, database), as_json=as_json)
+    _show("restoring the database", lambda: load_gateway("db").restore(file, database), as_json=as_json)
 
 
 @db.command()
@@ -95,10 +103,15 @@ def copy(
     as_json: AsJson = False,
 ) -> None:
     """Copy the embedded SQLite file, which nobody serves, to PostgreSQL, and compare every row."""
-    _show(lambda: load_gateway("db").copy(to, database), as_json=as_json)
+    _show(
+        "copying the database, then comparing every row",
+        lambda: load_gateway("db").copy(to, database),
+        as_json=as_json,
+    )
 
 
-def _show(work: Callable[[], Any], *, as_json: bool) -> None:
+def _show(step: str, work: Callable[[], Any], *, as_json: bool) -> None:
+    show_progress(step)
     start_error = load_gateway("StartError")
     try:
         report = work()

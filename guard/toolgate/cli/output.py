@@ -1,10 +1,17 @@
 """What every command prints alike."""
 
+import sys
 from typing import NoReturn
 
 import typer
 
 from toolgate.cli.visible import visible
+
+
+def show_progress(step: str) -> None:
+    """Print what a command does now, to a person at a terminal; scripts and logs are not told."""
+    if sys.stderr.isatty():
+        typer.echo(f"{step} …", err=True)
 
 
 def fail(message: str) -> NoReturn:

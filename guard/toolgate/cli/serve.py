@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from toolgate.cli.gateway import load_gateway
-from toolgate.cli.output import fail
+from toolgate.cli.output import fail, show_progress
 
 Plan: TypeAlias = Annotated[
     str | None,
@@ -42,6 +42,8 @@ def serve(
     TOOLGATE_SECRET (default: made once, in your configuration folder), TOOLGATE_DEFAULT_PLAN. `toolgate config show`
     prints all of them.
     """
+    # The first start of an installation takes seconds: modules are compiled, and a schema may be brought up to date.
+    show_progress("starting the gateway")
     run, start_error = load_gateway("serve"), load_gateway("StartError")
     ending = _Ending()
     # The gateway hands SIGTERM on once everything is closed: an orderly end is no failure.

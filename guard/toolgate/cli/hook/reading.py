@@ -60,11 +60,11 @@ def permit_reading(url: str | None, agents: Sequence[str], *, password_stdin: bo
     is_there = login is not None and url is not None and login.url.rstrip("/") == url.rstrip("/")
     if not agents or not is_there or not (password_stdin or sys.stdin.isatty()):
         typer.echo(f"tools that only read ask for {ACTION}; as an admin, permit it with:")
-        for agent in agents or ["AGENT"]:
-            typer.echo(f"  toolgate permissions grant {visible(agent)} {ACTION}")
+        for name in agents or ["AGENT"]:
+            typer.echo(f"  toolgate permissions grant {visible(name)} {ACTION}")
         return
     with stored_login() as management:
-        found = [find_agent(management, agent, Environment.PRODUCTION) for agent in dict.fromkeys(agents)]
+        found = [find_agent(management, name, Environment.PRODUCTION) for name in dict.fromkeys(agents)]
         granted = {
             agent.id: permission
             for agent in found
