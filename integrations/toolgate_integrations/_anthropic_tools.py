@@ -59,7 +59,9 @@ def guard_tools(
         ConfigurationError: An argument is wrong, or a tool cannot be guarded.
     """
     gate = Gate(guard, tool_actions=tool_actions, agents=agents, agent=agent, on_hold=on_hold, pauses="pause")
-    return [_guarded(each, gate) for each in tools]
+    found = [_guarded(each, gate) for each in tools]
+    gate.bridge.verify_tools([str(each.name) for each in found], is_complete=False)
+    return found
 
 
 class _Guarded:

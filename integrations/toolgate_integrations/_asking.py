@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -69,6 +69,18 @@ class Asking:
             ConfigurationError: Two tools have the same default action, or the server has a name it may not have.
         """
         return self._names.action_of(call)
+
+    def verify_tools(self, tools: Iterable[str], *, is_complete: bool = True) -> None:
+        """Compare the keys of `tool_actions` with the names of the agent's tools.
+
+        Args:
+            tools: The names.
+            is_complete: Whether there are no others.
+
+        Raises:
+            ConfigurationError: A key is misspelt.
+        """
+        self._names.verify(tools, is_complete=is_complete)
 
     def look(self, call: ToolCall) -> Decision:
         """What the gateway would answer now: nobody is asked for it, and nothing recorded."""

@@ -24,6 +24,7 @@ __all__ = ["Turn", "calls_beside", "turn_of"]
 
 # LangGraph has no public way to see an answer without taking it, and a no must be seen before the gateway is asked.
 _SCRATCHPAD: Final = "__pregel_scratchpad"
+_CHECKPOINTER: Final = "__pregel_checkpointer"
 _SENT: Final = "__pregel_push"
 
 
@@ -34,9 +35,11 @@ class Turn:
         settling: Held by the thread that finds out whether the attempt is to pause.
         asettling: Held by the coroutine that does.
         settled: Whether that has been found out, and nothing waits for a person.
+        is_resumable: Whether a checkpointer keeps the run, so that it can be resumed after a pause.
     """
 
-    def __init__(self, answers: Sequence[object]) -> None:
+    def __init__(self, answers: Sequence[object], *, is_resumable: bool) -> None:
+        self.is_resumable = is_resumable
         self.settling = threading.Lock()
         self.asettling = asyncio.Lock()
         self.settled = False
@@ -117,7 +120,8 @@ def turn_of(config: Mapping[str, Any]) -> Turn | None:
     Args:
         config: The hook's.
     """
-    scratchpad: Any = (config.get("configurable") or {}).get(_SCRATCHPAD)
+    configurable = config.get("configurable") or {}
+    scratchpad: Any = configurable.get(_SCRATCHPAD)
     try:
         said, bare, key = (
             list(scratchpad.resume),
@@ -132,7 +136,9 @@ def turn_of(config: Mapping[str, Any]) -> Turn | None:
             if bare is not None and why_not([bare], None) is not None:
                 # Taken, or it would reach the next call that is held.
                 scratchpad.get_null_resume(True)
-            turn = _turns[key] = Turn([*said, *([] if bare is None else [bare])])
+            turn = _turns[key] = Turn(
+                [*said, *([] if bare is None else [bare])], is_resumable=bool(configurable.get(_CHECKPOINTER))
+            )
     return turn
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from toolgate import ConfigurationError, guarded_action
 
 __all__ = ["ToolActions", "ToolCall", "ToolNames", "fitting", "function_of"]
+
+logger = logging.getLogger("toolgate")
 
 #: actions by tool name, or a function that is given the name; None, or no entry, leaves the default
 ToolActions: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
@@ -63,6 +67,34 @@ class ToolNames:
         self._dotted: dict[str, _Tool] = {}
         self._others: OrderedDict[str, _Tool] = OrderedDict()
         self._lock = threading.Lock()
+        #: keys of `tool_actions` that a warning has named
+        self._warned: set[str] = set()
+
+    def verify(self, tools: Iterable[str], *, is_complete: bool = True) -> None:
+        """Compare the keys of `tool_actions` with the names of the tools there are.
+
+        A key that names none of them is a warning, once: the mapping may serve several agents.
+
+        Args:
+            tools: The names.
+            is_complete: Whether there are no others; otherwise there is no warning.
+
+        Raises:
+            ConfigurationError: A key is misspelt: it is close to the name of a tool that has no key of its own.
+        """
+        known = sorted(set(tools))
+        for key in self._keys() - set(known):
+            meant = _closest(key, set(known) - self._keys())
+            if meant is not None:
+                listed = ", ".join(map(repr, known[:_LISTED])) + (", …" if len(known) > _LISTED else "")
+                raise ConfigurationError(
+                    f"tool_actions names the tool {key!r}, and there is none; did you mean {meant!r}? "
+                    f"The tools are {listed}"
+                )
+            if is_complete:
+                self._warn(
+                    key, f"tool_actions names the tool {key!r}, which is not among the tools of this agent"
+                )
 
     def action_of(self, call: ToolCall) -> str:
         """The action of a call: the function's own, the one named for the tool, or the default.
@@ -75,7 +107,22 @@ class ToolNames:
     def _named(self, name: str) -> str | None:
         if self._tool_actions is None:
             return None
-        return self._tool_actions(name) if callable(self._tool_actions) else self._tool_actions.get(name)
+        if callable(self._tool_actions):
+            return self._tool_actions(name)
+        found = self._tool_actions.get(name)
+        if found is None and (key := _closest(name, self._keys())) is not None:
+            self._warn(key, f"tool_actions names the tool {key!r}, and {name!r} was called; is one misspelt?")
+        return found
+
+    def _keys(self) -> set[str]:
+        return set(self._tool_actions) if isinstance(self._tool_actions, Mapping) else set()
+
+    def _warn(self, key: str, message: str) -> None:
+        with self._lock:
+            if key in self._warned:
+                return
+            self._warned.add(key)
+        logger.warning("%s", message)
 
     def _default(self, call: ToolCall) -> str:
         tool: _Tool = (call.server, call.own_name or call.name)
@@ -127,6 +174,17 @@ def fitting(name: str | None) -> str | None:
     return "sha256:" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def _closest(name: str, names: Iterable[str]) -> str | None:
+    """The name that a misspelt one is likely to mean; None if none is close."""
+    plain = {_plain(each): each for each in sorted(names)}
+    found = get_close_matches(_plain(name), plain, n=1, cutoff=_CLOSE if len(name) > _SHORT else _CLOSE_SHORT)
+    return plain[found[0]] if found else None
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("-", "_")
+
+
 def _server(call: ToolCall) -> str:
     if not call.server:
         raise ConfigurationError(
@@ -147,6 +205,11 @@ def _visible(name: str) -> str:
 
 #: A tool's server, and its own name there.
 _Tool: TypeAlias = tuple[str | None, str]
+# How alike a misspelt name is, of 1: one wrong letter of a short name weighs more. And how many tools an error lists.
+_CLOSE: Final = 0.8
+_CLOSE_SHORT: Final = 0.65
+_SHORT: Final = 5
+_LISTED: Final = 20
 # Far more than any agent has tools.
 _MOST: Final = 4096
 _LONGEST: Final = 255

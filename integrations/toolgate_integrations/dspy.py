@@ -137,7 +137,9 @@ def guard_tools(
     bridge = Bridge(guard, tool_actions=tool_actions, on_hold=on_hold)
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"tools is {tools!r}; pass a list of functions or dspy.Tools")
-    return [_guarded(each, bridge) for each in tools]
+    found = [_guarded(each, bridge) for each in tools]
+    bridge.verify_tools([str(tool.name) for tool in found], is_complete=False)
+    return found
 
 
 def _guarded(given: Callable[..., Any] | Tool, bridge: Bridge) -> GuardedTool:

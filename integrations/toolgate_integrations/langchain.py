@@ -5,6 +5,7 @@ For a plain graph: `ToolNode(tools, wrap_tool_call=g.wrap_tool_call, awrap_tool_
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     Answer = ToolMessage | Command[Any]
 
 __all__ = ["GuardMiddleware"]
+
+logger = logging.getLogger("toolgate")
 
 OnHold = Literal["interrupt", "wait", "tell"]
 
@@ -72,11 +75,14 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
                 f"pip install 'langchain>={_NAMES_AGENTS}', or give each agent a guard of its own"
             )
         self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        self._has_verified = False
+        self._has_warned = False
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
     ) -> Answer:
         """Ask, let the tool run, record; what is refused is told to the model."""
+        self._verify(request)
         call, turn = self._call(request), turn_of(request.runtime.config)
         if turn is not None and (why := turn.why_not(request.tool_call["id"])) is not None:
             self._bridge.reject(call, why)
@@ -95,7 +101,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         except ApprovalPending as pending:
             if turn is None or self._bridge.on_hold != "interrupt":
                 return _refusal(request, pending)
-            turn.pause(_shown(request.tool_call, pending))
+            self._pause(turn, _shown(request.tool_call, pending))
             self._bridge.reject(call, _BESIDE, pending.approval_id)
             return _message(request, _BESIDE)
         except GuardError as error:
@@ -105,6 +111,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
         """As `wrap_tool_call`."""
+        self._verify(request)
         call, turn = self._call(request, coroutine=True), turn_of(request.runtime.config)
         if turn is not None and (why := turn.why_not(request.tool_call["id"])) is not None:
             await self._bridge.areject(call, why)
@@ -123,7 +130,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         except ApprovalPending as pending:
             if turn is None or self._bridge.on_hold != "interrupt":
                 return _refusal(request, pending)
-            turn.pause(_shown(request.tool_call, pending))
+            self._pause(turn, _shown(request.tool_call, pending))
             await self._bridge.areject(call, _BESIDE, pending.approval_id)
             return _message(request, _BESIDE)
         except GuardError as error:
@@ -132,6 +139,24 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     @property
     def _pauses(self) -> tuple[type[BaseException], ...]:
         return (GraphBubbleUp, ApprovalPending) if self._bridge.on_hold == "interrupt" else (GraphBubbleUp,)
+
+    def _verify(self, request: ToolCallRequest) -> None:
+        """Compare `tool_actions` with the tools of the node, at its first call."""
+        tools = getattr(request.runtime, "tools", None)
+        if tools and not self._has_verified:
+            self._bridge.verify_tools(tool.name for tool in tools)
+            self._has_verified = True
+
+    def _pause(self, turn: Turn, shown: Mapping[str, Any]) -> None:
+        """As `Turn.pause`, with a warning where the run cannot be resumed."""
+        if not turn.is_resumable and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "the call of %r is held and pauses the run, which has no checkpointer and cannot be resumed; pass "
+                "checkpointer=… to create_agent or compile, or use on_hold='wait'",
+                shown["name"],
+            )
+        turn.pause(shown)
 
     def _settle(self, turn: Turn, request: ToolCallRequest) -> None:
         """Pause the task while any call in it waits for a person; the first hook finds out for all."""
@@ -149,7 +174,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
                         pending = self._bridge.waiting(self._call(request, called))
                         waiting += [] if pending is None else [_shown(called, pending)]
             if waiting:
-                turn.pause({**waiting[0], "others": waiting[1:]})
+                self._pause(turn, {**waiting[0], "others": waiting[1:]})
             turn.settled = True
 
     async def _asettle(self, turn: Turn, request: ToolCallRequest) -> None:
@@ -168,7 +193,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
                         pending = await self._bridge.awaiting(call)
                         waiting += [] if pending is None else [_shown(called, pending)]
             if waiting:
-                turn.pause({**waiting[0], "others": waiting[1:]})
+                self._pause(turn, {**waiting[0], "others": waiting[1:]})
             turn.settled = True
 
     def _call(

@@ -56,6 +56,10 @@ def guard_agent(
         for each in agent.agents.values():
             _become(each, _GuardedAgent, bridge)
     _become(agent, _GuardedWorkflow if isinstance(agent, AgentWorkflow) else _GuardedAgent, bridge)
+    members = agent.agents.values() if isinstance(agent, AgentWorkflow) else [agent]
+    names = [tool.metadata.get_name() for each in members for tool in each.tools or ()]
+    # Retrieved tools and handoffs come later.
+    bridge.verify_tools(names, is_complete=False)
     return agent
 
 
@@ -81,7 +85,9 @@ def guard_tools(
     """
     valid_on_hold(on_hold, "event")
     bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
-    return guarded(tools, bridge, None)
+    found = guarded(tools, bridge, None)
+    bridge.verify_tools([tool.metadata.get_name() for tool in found], is_complete=False)
+    return found
 
 
 class _GuardedAgent(BaseWorkflowAgent):

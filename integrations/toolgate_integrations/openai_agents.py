@@ -79,6 +79,17 @@ class _Guarding:
         guarded.handoffs = [self.handoff(each) for each in agent.handoffs]
         return guarded
 
+    def verify_tools(self) -> None:
+        """Compare `tool_actions` with the tools of all agents so far; those of MCP servers are not known yet.
+
+        Raises:
+            ConfigurationError: A key is misspelt.
+        """
+        made = [guarded for _, guarded in self._made.values()]
+        names = [tool.name for guarded in made for tool in guarded.tools]
+        dynamic = any(guarded.mcp_servers or guarded.handoffs for guarded in made)
+        self.bridge.verify_tools(names, is_complete=not dynamic)
+
     def tool(self, tool: Tool, agent_name: str) -> Tool:
         """The guarded copy of an agent's tool.
 
@@ -188,7 +199,10 @@ def guard_agent(
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agents.Agent that is not guarded yet")
-    return _Guarding(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold).agent(agent)
+    guarding = _Guarding(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+    guarded = guarding.agent(agent)
+    guarding.verify_tools()
+    return guarded
 
 
 def _guarded_kind(kind: type[Agent[Any]]) -> type[GuardedAgent]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from toolgate import ConfigurationError, Guard
@@ -133,7 +133,16 @@ def guard_agent(
     """
     valid_on_hold(on_hold, None)
     bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
-    return _guarded(agent, bridge, on_hold)  # type: ignore[no-any-return]  # the agent itself
+    guarded = _guarded(agent, bridge, on_hold)
+    bridge.verify_tools(_tool_names(guarded))
+    return guarded  # type: ignore[no-any-return]  # the agent itself
+
+
+def _tool_names(agent: Any) -> Iterator[str]:
+    yield from agent.tools
+    for name, member in agent.managed_agents.items():
+        yield name
+        yield from _tool_names(member)
 
 
 def _guarded(agent: Any, bridge: Bridge, on_hold: OnHold) -> Any:

@@ -241,3 +241,37 @@ def test_each_plugin_has_its_extra(plugin: str) -> None:
     integration, extra = INTEGRATIONS[plugin], plugin.replace("_", "-")
     wanted = f"{integration.distribution}>={integration.minimum}; extra == '{extra}'"
     assert wanted in [each.replace('"', "'") for each in requires("toolgate") or []]
+
+
+TOOLS = ["pay_invoice", "read_invoice", "look"]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("pay_invoise", "pay_invoice"), ("Pay-Invoice", "pay_invoice"), ("lok", "look")]
+)
+def test_misspelt_tool_is_an_error_that_names_it(key: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        ToolNames({"read_invoice": "invoices.read", key: "x"}).verify(TOOLS)
+    assert f"names the tool {key!r}, and there is none; did you mean {meant!r}?" in str(error.value)
+    assert "The tools are 'look', 'pay_invoice', 'read_invoice'" in str(error.value)
+
+
+def test_tool_of_another_agent_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A mapping may serve several agents: keys that resemble no tool, or a tool with a key of its own, are no error."""
+    names = ToolNames({"delete_database": "db.drop", "read_invoice": "a.b", "read_invoices": "a.c"})
+    for _ in range(3):
+        names.verify(TOOLS)
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "tool_actions names the tool 'delete_database', which is not among the tools of this agent",
+        "tool_actions names the tool 'read_invoices', which is not among the tools of this agent",
+    ]
+
+
+def test_call_of_similar_tool_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Where the plugin does not know the tools, the first call of a tool with a similar name tells."""
+    names = ToolNames({"pay_invoise": "invoices.pay"})
+    for _ in range(3):
+        assert names.action_of(ToolCall("pay_invoice", {})) == "tools.pay_invoice"
+        assert names.action_of(ToolCall("look", {})) == "tools.look"
+    (record,) = caplog.records
+    assert "names the tool 'pay_invoise', and 'pay_invoice' was called" in record.getMessage()

@@ -118,7 +118,14 @@ class Checks:
         """Decide; `key` is the attempt's, whose retries are answered alike."""
         rule = self.rules.get(question.action, Rule(None))
         known, active = self.knows(question.agent_id), question.agent_id not in self.switched_off
-        reason = why_blocked(rule.permitted, question.action, question.context, known=known, active=active)
+        reason = why_blocked(
+            rule.permitted,
+            question.action,
+            question.context,
+            agent_id=question.agent_id,
+            known=known,
+            active=active,
+        )
         if reason is not None or rule.permitted is None:
             return Verdict("blocked", rule.reason if known and active and rule.reason else reason)
         if not rule.permitted.held and question.approval_id is None:

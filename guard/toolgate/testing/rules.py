@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -12,10 +13,18 @@ from toolgate.permitted import Permitted
 __all__ = ["excess", "needs_approval", "why_blocked"]
 
 _SHOWN: Final = 40
+_UNKNOWN_AGENT: Final = "Agent not found: no agent of this organization has the agent_id given"
+_ID: Final = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def why_blocked(
-    permitted: Permitted | None, action: str, context: Mapping[str, Any], *, known: bool, active: bool
+    permitted: Permitted | None,
+    action: str,
+    context: Mapping[str, Any],
+    *,
+    agent_id: str,
+    known: bool,
+    active: bool,
 ) -> str | None:
     """Why an agent may not do an action with a context; None when it may, or may once a person has approved.
 
@@ -23,11 +32,12 @@ def why_blocked(
         permitted: What it may do there, if anything.
         action: The action.
         context: The arguments.
+        agent_id: The agent.
         known: Whether there is such an agent.
         active: Whether it is switched on.
     """
     if not known:
-        return "Agent not found: no agent of this organization has the agent_id given"
+        return _unknown_agent(agent_id)
     if not active:
         return "Agent is inactive"
     if permitted is None:
@@ -53,6 +63,12 @@ def excess(permitted: Permitted, context: Mapping[str, Any]) -> str | None:
     if amount > permitted.max_amount:
         return f"Amount {exact(amount)} is above {limit}"
     return None
+
+
+def _unknown_agent(agent_id: str) -> str:
+    if _ID.fullmatch(agent_id.lower()):
+        return _UNKNOWN_AGENT
+    return f"{_UNKNOWN_AGENT}; {agent_id[:_SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"
 
 
 def _shown(value: Any) -> str:

@@ -8,8 +8,10 @@ from toolgate_service.agents.models import ACTIVE
 from toolgate_service.checks.steps import Step
 from toolgate_service.exact_json import plain_number
 from toolgate_service.hotpath.standing import Standing
+from toolgate_service.ids import is_id
 
-#: how much of an odd amount a reason repeats
+UNKNOWN_AGENT = "Agent not found: no agent of this organization has the agent_id given"
+#: how much of an odd amount, or of an agent_id, a reason repeats
 SHOWN = 40
 
 
@@ -46,10 +48,11 @@ def decide(
     """
     if standing.key_agent_id is not None and standing.key_agent_id != agent_id:
         return Blocked(
-            "This API key acts only as its own agent, and not as the one named by agent_id", Step.AGENT
+            f"This API key acts only as its own agent, and not as the one named by agent_id{_not_an_id(agent_id)}",
+            Step.AGENT,
         )
     if standing.agent_id is None:
-        return Blocked("Agent not found: no agent of this organization has the agent_id given", Step.AGENT)
+        return Blocked(f"{UNKNOWN_AGENT}{_not_an_id(agent_id)}", Step.AGENT)
     if standing.agent_status != ACTIVE:
         return Blocked("Agent is inactive", Step.SWITCHED_ON)
     if standing.permission_id is None:
@@ -62,6 +65,13 @@ def decide(
     if standing.requires_approval:
         return NeedsApproval(f"Action '{action}' needs human approval")
     return PERMITTED
+
+
+def _not_an_id(agent_id: str) -> str:
+    """Return what to add to a reason about an agent_id that cannot be one, such as a name; which leaks nothing."""
+    if is_id(agent_id.lower()):
+        return ""
+    return f"; {agent_id[:SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"
 
 
 def excess(

@@ -55,6 +55,11 @@ def test_unknown_and_inactive_agents(place: Place) -> None:
     place.permit("math.add")
     unknown = place.check("math.add", agent_id="0199a3f2-ffff-7000-8000-00000000000a")
     assert unknown == blocked("Agent not found: no agent of this organization has the agent_id given")
+    named = place.check("math.add", agent_id="support-bot")
+    assert named == blocked(
+        "Agent not found: no agent of this organization has the agent_id given; 'support-bot' is not an agent id: "
+        "expected a UUID, see 'toolgate agents list'"
+    )
     place.switch(on=False)
     assert place.check("math.add") == blocked("Agent is inactive")
     place.switch(on=True)

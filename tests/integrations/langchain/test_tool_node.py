@@ -10,6 +10,7 @@ from support.frameworks.graphs import Run, tool_graph
 from support.frameworks.harness import Scene
 from support.frameworks.scripted import calling
 
+from toolgate import ConfigurationError
 from toolgate_integrations.langchain import GuardMiddleware
 
 LOOK = ("look", {"what": "sky"}, "call-look")
@@ -210,3 +211,36 @@ async def test_whatever_is_decided_and_answered_each_call_has_its_own_fate(
         await run.resume(rng.choice(answers))
     expected = [(name, *args.values()) for name, args, call_id in calls if name == "look" or fate[call_id]]
     assert sorted(scene.ran) == sorted(expected)
+
+
+@MODES
+async def test_held_run_without_checkpointer_warns_once(
+    scene: Scene, mode: Mode, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = [tool(each) for each in scene.tools.values()]
+    guard = GuardMiddleware(scene.guard)
+    graph = tool_graph(calling([PAY]), tools, guard, None)
+    for _ in range(2):
+        if mode == "sync":
+            graph.invoke({"messages": []})
+        else:
+            await graph.ainvoke({"messages": []})
+    assert scene.ran == []
+    (warning,) = [record for record in caplog.records if "checkpointer" in record.getMessage()]
+    assert "the call of 'pay' is held" in warning.getMessage()
+
+
+@MODES
+async def test_held_run_with_checkpointer_does_not_warn(
+    scene: Scene, mode: Mode, caplog: pytest.LogCaptureFixture
+) -> None:
+    await running(scene, mode, PAY).start()
+    assert "checkpointer" not in caplog.text
+
+
+@MODES
+async def test_misspelt_tool_action_is_an_error(scene: Scene, mode: Mode) -> None:
+    run = running(scene, mode, PAY, tool_actions={"pey": "bank.pay"})
+    with pytest.raises(ConfigurationError, match="'pey', and there is none; did you mean 'pay'"):
+        await run.start()
+    assert scene.ran == []

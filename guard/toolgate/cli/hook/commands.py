@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from toolgate.cli.account import PasswordStdin
+from toolgate.cli.hook.agents import agent_ids
 from toolgate.cli.hook.claude_code import (
     OLDEST,
     switching_off,
@@ -107,6 +108,7 @@ def install(
     if allow_reading:
         tool_action = with_reading_actions(for_, tool_action)
     hooks = load_plugin("hooks", "cli")
+    agent, subagent = agent_ids(url, agent, subagent)
     try:
         words = words_of(url, agent, subagent, tool_action, on_hold, hold_timeout)
         hooks.options([for_, *words])

@@ -10,11 +10,13 @@ from toolgate.settings import checked_url
 
 Url: TypeAlias = Annotated[str | None, typer.Option(help="The gateway's address. Default: TOOLGATE_URL.")]
 Agent: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="ID", help="The agent's id. Default: TOOLGATE_AGENT_ID.")
+    str | None, typer.Option(metavar="AGENT", help="The agent's id, or its name. Default: TOOLGATE_AGENT_ID.")
 ]
 Subagent: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=ID", help="Another agent's id for a kind of subagent; repeatable."),
+    typer.Option(
+        metavar="NAME=AGENT", help="Another agent, by its id or name, for a kind of subagent; repeatable."
+    ),
 ]
 ToolAction: TypeAlias = Annotated[
     list[str] | None,

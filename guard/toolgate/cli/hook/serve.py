@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.account import PasswordStdin
+from toolgate.cli.hook.agents import agent_ids
 from toolgate.cli.hook.http_server import HookServer, Reply
 from toolgate.cli.hook.options import (
     Agent,
@@ -50,6 +51,7 @@ def serve(
     hooks = load_plugin("hooks", "cli")
     if allow_reading:
         tool_action = with_reading_actions("claude-code", tool_action)
+    agent, subagent = agent_ids(url, agent, subagent)
     try:
         words = words_of(url, agent, subagent, tool_action, on_hold, hold_timeout)
         # Nobody is told over HTTP which process asks: what runs is struck out by its session's end, or left by this one's.
