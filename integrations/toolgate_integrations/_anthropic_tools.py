@@ -60,7 +60,9 @@ def guard_tools(
     """
     gate = Gate(guard, tool_actions=tool_actions, agents=agents, agent=agent, on_hold=on_hold, pauses="pause")
     found = [_guarded(each, gate) for each in tools]
-    gate.bridge.verify_tools([str(each.name) for each in found], is_complete=False)
+    gate.bridge.verify_tools(
+        [name for each in found if (name := getattr(each, "name", None))], is_complete=False
+    )
     return found
 
 

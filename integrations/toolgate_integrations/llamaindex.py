@@ -57,7 +57,7 @@ def guard_agent(
             _become(each, _GuardedAgent, bridge)
     _become(agent, _GuardedWorkflow if isinstance(agent, AgentWorkflow) else _GuardedAgent, bridge)
     members = agent.agents.values() if isinstance(agent, AgentWorkflow) else [agent]
-    names = [tool.metadata.get_name() for each in members for tool in each.tools or ()]
+    names = [tool.metadata.name or "" for each in members for tool in each.tools or ()]
     # Retrieved tools and handoffs come later.
     bridge.verify_tools(names, is_complete=False)
     return agent
@@ -86,7 +86,7 @@ def guard_tools(
     valid_on_hold(on_hold, "event")
     bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
     found = guarded(tools, bridge, None)
-    bridge.verify_tools([tool.metadata.get_name() for tool in found], is_complete=False)
+    bridge.verify_tools([tool.metadata.name or "" for tool in found], is_complete=False)
     return found
 
 
