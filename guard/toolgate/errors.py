@@ -135,14 +135,18 @@ class GatewayUnavailable(_GatewayError):
     Attributes:
         status: The last HTTP status seen, or None when there was no answer at all.
         answered: Whether anything answered the call, be it a stranger in the gateway's place: also with half
-            an answer, a certificate that is not trusted, or bytes that are no HTTP. False is an outage:
-            nobody could be connected to, nothing came in time, or a proxy said 502, 503 or 504 that had no
-            gateway behind it. Only an outage is what `fail_open` forgives.
+            an answer, a certificate that is not trusted, or bytes that are no HTTP. False: nobody could be
+            connected to, nothing came in time, or a proxy said 502, 503 or 504 that had no gateway behind it.
+        reached: Whether a gateway may have received the call: a connection was established, also where the
+            time was over before an answer came. `fail_open` applies only where this and `answered` are False.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, answered: bool = True) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, answered: bool = True, reached: bool = True
+    ) -> None:
         super().__init__(message, status=status)
         self.answered = answered
+        self.reached = reached
 
 
 class GatewayProtocolError(_GatewayError):

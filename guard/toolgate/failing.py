@@ -66,7 +66,7 @@ class RefusedActions(Refusals):
 def forgiven(check: Check, error: GatewayUnavailable) -> Unanswered | None:
     """What stands for the decision of a call that fails open, told to the standard logging; or None."""
     refusals = check.fail_open
-    if refusals is None or error.answered or refusals.holds(check):
+    if refusals is None or error.answered or error.reached or refusals.holds(check):
         return None
     why = str(error)[:_LONGEST_WHY]
     tell(

@@ -141,12 +141,13 @@ def _optional(value: str | None, name: str, variable: str, check: Callable[[obje
 
 
 def _api_key(key: object) -> str:
-    if not isinstance(key, str) or not all("!" <= char <= "~" for char in key):
+    # Copied from a page or read from a file, a key often comes with a space or a line end around it.
+    stripped = key.strip() if isinstance(key, str) else ""
+    if not stripped or not all("!" <= char <= "~" for char in stripped):
         raise ConfigurationError(
-            "api_key contains white space, a line end or other characters no key has; "
-            "copy TOOLGATE_API_KEY again, without anything around it"
+            "api_key is empty, or contains white space or other characters that no key has; copy TOOLGATE_API_KEY again"
         )
-    return key
+    return stripped
 
 
 def _url(url: object, *, allow_insecure: bool) -> str:

@@ -35,12 +35,12 @@ def _quick(gateway: Gateway) -> Mapping[bytes, Immediate]:
     if isinstance(reader, SqliteReader) and isinstance(windows, CountsNow):
         desk = Desk(reader, windows, gateway.plans)
         return {
-            checks.PATH: checks.ChecksAtOnce(desk, rules),
+            checks.PATH: checks.ChecksAtOnce(desk, gateway.recent_keys, rules),
             logs.PATH: logs.LogsAtOnce(gateway, desk, rules),
         }
     if isinstance(reader, ArrivesSoon):
         return {
-            checks.PATH: checks.ChecksSoon(reader, rules),
+            checks.PATH: checks.ChecksSoon(reader, gateway.recent_keys, rules),
             logs.PATH: logs.LogsSoon(gateway, reader, rules),
         }
     return {}

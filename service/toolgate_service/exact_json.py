@@ -18,21 +18,43 @@ Json: TypeAlias = "bool | int | Decimal | str | list[Json] | dict[str, Json] | N
 
 MAX_DIGITS = 400
 MAX_EXPONENT = 400
+#: values in one text, containers included and member names not
+MAX_NODES = 5_000
+#: characters by which the numbers of a text may grow when they are written without exponents
+MAX_GROWTH = 64 * 1024
+#: The shortest value takes one byte and a comma: a text of at most this many bytes per allowed value needs no counting.
+_BYTES_PER_NODE = 2
+#: Bytes of a text whose numbers cannot grow by more than `MAX_GROWTH`: `1e400,` becomes 401 digits.
+_SMALL = 900
 
 
 class InvalidJson(ValueError):
     """The text is not JSON as the gateway reads it; the message says why, for the caller."""
 
 
-def loads(raw: bytes) -> Json:
+class TooManyValues(InvalidJson):
+    """The text holds more values than the caller allows."""
+
+
+def loads(raw: bytes, *, max_nodes: int = MAX_NODES) -> Json:
     """Read a JSON text: integers as ``int``, every other number as an exact ``Decimal``.
+
+    The values are counted before anything is parsed, so that a text of many small values costs no more than a large
+    string.
+
+    Args:
+        raw: the text.
+        max_nodes: the largest number of values, containers included and member names not.
 
     Raises:
         InvalidJson: not UTF-8, not JSON, duplicate members, ``NaN`` or ``Infinity``, NUL or lone surrogates in a
-            string, a number of more than 400 digits or an exponent beyond ±400, nesting beyond what can be read.
+            string, a number of more than 400 digits or an exponent beyond ±400, numbers that grow by more than 64 KiB
+            when written without exponents, nesting beyond what can be read.
+        TooManyValues: more than `max_nodes` values.
     """
+    limit_nodes(raw, max_nodes)
     try:
-        value = _whole(raw.decode("utf-8"))
+        value = _whole(raw.decode("utf-8"), _SMALL_READER if len(raw) <= _SMALL else _reader(_Numbers()))
     except UnicodeDecodeError:
         raise InvalidJson("The body is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -62,16 +84,43 @@ def dumps(value: object, *, sort_keys: bool = False) -> str:
     return "".join(parts)
 
 
-def _whole(text: str) -> Json:
+def limit_nodes(raw: bytes, most: int) -> None:
+    """Refuse a text of too many values before it is parsed. A text that is not JSON may pass.
+
+    Args:
+        raw: the text.
+        most: the largest number of values, containers included and member names not.
+
+    Raises:
+        TooManyValues: it has more.
+    """
+    if len(raw) <= _BYTES_PER_NODE * most:
+        return
+    if 1 + raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= most:
+        return
+    # Commas and brackets inside strings do not count: drop the strings.
+    unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Each value has at most one name and is at most one string.
+    if unescaped.count(b'"') <= 4 * most:
+        outside = b'"'.join(unescaped.split(b'"')[::2]).translate(None, b" \t\r\n")
+        empty = outside.count(b"[]") + outside.count(b"{}")
+        if 1 + outside.count(b",") + outside.count(b"[") + outside.count(b"{") - empty <= most:
+            return
+    raise TooManyValues(f"The body has more than {most} JSON values")
+
+
+def _whole(text: str, reader: "tuple[Scanner, json.JSONDecoder]") -> Json:
     value: Json
+    scan, decoder = reader
     try:
-        value, end = _SCAN(text, 0)
-        if end == len(text):
-            return value
+        value, end = scan(text, 0)
     except StopIteration:
-        pass
-    # White space around it, or no JSON: the decoder says what and where.
-    value = _DECODER.decode(text)
+        # White space in front of it, or no JSON: the decoder finds out, and its message names the place.
+        value = decoder.decode(text)
+        return value
+    rest = text[end:].lstrip(" \t\r\n")
+    if rest:
+        raise json.JSONDecodeError("Extra data", text, len(text) - len(rest))
     return value
 
 
@@ -92,6 +141,17 @@ def deeper_than(levels: int, value: Json) -> bool:
             item for container in containers for item in _items(container) if isinstance(item, (dict, list))
         ]
     return bool(containers)
+
+
+def has_more_nodes(value: Json, most: int) -> bool:
+    """Say whether a value and those inside it are more than `most`."""
+    count, left = 1, [value]
+    while left and count <= most:
+        container = left.pop()
+        if isinstance(container, dict | list):
+            count += len(container)
+            left += _items(container)
+    return count > most
 
 
 def plain_number(number: Decimal) -> str:
@@ -195,6 +255,24 @@ def _decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
+class _Numbers:
+    """Reads the numbers of one text, and limits by how much their exponents make them grow."""
+
+    def __init__(self) -> None:
+        self._left = MAX_GROWTH
+
+    def decimal(self, text: str) -> Decimal:
+        number = _decimal(text)
+        # Every exponent counts as zeros: `1e400` and `1e-400` are written with 400 of them.
+        if "e" in text or "E" in text:
+            self._left -= abs(number.adjusted())
+            if self._left < 0:
+                raise InvalidJson(
+                    f"The numbers of the body, written without exponents, grow by more than {MAX_GROWTH} digits"
+                )
+        return number
+
+
 def _constant(name: str) -> NoReturn:
     raise InvalidJson(f"{name} is not a JSON number")
 
@@ -221,12 +299,19 @@ def _refuse_bad_string(text: str) -> None:
         raise InvalidJson("A string contains a lone surrogate") from None
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique_members,
-    parse_float=_decimal,
-    parse_int=_integer,
-    parse_constant=_constant,
-)
+Scanner: TypeAlias = Callable[[str, int], tuple[Json, int]]
+
+
+def _reader(numbers: _Numbers | None) -> tuple[Scanner, json.JSONDecoder]:
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_unique_members,
+        parse_float=_decimal if numbers is None else numbers.decimal,
+        parse_int=_integer,
+        parse_constant=_constant,
+    )
+    # What `decode` calls between its searches for white space; the types do not know it.
+    return decoder.scan_once, decoder  # type: ignore[attr-defined]  # see above
+
+
 _OWN_DECODER = json.JSONDecoder(parse_float=Decimal)
-# What `decode` calls between its looks for white space; the types do not know it.
-_SCAN: Callable[[str, int], tuple[Json, int]] = _DECODER.scan_once  # type: ignore[attr-defined]  # see above
+_SMALL_READER = _reader(None)

@@ -8,6 +8,7 @@ from toolgate_service.accounts.passwords import Passwords
 from toolgate_service.approvals.hub import DecisionHub
 from toolgate_service.billing.signature import ProviderSignature
 from toolgate_service.hearing import Hearing, listener_of
+from toolgate_service.hotpath.recent_keys import RecentKeys
 from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
 from toolgate_service.mail.post import Post
@@ -24,6 +25,8 @@ from toolgate_service.turnstile import Turnstile
 from toolgate_service.upkeep.loop import Upkeep
 from toolgate_service.upkeep.steps import upkeep_steps, watch_steps
 from toolgate_service.vault import Vault
+from toolgate_service.web.auth_failures import AuthFailures
+from toolgate_service.web.parsing import BodyParser
 from toolgate_service.webhooks.outbox import equip
 from toolgate_service.webhooks.sender import Sender
 from toolgate_service.webhooks.worker import Worker
@@ -44,6 +47,9 @@ class Gateway:
         self.database = open_database(settings.database_url)
         self.vault = Vault.of(settings)
         self.passwords = Passwords(settings.login_threads, settings.login_queue)
+        self.parser = BodyParser()
+        self.auth_failures = AuthFailures(settings.failed_authentications_per_minute)
+        self.recent_keys = RecentKeys()
         self.hub = DecisionHub()
         self.strangers = Strangers(self.database)
         self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
@@ -112,6 +118,7 @@ class Gateway:
         await self.reader.close()
         await self.database.close()
         self.passwords.close()
+        self.parser.close()
 
 
 def _post(settings: Settings) -> Post | None:

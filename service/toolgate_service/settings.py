@@ -92,6 +92,7 @@ class Settings(BaseSettings):
         mail_from: the sender of the gateway's mails.
         registration: who may register: anybody, the invited, or nobody.
         management_requests_per_minute: of each user.
+        failed_authentications_per_minute: 401s of one address; further ones are 429s.
         upkeep_seconds: from one round of the upkeep to the next.
         test_log_bytes: how much of log entries each organization's test environment holds.
         prune_batch: how many rows the upkeep removes at once.
@@ -145,6 +146,7 @@ class Settings(BaseSettings):
     tls_key: Path | None = None
     registration: Literal["open", "invite", "closed"] = "open"
     management_requests_per_minute: Annotated[int, Field(gt=0, le=MAX_RATE)] = 600
+    failed_authentications_per_minute: Annotated[int, Field(gt=0, le=MAX_RATE)] = 100
     smtp_url: MailServer | None = None
     mail_from: Sender | None = None
     upkeep_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600

@@ -76,8 +76,6 @@ def down(gateway: Any, reply: Any = DOWN) -> None:
     [
         DOWN,
         httpx.ConnectTimeout("timed out"),
-        httpx.ReadTimeout("timed out"),
-        httpx.ReadError("reset"),
         httpx.ProxyError("503 Service Unavailable"),
         httpx.Response(502),
         httpx.Response(503, html="<h1>down</h1>"),
@@ -98,6 +96,35 @@ async def test_nobody_answers(tool: Tool, gateway: Any, caplog: pytest.LogCaptur
     assert (told.levelno, told.name) == (logging.WARNING, "toolgate")
     assert "'a.b'" in told.getMessage()
     assert repr(entry["agent_id"]) in told.getMessage()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        httpx.ReadTimeout("timed out"),
+        httpx.ReadError("reset"),
+        httpx.WriteTimeout("timed out"),
+        httpx.WriteError("broken pipe"),
+        httpx.RemoteProtocolError("Server disconnected without sending a response."),
+    ],
+    ids=repr,
+)
+async def test_request_that_may_have_arrived_does_not_fail_open(tool: Tool, gateway: Any, reply: Any) -> None:
+    """A gateway that is overloaded accepts a check and does not answer in time: nothing runs, now or at the next call."""
+    down(gateway, reply)
+    for _ in range(3):
+        with pytest.raises(GatewayUnavailable) as raised:
+            await tool()
+        assert (raised.value.answered, raised.value.reached) == (False, True)
+
+
+async def test_open_breaker_fails_open_once_no_connection_is_established(tool: Tool, gateway: Any) -> None:
+    """After time-outs calls are refused without being sent; a probe that cannot connect shows that it is an outage."""
+    down(gateway, httpx.ReadTimeout("timed out"))
+    with pytest.raises(GatewayUnavailable):
+        await tool()
+    down(gateway)
+    assert await tool() == "ran"
 
 
 async def test_a_tool_that_fails_unasked(guard: Guard, gateway: Any) -> None:

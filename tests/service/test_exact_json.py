@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.exact_json import InvalidJson, deeper_than, dumps, loads, loads_own, plain_number
+from toolgate_service.exact_json import (
+    InvalidJson,
+    TooManyValues,
+    deeper_than,
+    dumps,
+    loads,
+    loads_own,
+    plain_number,
+)
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 values = st.recursive(
@@ -73,7 +81,8 @@ def test_numbers_are_read_exactly(text: str, value: object) -> None:
         ('["\\u0000"]', "NUL"),
         ('["\\ud800"]', "lone surrogate"),
         ('{"\\udfff": 1}', "lone surrogate"),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 4_000, "nested too deeply"),
+        ("[" * 100_000, "more than 5000 JSON values"),
         ("{", "not valid JSON"),
         ("", "not valid JSON"),
         ("\ufeff{}", "not valid JSON"),
@@ -168,3 +177,34 @@ def test_counting_levels_has_no_limit_of_its_own() -> None:
     value = loads(b"[" * 900 + b"]" * 900)
     assert deeper_than(899, value) is True
     assert deeper_than(900, value) is False
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("[" + "1," * 20 + "1]", 22),
+        ("[[]" + ",{}" * 20 + "]", 22),
+        ('["a,b,[{\\"", "\\\\", {"c,d": "]"}]', 5),
+        ('{"a": [1, 2, {"b": null}], "c": {}}', 7),
+        ("[" * 9 + "]" * 9, 9),
+        (" [ ] ", 1),
+        ('["",""]', 3),
+        ("17", 1),
+    ],
+)
+def test_values_are_counted_before_they_are_read(text: str, count: int) -> None:
+    """Containers count, names and what stands inside of strings do not."""
+    padded = text.encode() + b" " * 2 * count
+    assert loads(padded, max_nodes=count) == loads(text.encode())
+    with pytest.raises(TooManyValues, match=f"more than {count - 1} JSON values"):
+        loads(padded, max_nodes=count - 1)
+
+
+def test_numbers_grow_by_little() -> None:
+    """A few hundred bytes may not become megabytes when they are written without exponents."""
+    assert loads(b"[" + b",".join([b"1e400"] * 150) + b"]")
+    with pytest.raises(InvalidJson, match="grow by more than 65536 digits"):
+        loads(b"[" + b",".join([b"1e400"] * 170) + b"]")
+    with pytest.raises(InvalidJson, match="grow by more than"):
+        loads(b"[" + b",".join([b"1E-400"] * 170) + b"]")
+    assert loads(b"[" + b",".join([b"1.5e0"] * 4000) + b"]")

@@ -146,7 +146,7 @@ class EmbeddedGateway(LocalGateway):
         try:
             future: Future[Answered] = ask()
         except RuntimeError as error:
-            raise TransportFault("the embedded gateway ended", answered=False) from error
+            raise TransportFault("the embedded gateway ended", answered=False, reached=False) from error
         return future
 
 

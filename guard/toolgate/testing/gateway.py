@@ -309,7 +309,7 @@ class FakeGateway(LocalGateway, Assertions):
         if self._away is not None:
             (status,) = self._away
             if status is None:
-                raise TransportFault("the fake gateway is away", answered=False)
+                raise TransportFault("the fake gateway is away", answered=False, reached=False)
             return Answer(status, {"content-type": "text/html"}, b"<html>the gateway is away</html>")
         answer = self._roads.answer(request)
         if self._latency:

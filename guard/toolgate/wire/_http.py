@@ -161,9 +161,9 @@ class AsyncWire:
             TransportFault: If no complete answer came.
             ConfigurationError: If there is no way to send it.
         """
-        queued, heard = True, _Heard()
+        queued, heard, within = True, _Heard(), Within(seconds)
         try:
-            async with Within(seconds):
+            async with within:
                 lane = await self._lane(patient=request.patient)
                 async with lane.turns:
                     queued = False
@@ -171,7 +171,8 @@ class AsyncWire:
         except TimeoutError as error:
             if queued:
                 raise TransportFault(_no_turn(seconds), unsent=True) from error
-            raise TransportFault(_no_answer(seconds), answered=heard.answered) from error
+            reached = not within.is_connecting
+            raise TransportFault(_no_answer(seconds), answered=heard.answered, reached=reached) from error
         except self._library.fault as error:
             raise heard.fault(error, self._library.faults) from error
 
@@ -221,7 +222,8 @@ class _Heard:
         self.answered = not from_a_proxy(response.status, self.headers)
 
     def fault(self, error: Exception, faults: Faults) -> TransportFault:
-        return TransportFault(describe(error), answered=self.answered or faults.answered(error))
+        answered = self.answered or faults.answered(error)
+        return TransportFault(describe(error), answered=answered, reached=answered or faults.reached(error))
 
 
 @dataclass(frozen=True, slots=True)

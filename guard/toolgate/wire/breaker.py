@@ -34,7 +34,15 @@ _LARGEST_POWER: Final = 10
 
 
 class Open(Exception):
-    """Nothing is sent now."""
+    """Nothing is sent now.
+
+    Attributes:
+        reached: As of the outage.
+    """
+
+    def __init__(self, message: str, *, reached: bool) -> None:
+        super().__init__(message)
+        self.reached = reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class _Outage:
         since: The first fault.
         why: The last one.
         slow: Whether it used up time.
+        reached: Whether a gateway may have received the last request: it may be overloaded, and not away.
         tried: How many probes in a row ended like it.
         again: When the next probe may begin.
         probe: The process that probes, and until when at most.
@@ -53,6 +62,7 @@ class _Outage:
     since: float
     why: str
     slow: bool
+    reached: bool
     tried: int
     again: float
     probe: tuple[int, float] | None = None
@@ -96,7 +106,7 @@ class Breaker:
             if outage is None:
                 return False
             if now < outage.again or self._probed(outage, now):
-                raise Open(self._told(outage, now))
+                raise Open(self._told(outage, now), reached=outage.reached)
             self._outage = replace(outage, probe=(os.getpid(), now + seconds))
             return True
 
@@ -111,7 +121,7 @@ class Breaker:
             seconds = self._clock() - outage.since
             logger.warning("the gateway at %r answers again, after %.1f s", self._name, seconds)
 
-    def failed(self, began: float, longest: float, why: str, *, probe: bool) -> None:
+    def failed(self, began: float, longest: float, why: str, *, probe: bool, reached: bool) -> None:
         """A call got no answer within its whole deadline.
 
         Args:
@@ -119,6 +129,7 @@ class Breaker:
             longest: Seconds its longest attempt took.
             why: What happened.
             probe: Whether it was the probe.
+            reached: Whether a gateway may have received it.
         """
         with self._lock():
             outage, now, slow = self._outage, self._clock(), longest >= _SLOW
@@ -126,7 +137,7 @@ class Breaker:
                 return
             tried = outage.tried + 1 if outage is not None and outage.slow is slow else 0
             since = began if outage is None else outage.since
-            self._outage = _Outage(since, why, slow, tried, now + self._pause(tried, slow=slow))
+            self._outage = _Outage(since, why, slow, reached, tried, now + self._pause(tried, slow=slow))
             if self.heard_since(began):
                 # Heard in this very moment, by a call that found nothing to close yet.
                 self._outage = None
@@ -145,6 +156,12 @@ class Breaker:
     def heard_since(self, moment: float) -> bool:
         """Whether anybody answered after that moment."""
         return self._heard is not None and self._heard > moment
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether no connection to a gateway can be established."""
+        outage = self._outage
+        return outage is not None and not outage.reached
 
     @property
     def is_open(self) -> bool:

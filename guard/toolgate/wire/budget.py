@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from toolgate.wire.exchange import TransportFault
-from toolgate.wire.faults import hung_up, refused_tls
+from toolgate.wire.faults import handshake_failed, hung_up, refused_tls
 from toolgate.wire.names import look_up
 
 __all__ = ["keep_budget", "spending", "within_budget"]
@@ -70,10 +70,10 @@ class _Backend:
         self._core = core
 
     def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> _Stream:
-        addresses = self._addresses(host, port, _cut(timeout))
+        addresses = self._addresses(host, port, _cut(timeout, connected=False))
         while True:
             address = addresses.pop(0)
-            seconds = _cut(timeout)
+            seconds = _cut(timeout, connected=False)
             # One address that swallows everything must not use up the time of the others.
             share = seconds if seconds is None else seconds / (len(addresses) + 1)
             try:
@@ -83,7 +83,10 @@ class _Backend:
                     raise
 
     def connect_unix_socket(self, path: str, timeout: float | None = None, **options: Any) -> _Stream:
-        return _Stream(self._inner.connect_unix_socket(path, timeout=_cut(timeout), **options), self._core)
+        return _Stream(
+            self._inner.connect_unix_socket(path, timeout=_cut(timeout, connected=False), **options),
+            self._core,
+        )
 
     def sleep(self, seconds: float) -> None:
         self._inner.sleep(seconds)
@@ -150,18 +153,24 @@ class _Stream:
         self._inner.close()
 
     def start_tls(self, ssl_context: Any, server_hostname: Any = None, timeout: Any = None) -> _Stream:
-        inner = self._inner.start_tls(ssl_context, server_hostname, _cut(timeout))
+        seconds = _cut(timeout)
+        try:
+            inner = self._inner.start_tls(ssl_context, server_hostname, seconds)
+        except (self._core.ConnectError, self._core.ConnectTimeout) as error:
+            if _budget.left is None or refused_tls(error):
+                raise
+            raise handshake_failed(error) from error
         return _Stream(inner, self._core, fresh_tls=True)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
 
 
-def _cut(timeout: float | None) -> float | None:
+def _cut(timeout: float | None, *, connected: bool = True) -> float | None:
     left = _budget.left
     if left is None:
         return timeout
     seconds = left()
     if seconds <= 0:
-        raise TransportFault("the answer did not end in time", answered=False)
+        raise TransportFault("the answer did not end in time", answered=False, reached=connected)
     return seconds if timeout is None else min(timeout, seconds)

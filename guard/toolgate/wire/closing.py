@@ -9,8 +9,8 @@ import asyncio
 import ssl
 from typing import Any
 
-from toolgate.wire.faults import hung_up, refused_tls
-from toolgate.wire.within import is_within
+from toolgate.wire.faults import handshake_failed, hung_up, refused_tls
+from toolgate.wire.within import connecting, is_within
 
 __all__ = ["close_given_up", "closing_given_up"]
 
@@ -45,10 +45,12 @@ class _Backend:
         self._core = core
 
     async def connect_tcp(self, *given: Any, **named: Any) -> _Stream:
-        return _Stream(await self._inner.connect_tcp(*given, **named), self._core)
+        with connecting():
+            return _Stream(await self._inner.connect_tcp(*given, **named), self._core)
 
     async def connect_unix_socket(self, *given: Any, **named: Any) -> _Stream:
-        return _Stream(await self._inner.connect_unix_socket(*given, **named), self._core)
+        with connecting():
+            return _Stream(await self._inner.connect_unix_socket(*given, **named), self._core)
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
@@ -89,6 +91,10 @@ class _Stream:
         except asyncio.CancelledError:
             await self._inner.aclose()
             raise
+        except (self._core.ConnectError, self._core.ConnectTimeout) as error:
+            if not is_within() or refused_tls(error):
+                raise
+            raise handshake_failed(error) from error
         return _Stream(inner, self._core, fresh_tls=True)
 
     def get_extra_info(self, info: str) -> Any:

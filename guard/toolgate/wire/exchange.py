@@ -16,12 +16,16 @@ class TransportFault(Exception):
 
     Attributes:
         answered: Whether somebody answered all the same: with half an answer, or no certificate to be trusted.
+        reached: Whether a gateway may have received the request: a connection was established before this happened.
         unsent: Whether it had no turn among this process's own requests.
     """
 
-    def __init__(self, message: str, *, answered: bool = True, unsent: bool = False) -> None:
+    def __init__(
+        self, message: str, *, answered: bool = True, reached: bool = True, unsent: bool = False
+    ) -> None:
         super().__init__(message)
         self.answered = answered
+        self.reached = reached
         self.unsent = unsent
 
 

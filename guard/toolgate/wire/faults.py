@@ -1,4 +1,8 @@
-"""Which failures are an outage: nobody answered. Whatever is not known to be one counts as an answer."""
+"""Which failures are an outage: nobody answered. Whatever is not known to be one counts as an answer.
+
+A call fails open only if, besides, no connection was established: a gateway that accepts the request and does not answer
+in time may be overloaded, and may have denied the call.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any, Final
 
 from toolgate.wire.exchange import TransportFault
 
-__all__ = ["Faults", "from_a_proxy", "hung_up", "refused_tls"]
+__all__ = ["Faults", "from_a_proxy", "handshake_failed", "hung_up", "refused_tls"]
 
 # What a proxy says when it finds no gateway behind itself.
 _NONE_BEHIND: Final = frozenset({502, 503, 504})
@@ -23,6 +27,14 @@ _LINKS: Final = 3
 def from_a_proxy(status: int, headers: Mapping[str, str]) -> bool:
     """Whether an answer, header names in lower case, is a proxy's that finds no gateway behind it."""
     return status in _NONE_BEHIND and _VERSION not in headers
+
+
+def handshake_failed(error: Exception) -> TransportFault:
+    """What to raise where a connection was established, and TLS ended or took too long without a refusal.
+
+    A gateway that is overloaded accepts connections, and does not get round to their handshakes.
+    """
+    return TransportFault(f"{type(error).__name__} during the TLS handshake: {error}", answered=False)
 
 
 def hung_up() -> TransportFault:
@@ -47,6 +59,13 @@ class Faults:
         self._proxy = _named("ProxyError", libraries)
         self._malformed = _named("RemoteProtocolError", libraries)
         self._nobody = _named("TimeoutException", libraries) + _named("NetworkError", libraries)
+        self._unconnected = (
+            *_named("ConnectError", libraries),
+            *_named("ConnectTimeout", libraries),
+            *_named("PoolTimeout", libraries),
+            *_named("UnsupportedProtocol", libraries),
+            *self._proxy,
+        )
 
     def answered(self, error: BaseException) -> bool:
         """Whether somebody answered, be it a stranger in the gateway's place."""
@@ -58,6 +77,10 @@ class Faults:
             # The one of these that is no answer: the peer died before it said anything.
             return not str(error).startswith("Server disconnected without sending a response")
         return not isinstance(error, self._nobody)
+
+    def reached(self, error: BaseException) -> bool:
+        """Whether a connection was established, so that a gateway may have received the request."""
+        return not isinstance(error, self._unconnected)
 
 
 def _named(name: str, libraries: tuple[Any, ...]) -> tuple[type[Exception], ...]:

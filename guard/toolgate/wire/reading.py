@@ -77,6 +77,7 @@ class Reader:
             f"{who} at {self._settings.url!r} answers {status}: {detail or 'no detail'}",
             status=status,
             answered=answered,
+            reached=answered,
         )
 
     def _not_the_gateway(self, answer: Answer, what: str) -> GatewayProtocolError:

@@ -42,7 +42,7 @@ class Trying:
         self._full = full
         self._probe = False
         self._settled = False
-        self._answered = False
+        self._answered = self._reached = False
         self._began = self._attempt_began = clock()
         self._longest = 0.0
         self._why = self._stranger = ""
@@ -52,7 +52,7 @@ class Trying:
             try:
                 self._probe = self._breaker.admit(self._seconds)
             except Open as closed:
-                raise self._unavailable(str(closed), answered=False) from None
+                raise self._unavailable(str(closed), answered=False, reached=closed.reached) from None
         return self
 
     def __exit__(
@@ -79,25 +79,31 @@ class Trying:
         if error.unsent:
             # No turn among this process's own requests. If none of those was answered either, none would have been.
             self._answered = self._answered or self._breaker.heard_since(self._began)
+            # Those that took the turns may be with a gateway that is overloaded.
+            self._reached = self._reached or not self._breaker.is_unreachable
             self._ended(answered=False)
         else:
+            self._reached = self._reached or error.reached
             self._ended(answered=error.answered)
         # In the words of a transport or a proxy, which may hold a password; logs, errors and entries repeat it.
         self._why = scrub(str(error), ())
         if error.answered and not error.unsent:
             self._stranger = self._why
         # Whoever answered says more than the last attempt, whose time is often a moment only.
-        return Transient(self._unavailable(self._stranger or self._why, answered=self._answered))
+        what = self._stranger or self._why
+        return Transient(self._unavailable(what, answered=self._answered, reached=self._reached))
 
     def is_last(self) -> bool:
         """Whether no further attempt is made, whatever time is left."""
         return self._gated and not self._answered and self._breaker.is_open
 
     def given_up(self, error: Transient) -> GatewayUnavailable:
-        """What to raise when nothing is tried any more: one answer among the attempts is an answer."""
-        error.fault.answered = self._answered
+        """What to raise when nothing is tried any more: what one of the attempts reached was reached."""
+        error.fault.answered, error.fault.reached = self._answered, self._reached
         if self._gated and self._full and not self._answered:
-            self._breaker.failed(self._began, self._longest, self._why, probe=self._probe)
+            self._breaker.failed(
+                self._began, self._longest, self._why, probe=self._probe, reached=self._reached
+            )
             self._settled = True
         return error.fault
 
@@ -107,5 +113,6 @@ class Trying:
             self._answered = self._settled = True
             self._breaker.answered()
 
-    def _unavailable(self, what: str, *, answered: bool) -> GatewayUnavailable:
-        return GatewayUnavailable(f"no gateway answers at {self._url!r}: {what}", answered=answered)
+    def _unavailable(self, what: str, *, answered: bool, reached: bool) -> GatewayUnavailable:
+        message = f"no gateway answers at {self._url!r}: {what}"
+        return GatewayUnavailable(message, answered=answered, reached=reached)

@@ -7,12 +7,13 @@ and their answers are there, unread; asyncio's own time-out would cancel who wai
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Final
 
-__all__ = ["Within", "is_within"]
+__all__ = ["Within", "connecting", "is_within"]
 
 # Rounds of the loop. Each looks at the network; from a packet to whoever waits for it are few, more with TLS.
 _ROUNDS: Final = 16
@@ -23,15 +24,19 @@ class Within:
 
     Args:
         seconds: From entering.
+
+    Attributes:
+        is_connecting: Whether a connection is being established, so that nothing has been sent.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._timeout = asyncio.timeout(None)
+        self.is_connecting = False
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
-        self._token = _within.set(True)
+        self._token = _within.set(self)
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.Handle = self._loop.call_later(self._seconds, self._over, _ROUNDS)
 
@@ -56,7 +61,19 @@ class Within:
 
 def is_within() -> bool:
     """Whether the code that runs is in such a block."""
-    return _within.get()
+    return _within.get() is not None
 
 
-_within: Final = ContextVar("toolgate_within", default=False)
+@contextmanager
+def connecting() -> Iterator[None]:
+    """A connection is established inside; if it takes too long, the block that ends knows it."""
+    within = _within.get()
+    if within is not None:
+        within.is_connecting = True
+    yield
+    # Not if it failed: then nothing was sent, whatever ends the block.
+    if within is not None:
+        within.is_connecting = False
+
+
+_within: Final[ContextVar[Within | None]] = ContextVar("toolgate_within", default=None)

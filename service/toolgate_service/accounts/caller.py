@@ -18,6 +18,7 @@ from toolgate_service.errors import ApiError, bad_credentials
 from toolgate_service.gateway import Gateway, GatewayDep
 from toolgate_service.hotpath.http import add_headers
 from toolgate_service.reporting.context import ORGANIZATION
+from toolgate_service.web.bodies import from_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,9 @@ class Caller:
         return self.is_admin and self.scope == FULL
 
 
+@from_headers
 async def authenticated(request: Request, gateway: GatewayDep) -> Caller:
-    """Return the caller; count the request.
+    """Return the caller, from the headers alone; count the request.
 
     Raises:
         ApiError: 401, the same for a missing, malformed, expired and revoked token; 429 beyond the rate.
@@ -73,11 +75,9 @@ async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:
         ApiError: as for `authenticated`.
     """
     claims = tokens.read(gateway.vault.token_keys, token)
-    if claims is None:
-        raise bad_credentials()
-    found = await gateway.reader.sign_in(claims)
-    if found is None:
-        raise bad_credentials()
+    found = None if claims is None else await gateway.reader.sign_in(claims)
+    if claims is None or found is None:
+        raise await gateway.auth_failures.reject(peer(request), bad_credentials())
     request.scope[ORGANIZATION] = found.organization_id
     caller = Caller(
         user_id=claims.user_id,

@@ -15,6 +15,9 @@ from toolgate_service.web.replies import Reply
 
 logger = logging.getLogger("toolgate.gateway")
 
+#: JSON values of an event, which the provider signed
+MAX_NODES = 25_000
+
 
 class Receipt(BaseModel):
     """The answer to an event. The provider reads the status alone; an operator finds the rest in its dashboard."""
@@ -31,9 +34,12 @@ def provider_routes(signature: ProviderSignature) -> APIRouter:
     @router.post("/billing/provider-events", response_model=Receipt)
     async def take_event(request: Request, gateway: GatewayDep) -> Reply:
         """Take an event that the provider signed. The signature is judged before a word of the body is read."""
+        header = signature.require(request.headers.get(HEADER))
         body = await request.body()
-        signature.verify(body, request.headers.get(HEADER))
-        event = read_event(read_object(body))
+        signature.verify(body, header)
+        event = await gateway.parser.run(
+            len(body), lambda: read_event(read_object(body, max_nodes=MAX_NODES))
+        )
         return Reply(await _receipt(gateway, event))
 
     return router

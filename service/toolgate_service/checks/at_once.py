@@ -1,7 +1,8 @@
-"""Checks that are taken the moment they have arrived (decisions §4).
+"""Fast path of POST /sdk/check: small requests of clients that were admitted lately (decisions §4).
 
-Decided from an SQLite file they wait for nothing, and on PostgreSQL for one round trip. Only what is plainly allowed or blocked. Everything else — a person must approve, a limit is reached, the request is
-wrong — takes the road of all requests, and is counted once all the same.
+On SQLite a check is decided without waiting, on PostgreSQL after one round trip. Only checks that are allowed or blocked
+are answered here. Everything else — an approval is required, a limit is reached, the request is invalid — takes the usual
+path, and is counted once all the same.
 """
 
 import asyncio
@@ -11,13 +12,13 @@ from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.endpoint import ALLOWED, blocked_answer
 from toolgate_service.checks.question import Question, read_question
 from toolgate_service.errors import StorageFault
-from toolgate_service.hotpath.admission import ARRIVED
+from toolgate_service.hotpath.admission import ARRIVED, Early
 from toolgate_service.hotpath.arrivals import Arrived, ArrivesSoon, Ask
-from toolgate_service.hotpath.quick import Desk, comes_from_within, is_plain
+from toolgate_service.hotpath.quick import Desk, client_of, is_admitted, is_plain
 from toolgate_service.hotpath.rates import Rate
+from toolgate_service.hotpath.recent_keys import Client, RecentKeys
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import new_id
-from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.at_once import Found, Later, Peer, Written
 from toolgate_service.web.bodies import read_object
 from toolgate_service.web.edge import Rules, request_id_of
@@ -35,16 +36,18 @@ class ChecksAtOnce:
 
     Args:
         desk: looks at requests.
+        recent: clients that were admitted lately; the body of any other is not read here.
         rules: the edge's.
     """
 
-    def __init__(self, desk: Desk, rules: Rules) -> None:
+    def __init__(self, desk: Desk, recent: RecentKeys, rules: Rules) -> None:
         self._desk = desk
+        self._recent = recent
         self._rules = rules
         self._common = _common(rules)
 
     def __call__(self, headers: Sequence[RawHeader], body: bytes, peer: Peer) -> Written | None:
-        """Return the answer, or None for what takes the road of all requests.
+        """Return the answer, or None for what takes the usual path.
 
         Args:
             headers: the request's, names in lower case.
@@ -52,42 +55,45 @@ class ChecksAtOnce:
             peer: who sent it.
         """
         given = dict(headers)
-        if not is_plain(given, self._rules) or len(given) != len(headers):
+        if not is_plain(given, headers, self._rules):
             return None
         try:
-            return self._decided(given, headers, body, peer)
-        except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
+            client = client_of(given, headers, peer, self._rules)
+            return self._decided(given, client, body) if client in self._recent else None
+        except Exception:  # noqa: BLE001 - the usual path meets the same error and answers it
             return None
 
-    def _decided(self, given: _Given, headers: Sequence[RawHeader], raw: bytes, peer: Peer) -> Written | None:
-        digest, question = _read(given, raw)
+    def _decided(self, given: _Given, client: Client, raw: bytes) -> Written | None:
+        digest, address = client
+        question = _read(given, raw)
         standing = self._desk.standing(digest, question.agent_id, question.action)
-        kept = None if standing is None else standing.ip_allow_list
-        if kept is not None and not comes_from_within(kept, given, headers, peer, self._rules):
+        if standing is None or not is_admitted(standing, address):
             return None
-        answer = None if standing is None else _answer(standing, question)
-        # Counted last: what is not answered here is counted on the road of all requests.
-        rate = None if standing is None or answer is None else self._desk.count(standing)
-        if standing is None or answer is None or rate is None:
+        answer = _answer(standing, question)
+        # Counted last: what is not answered here is counted on the usual path.
+        rate = None if answer is None else self._desk.count(standing)
+        if answer is None or rate is None:
             return None
         return _written(given, standing, rate, self._common, answer)
 
 
 class ChecksSoon:
-    """Answers checks once the database has said whose they are, and has counted them.
+    """Answers checks once the database has authenticated and counted them.
 
     Args:
         reader: the gateway's.
+        recent: clients that were admitted lately; the body of any other is not read here.
         rules: the edge's.
     """
 
-    def __init__(self, reader: ArrivesSoon, rules: Rules) -> None:
+    def __init__(self, reader: ArrivesSoon, recent: RecentKeys, rules: Rules) -> None:
         self._reader = reader
+        self._recent = recent
         self._rules = rules
         self._common = _common(rules)
 
     def __call__(self, headers: Sequence[RawHeader], body: bytes, peer: Peer) -> Later | None:
-        """Return the answer that will be given, or None for what takes the road of all requests.
+        """Return the answer that will be given, or None for what takes the usual path.
 
         Args:
             headers: the request's, names in lower case.
@@ -95,31 +101,33 @@ class ChecksSoon:
             peer: who sent it.
         """
         given = dict(headers)
-        if not is_plain(given, self._rules) or len(given) != len(headers):
+        if not is_plain(given, headers, self._rules):
             return None
         try:
-            digest, question = _read(given, body)
-        except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
+            client = client_of(given, headers, peer, self._rules)
+            if client not in self._recent:
+                return None
+            question = _read(given, body)
+        except Exception:  # noqa: BLE001 - the usual path meets the same error and answers it
             return None
-        future = self._reader.arrive_soon(Ask(digest, "actions", question.agent_id, question.action))
+        digest, address = client
+        ask = Ask(digest, "actions", question.agent_id, question.action)
+        future = self._reader.arrive_soon(ask)
 
         def finish() -> Written | Found:
             try:
                 arrived = future.result()
             except StorageFault as fault:
-                return {ARRIVED: fault}
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - asked again it may be told; or the error is, there
+                return {ARRIVED: Early(ask, fault)}
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the usual path asks again and answers the error
                 return {}
-            kept = None if arrived is None else arrived[0].ip_allow_list
-            if kept is not None and not comes_from_within(kept, given, headers, peer, self._rules):
-                return {ARRIVED: arrived}
-            return self._decided(given, question, arrived) or {ARRIVED: arrived}
+            if arrived is None or not is_admitted(arrived[0], address):
+                return {ARRIVED: Early(ask, arrived)}
+            return self._decided(given, question, arrived) or {ARRIVED: Early(ask, arrived)}
 
         return future, finish
 
-    def _decided(self, given: _Given, question: Question, arrived: Arrived | None) -> Written | None:
-        if arrived is None:
-            return None
+    def _decided(self, given: _Given, question: Question, arrived: Arrived) -> Written | None:
         standing, rate = arrived
         if rate is None or rate.exceeded:
             return None
@@ -131,12 +139,11 @@ def _common(rules: Rules) -> bytes:
     return rules.headers.lines((b"content-type", b"application/json"))
 
 
-def _read(given: _Given, raw: bytes) -> tuple[str, Question]:
-    digest = key_digest(given[b"x-api-key"].decode("latin-1"))
+def _read(given: _Given, raw: bytes) -> Question:
     question = read_question(read_object(raw), raw)
     if b"idempotency-key" in given:
         idempotency_key(given[b"idempotency-key"].decode("latin-1"))
-    return digest, question
+    return question
 
 
 def _answer(standing: Standing, question: Question) -> bytes | None:

@@ -3,21 +3,17 @@
 Key → organization active → rate limit → body → agent → permission → amount → approval.
 """
 
-from collections.abc import Mapping
-
 from toolgate_service import exact_json
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.held import Held, LetThrough, settle
 from toolgate_service.checks.question import read_question
-from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
-from toolgate_service.hotpath.admission import admit, given_key
-from toolgate_service.hotpath.arrivals import Ask
+from toolgate_service.hotpath.admission import admit
 from toolgate_service.hotpath.http import Answer, Call, Handler, add_headers
 from toolgate_service.ids import new_id
-from toolgate_service.organizations.keys import key_digest
 from toolgate_service.storage.races import anew
 from toolgate_service.tracing.spans import span
+from toolgate_service.web.bodies import read_object
 from toolgate_service.web.sdk_fields import idempotency_key
 
 DECISION = b"x-decision-id"
@@ -33,13 +29,11 @@ def check_endpoint(gateway: Gateway) -> Handler:
     async def check(call: Call) -> Answer:
         # A refusal carries one too: whoever logs it may name it.
         add_headers(call.scope, {DECISION: new_id().encode()})
-        digest = key_digest(given_key(call.header(b"x-api-key")))
-        body, problem = call.fields()
-        standing = await admit(call.scope, gateway, Ask(digest, "actions", *subject(body)))
-        if problem is not None:
-            raise problem
-        question = read_question(body, call.raw)
+        admitted = await admit(call.scope, gateway, "actions")
+        raw = await call.read()
+        question = await gateway.parser.run(len(raw), lambda: read_question(read_object(raw), raw))
         key = idempotency_key(call.header(b"idempotency-key"))
+        standing = await admitted.standing_for(gateway, question.agent_id, question.action)
         with span("toolgate.gateway.decide"):
             verdict = decide(standing, question.agent_id, question.action, question.context)
         if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
@@ -49,19 +43,13 @@ def check_endpoint(gateway: Gateway) -> Handler:
         async def settling() -> Permitted | Blocked | Held | LetThrough:
             turn = database.reading() if question.dry_run else database.writing(standing.organization_id)
             async with turn as session:
-                return await settle(session, gateway.settings, digest, question, key, call.raw)
+                return await settle(session, gateway.settings, admitted.ask.key_digest, question, key, raw)
 
         settled = await anew(settling)
         # Not before the commit: should that fail, its answer names no decision that nothing stands behind.
         return _answer(call, settled)
 
     return check
-
-
-def subject(body: Mapping[str, Json]) -> tuple[str, str]:
-    """Return the agent and the action of a body that has not been judged yet; empty where there is none."""
-    agent_id, action = body.get("agent_id"), body.get("action")
-    return agent_id if isinstance(agent_id, str) else "", action if isinstance(action, str) else ""
 
 
 def blocked_answer(verdict: Blocked) -> bytes:

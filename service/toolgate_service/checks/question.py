@@ -19,6 +19,7 @@ class Question(NamedTuple):
         call_id: the caller's own name of this one call.
         run_id: the caller's own name of the run it belongs to.
         dry_run: answer, change nothing.
+        canonical_text: the context's canonical text, if it was written while the body was read.
     """
 
     agent_id: str
@@ -28,11 +29,12 @@ class Question(NamedTuple):
     call_id: str | None
     run_id: str | None
     dry_run: bool
+    canonical_text: str | None = None
 
     @property
     def canonical(self) -> str:
         """The context's canonical text."""
-        return canonical(self.context)
+        return canonical(self.context) if self.canonical_text is None else self.canonical_text
 
     @property
     def digest(self) -> str:
@@ -56,4 +58,6 @@ def read_question(body: Mapping[str, Json], raw: bytes | None = None) -> Questio
     approval_id, call_id = fields.reference("approval_id"), fields.reference("call_id")
     run_id, dry_run = fields.reference("run_id"), fields.flag("dry_run")
     fields.finish()
-    return Question(agent_id, action, context or {}, approval_id, call_id, run_id, dry_run)
+    return Question(
+        agent_id, action, context or {}, approval_id, call_id, run_id, dry_run, fields.canonical_text
+    )

@@ -15,7 +15,7 @@ from toolgate_service.accounts.models import User
 from toolgate_service.accounts.schemas import Login, Registration, ResetConfirmation, ResetRequest
 from toolgate_service.console import cookies
 from toolgate_service.console.door import PREFIX
-from toolgate_service.console.forms import Form, read_form
+from toolgate_service.console.forms import Form, read_open_form
 from toolgate_service.console.inbox.waiting import count_waiting
 from toolgate_service.console.problems import fields_of, words_of
 from toolgate_service.console.rendering import bare_page
@@ -69,7 +69,7 @@ async def sign_in_page(request: Request) -> Response:
 
 async def sign_in(request: Request) -> Response:
     """Begin a session."""
-    form = await read_form(request)
+    form = await read_open_form(request)
     then = _next(form["next"])
 
     async def enter(gateway: Gateway, address: str | None) -> str:
@@ -86,7 +86,7 @@ async def register_page(request: Request) -> Response:
 
 async def register(request: Request) -> Response:
     """Create an organization and begin its owner's session."""
-    form = await read_form(request)
+    form = await read_open_form(request)
 
     async def enter(gateway: Gateway, address: str | None) -> str:
         registration = Registration(
@@ -104,7 +104,7 @@ async def invitation_page(request: Request) -> Response:
 
 async def accept_invitation(request: Request) -> Response:
     """Join, and begin a session."""
-    form = await read_form(request)
+    form = await read_open_form(request)
 
     async def enter(gateway: Gateway, address: str | None) -> str:
         acceptance = Acceptance(token=_token(form), password=form["password"])
@@ -120,7 +120,7 @@ async def reset_page(request: Request) -> Response:
 
 async def reset(request: Request) -> Response:
     """Choose a new password; one signs in with it."""
-    form = await read_form(request)
+    form = await read_open_form(request)
     gateway: Gateway = request.app.state.gateway
     try:
         confirmation = ResetConfirmation(token=_token(form), new_password=form["new_password"])
@@ -137,7 +137,7 @@ async def forgotten_page(request: Request) -> Response:
 
 async def ask_for_link(request: Request) -> Response:
     """Have a link sent to whoever forgot the password; the answer is the same for an e-mail that nobody has."""
-    form = await read_form(request)
+    form = await read_open_form(request)
     try:
         told = forgotten.ask_for_link(request.app.state.gateway, ResetRequest(email=form["email"]).email)
     except (ApiError, ValidationError) as error:
@@ -175,6 +175,7 @@ async def _enter(
 def _refused(
     request: Request, form: Form, error: ApiError | ValidationError, template: str, **values: object
 ) -> Response:
+    request.app.state.gateway.auth_failures.count(peer(request))
     status = error.status_code if isinstance(error, ApiError) else 400
     fields = fields_of(error)
     problem = None if fields else words_of(error)

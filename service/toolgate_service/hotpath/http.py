@@ -1,6 +1,6 @@
-"""The raw ASGI road of `/sdk/check` and `/sdk/log`: read a body, send JSON, nothing else.
+"""Plain ASGI endpoints for `/sdk/check`, `/sdk/log` and `/sdk/logs`.
 
-FastAPI answers a no-op at a third of the speed of plain ASGI; these two routes are what agents wait for.
+FastAPI answers a no-op at a third of the speed of plain ASGI; these routes are what agents wait for.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,42 +9,42 @@ from typing import NamedTuple, TypeAlias
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolgate_service.errors import ApiError, FieldErrors
-from toolgate_service.exact_json import Json
-from toolgate_service.web.bodies import read_object
+from toolgate_service.errors import ApiError
 from toolgate_service.web.edge import HEADER_BAG
 from toolgate_service.web.replies import Reply
 
 
-class Call(NamedTuple):
-    """One request on the raw road.
+class Call:
+    """One request to a raw endpoint. Nothing of its body is read before `read` is called.
 
-    Attributes:
+    Args:
         scope: its ASGI scope.
-        raw: the body as it came; empty when it could not be read.
-        unreadable: why it could not, to be said once the key is known.
+        receive: receives the body.
     """
 
-    scope: Scope
-    raw: bytes
-    unreadable: ApiError | None = None
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self._receive = receive
 
     def header(self, name: bytes) -> str | None:
         """Return a header by its lower-case name."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                text: str = value.decode("latin-1")
-                return text
-        return None
+        return header_of(self.scope, name)
 
-    def fields(self) -> tuple[dict[str, Json], ApiError | None]:
-        """Return the body's members, and what is wrong with it: the key is judged before the body is."""
-        if self.unreadable is not None:
-            return {}, self.unreadable
-        try:
-            return read_object(self.raw), None
-        except FieldErrors as error:
-            return {}, error
+    async def read(self) -> bytes:
+        """Return the body.
+
+        Raises:
+            ApiError: 400, 408 or 413, it cannot be taken.
+            ClientDisconnect: the client hung up before all of it came.
+        """
+        raw, more = await _part(self._receive)
+        if more:
+            parts = [raw]
+            while more:
+                part, more = await _part(self._receive)
+                parts.append(part)
+            raw = b"".join(parts)
+        return raw
 
     @property
     def peer(self) -> str | None:
@@ -68,7 +68,7 @@ def endpoint(handler: Handler) -> ASGIApp:
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await handler(await _read(scope, receive))
+            answer = await handler(Call(scope, receive))
         except ApiError as error:
             await Reply({"detail": error.reply_detail}, error.status_code, error.headers)(
                 scope, receive, send
@@ -100,18 +100,18 @@ def peer_of(scope: Scope) -> str | None:
     return client[0] if client else None
 
 
-async def _read(scope: Scope, receive: Receive) -> Call:
-    try:
-        raw, more = await _part(receive)
-        if more:
-            parts = [raw]
-            while more:
-                part, more = await _part(receive)
-                parts.append(part)
-            raw = b"".join(parts)
-    except ApiError as error:
-        return Call(scope, b"", error)
-    return Call(scope, raw)
+def header_of(scope: Scope, name: bytes) -> str | None:
+    """Return a header of a request.
+
+    Args:
+        scope: the request's.
+        name: in lower case.
+    """
+    for key, value in scope["headers"]:
+        if key == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
 
 
 async def _part(receive: Receive) -> tuple[bytes, bool]:

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from starlette.types import Scope
 
 from toolgate_service.errors import ApiError
+from toolgate_service.hotpath.admission import given_key
 from toolgate_service.hotpath.arrivals import requests_a_minute
 from toolgate_service.hotpath.http import Answer, peer_of
 from toolgate_service.hotpath.rates import CountsNow, Rate
+from toolgate_service.hotpath.recent_keys import Client
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations import networks
+from toolgate_service.organizations.keys import key_digest
 from toolgate_service.plans import Plan
 from toolgate_service.web.at_once import Peer, Written
 from toolgate_service.web.edge import Rules
@@ -22,14 +25,34 @@ from toolgate_service.web.replies import Reply
 _UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"))
 
 
-def is_plain(given: Mapping[bytes, bytes], rules: Rules) -> bool:
+def is_plain(given: Mapping[bytes, bytes], headers: Sequence[RawHeader], rules: Rules) -> bool:
     """Say whether a request is as plain as it looks.
 
     Args:
-        given: its headers.
+        given: its headers by their names.
+        headers: all of them.
         rules: the edge's.
     """
-    return not rules.origins and _UNUSUAL.isdisjoint(given)
+    return len(given) == len(headers) and not rules.origins and _UNUSUAL.isdisjoint(given)
+
+
+def client_of(given: Mapping[bytes, bytes], headers: Sequence[RawHeader], peer: Peer, rules: Rules) -> Client:
+    """Return the digest of a request's key, and its client's address; behind a trusted proxy, the one it reports.
+
+    Args:
+        given: the request's headers by their names.
+        headers: all of them.
+        peer: the connection's other end.
+        rules: the edge's.
+
+    Raises:
+        KeyError: there is no key.
+    """
+    digest = key_digest(given_key(given[b"x-api-key"].decode("latin-1")))
+    scope: Scope = {"headers": headers, "client": peer}
+    if rules.proxies and FORWARDED_FOR in given:
+        rules.proxies.reveal_client(scope)
+    return digest, peer_of(scope)
 
 
 class Desk:
@@ -58,33 +81,14 @@ class Desk:
         return None if rate.exceeded else rate
 
 
-def reveal(given: Mapping[bytes, bytes], scope: Scope, rules: Rules) -> None:
-    """Put the client's own address into the scope of a request that a trusted proxy passed on.
+def is_admitted(standing: Standing, address: str | None) -> bool:
+    """Say whether a request comes from one of its organization's allowed networks, if it has any.
 
     Args:
-        given: the request's headers.
-        scope: the request's, with its headers and who sent it.
-        rules: the edge's.
+        standing: the request's.
+        address: its client's.
     """
-    if rules.proxies and FORWARDED_FOR in given:
-        rules.proxies.reveal_client(scope)
-
-
-def comes_from_within(
-    kept: str, given: Mapping[bytes, bytes], headers: Sequence[RawHeader], peer: Peer, rules: Rules
-) -> bool:
-    """Say whether a request comes from one of its organization's allowed networks.
-
-    Args:
-        kept: the networks, as its standing has them.
-        given: the request's headers by their names.
-        headers: all of them.
-        peer: who sent it.
-        rules: the edge's.
-    """
-    scope: Scope = {"headers": headers, "client": peer}
-    reveal(given, scope, rules)
-    return networks.admits(kept, peer_of(scope))
+    return standing.ip_allow_list is None or networks.admits(standing.ip_allow_list, address)
 
 
 def written(

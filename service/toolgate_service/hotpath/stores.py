@@ -24,8 +24,8 @@ class Reader(Protocol):
     async def arrive(self, ask: Ask) -> Arrived | None:
         """Return what is true of a request, and count it; None for a key that is unknown or revoked."""
 
-    async def standing(self, key_digest: str) -> Standing | None:
-        """Return whose a key is, and count nothing; None for a key that is unknown or revoked."""
+    async def standing(self, key_digest: str, agent_id: str = "", action: str = "") -> Standing | None:
+        """Return what is true of a key, an agent and an action, and count nothing; None for an unknown or revoked key."""
 
     async def sign_in(self, claims: Claims) -> SignIn | None:
         """Return what a token stands for; None for one that has stopped working."""

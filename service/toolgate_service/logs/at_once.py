@@ -1,28 +1,24 @@
-"""Log entries that are handed to the writer the moment they have arrived, and answered when they are on disk.
+"""Fast path of POST /sdk/log: small requests of clients that were admitted lately, answered when they are on disk.
 
-Only what is an entry. Whatever is wrong with a request is told on the road of all requests, and is counted once all the
-same.
+Only valid entries are taken here. Every other request takes the usual path, and is counted once all the same.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-
-from starlette.types import Scope
+from typing import NamedTuple
 
 from toolgate_service.errors import ApiError, StorageFault
 from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
-from toolgate_service.hotpath.admission import ARRIVED, given_key, whose
+from toolgate_service.hotpath.admission import ARRIVED, Early, tenant_headers
 from toolgate_service.hotpath.arrivals import Arrived, ArrivesSoon, Ask
-from toolgate_service.hotpath.http import Call
-from toolgate_service.hotpath.quick import Desk, is_plain, reveal, written
+from toolgate_service.hotpath.quick import Desk, client_of, is_admitted, is_plain, written
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.endpoint import answer_of
 from toolgate_service.logs.entries import NewEntry, Outcome
 from toolgate_service.logs.reading import read_entry
-from toolgate_service.organizations import networks
-from toolgate_service.organizations.keys import key_digest
 from toolgate_service.web.at_once import Found, Later, Peer, Written
+from toolgate_service.web.bodies import read_object
 from toolgate_service.web.edge import Rules, request_id_of
 from toolgate_service.web.headers import RawHeader
 from toolgate_service.web.sdk_fields import SdkFields, idempotency_key
@@ -31,7 +27,7 @@ PATH = b"/sdk/log"
 
 
 class LogsAtOnce:
-    """Takes log entries without a task of their own, where whose they are is known without waiting.
+    """Takes log entries without a task of their own, where a look-up needs no waiting.
 
     Args:
         gateway: the gateway.
@@ -45,39 +41,34 @@ class LogsAtOnce:
         self._rules = rules
 
     def __call__(self, headers: Sequence[RawHeader], body: bytes, peer: Peer) -> Later | None:
-        """Return the answer that will be given, or None for what takes the road of all requests.
+        """Return the answer that will be given, or None for what takes the usual path.
 
         Args:
             headers: the request's, names in lower case.
             body: the whole body.
             peer: who sent it.
         """
-        given = dict(headers)
-        if not is_plain(given, self._rules):
-            return None
-        scope: Scope = {"headers": headers, "client": peer}
         try:
-            reveal(given, scope, self._rules)
-            call = Call(scope, body)
-            ask, fields = _read(call)
-            standing = self._desk.standing(ask.key_digest, ask.agent_id, ask.action)
-            entry = None if standing is None else _entry(self._gateway, call, fields, standing)
-            # Before the request is counted: refused, it is counted on the road of all requests.
+            request = _request_of(self._gateway, headers, body, peer, self._rules)
+            if request is None:
+                return None
+            standing = self._desk.standing(request.ask.key_digest, request.ask.agent_id, request.ask.action)
+            entry = None if standing is None else _entry(self._gateway, request, standing)
+            # Before the request is counted: refused, it is counted on the usual path.
             if standing is None or entry is None or not self._gateway.log_writer.has_room:
                 return None
             rate = self._desk.count(standing)
             if rate is None:
                 return None
-            added = whose(standing) | rate.headers()
+            added = tenant_headers(standing) | rate.headers()
             future = self._gateway.log_writer.append_soon(entry)
-        except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
+        except Exception:  # noqa: BLE001 - the usual path meets the same error and answers it
             return None
-        request_id = request_id_of(given)
-        return future, lambda: _told(future, request_id, added, self._rules)
+        return future, lambda: _told(future, request.id, added, self._rules)
 
 
 class LogsSoon:
-    """Takes log entries without a task of their own, once the database has said whose they are, and has counted them.
+    """Takes log entries without a task of their own, once the database has authenticated and counted them.
 
     Args:
         gateway: the gateway.
@@ -91,54 +82,47 @@ class LogsSoon:
         self._rules = rules
 
     def __call__(self, headers: Sequence[RawHeader], body: bytes, peer: Peer) -> Later | None:
-        """Return the answer that will be given, or None for what takes the road of all requests.
+        """Return the answer that will be given, or None for what takes the usual path.
 
         Args:
             headers: the request's, names in lower case.
             body: the whole body.
             peer: who sent it.
         """
-        given = dict(headers)
-        if not is_plain(given, self._rules):
-            return None
-        scope: Scope = {"headers": headers, "client": peer}
         try:
-            reveal(given, scope, self._rules)
-            call = Call(scope, body)
-            ask, fields = _read(call)
-        except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
+            request = _request_of(self._gateway, headers, body, peer, self._rules)
+        except Exception:  # noqa: BLE001 - the usual path meets the same error and answers it
+            return None
+        if request is None:
             return None
         future: asyncio.Future[Written | Found] = asyncio.get_running_loop().create_future()
-        asked = self._reader.arrive_soon(ask)
-        request_id = request_id_of(given)
-        asked.add_done_callback(lambda _: self._go_on(asked, call, fields, request_id, future))
+        asked = self._reader.arrive_soon(request.ask)
+        asked.add_done_callback(lambda _: self._go_on(asked, request, future))
         return future, future.result
 
     def _go_on(
         self,
         asked: "asyncio.Future[Arrived | None]",
-        call: Call,
-        fields: dict[str, Json],
-        request_id: str,
+        request: "_Request",
         future: "asyncio.Future[Written | Found]",
     ) -> None:
         try:
             arrived = asked.result()
         except StorageFault as fault:
-            future.set_result({ARRIVED: fault})
+            future.set_result({ARRIVED: Early(request.ask, fault)})
             return
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - asked again it may be told; or the error is, there
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - the usual path asks again and answers the error
             future.set_result({})
             return
-        taken = self._taken(arrived, call, fields)
+        taken = self._taken(arrived, request)
         if taken is None:
-            future.set_result({ARRIVED: arrived})
+            future.set_result({ARRIVED: Early(request.ask, arrived)})
             return
         writing, added = taken
-        writing.add_done_callback(lambda _: future.set_result(_told(writing, request_id, added, self._rules)))
+        writing.add_done_callback(lambda _: future.set_result(_told(writing, request.id, added, self._rules)))
 
     def _taken(
-        self, arrived: Arrived | None, call: Call, fields: dict[str, Json]
+        self, arrived: Arrived | None, request: "_Request"
     ) -> "tuple[asyncio.Future[Outcome], Mapping[bytes, bytes]] | None":
         if arrived is None:
             return None
@@ -146,30 +130,50 @@ class LogsSoon:
         if rate is None or rate.exceeded:
             return None
         try:
-            entry = _entry(self._gateway, call, fields, standing)
+            entry = _entry(self._gateway, request, standing)
             if entry is None:
                 return None
-            return self._gateway.log_writer.append_soon(entry), whose(standing) | rate.headers()
-        except Exception:  # noqa: BLE001 - whatever it is, the road of all requests meets it again, and tells it
+            return self._gateway.log_writer.append_soon(entry), tenant_headers(standing) | rate.headers()
+        except Exception:  # noqa: BLE001 - the usual path meets the same error and answers it
             return None
 
 
-def _read(call: Call) -> tuple[Ask, dict[str, Json]]:
-    digest = key_digest(given_key(call.header(b"x-api-key")))
-    body, problem = call.fields()
-    if problem is not None:
-        raise problem
-    agent_id = body.get("agent_id")
-    return Ask(digest, "actions", agent_id if isinstance(agent_id, str) else ""), body
+class _Request(NamedTuple):
+    """A request that may be answered here, before it is authenticated."""
+
+    id: str
+    ask: Ask
+    address: str | None
+    fields: dict[str, Json]
+    #: as the header has it
+    idempotency_key: str | None
 
 
-def _entry(gateway: Gateway, call: Call, fields: dict[str, Json], standing: Standing) -> NewEntry | None:
-    """Return the entry that a request is; None if it is another agent's, nobody's, or from outside the allowed networks."""
-    if standing.ip_allow_list is not None and not networks.admits(standing.ip_allow_list, call.peer):
+def _request_of(
+    gateway: Gateway, headers: Sequence[RawHeader], raw: bytes, peer: Peer, rules: Rules
+) -> _Request | None:
+    given = dict(headers)
+    if not is_plain(given, headers, rules):
         return None
-    key = idempotency_key(call.header(b"idempotency-key"))
+    client = client_of(given, headers, peer, rules)
+    if client not in gateway.recent_keys:
+        return None
+    digest, address = client
+    fields = read_object(raw)
+    agent_id, key = fields.get("agent_id"), given.get(b"idempotency-key")
+    ask = Ask(digest, "actions", agent_id if isinstance(agent_id, str) else "")
+    return _Request(
+        request_id_of(given), ask, address, fields, None if key is None else key.decode("latin-1")
+    )
+
+
+def _entry(gateway: Gateway, request: _Request, standing: Standing) -> NewEntry | None:
+    """Return the entry of a request; None for another agent's, an unknown agent's, or from outside the allowed networks."""
+    if not is_admitted(standing, request.address):
+        return None
+    key = idempotency_key(request.idempotency_key)
     plan, limit = gateway.plans[standing.plan], gateway.settings.test_log_bytes
-    entry = read_entry(SdkFields(fields), standing, plan, call.peer, key, test_log_bytes=limit)
+    entry = read_entry(SdkFields(request.fields), standing, plan, request.address, key, test_log_bytes=limit)
     known = standing.agent_id is not None or key is not None
     return entry if known and standing.key_agent_id in {None, entry.agent_id} else None
 

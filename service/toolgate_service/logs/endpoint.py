@@ -1,16 +1,18 @@
-"""POST /sdk/log: what came of a tool call, on disk before it is acknowledged (spec §4, decisions §6)."""
+"""POST /sdk/log: the outcome of a tool call, on disk before it is acknowledged (spec §4, decisions §6)."""
+
+from functools import partial
 
 from toolgate_service.errors import ApiError, FieldErrors, not_found
+from toolgate_service.exact_json import Json
 from toolgate_service.gateway import Gateway
-from toolgate_service.hotpath.admission import admit, given_key
-from toolgate_service.hotpath.arrivals import Ask
+from toolgate_service.hotpath.admission import admit
 from toolgate_service.hotpath.http import Answer, Call, Handler
 from toolgate_service.hotpath.standing import Standing
-from toolgate_service.logs.entries import Outcome, Refused, Replayed, Stored
+from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored
 from toolgate_service.logs.reading import nobodys_entry, read_entry
-from toolgate_service.organizations.keys import key_digest
 from toolgate_service.plans import Plan
 from toolgate_service.tracing.spans import span_of_entry
+from toolgate_service.web.bodies import read_object
 from toolgate_service.web.sdk_fields import SdkFields, idempotency_key
 
 
@@ -18,30 +20,24 @@ def log_endpoint(gateway: Gateway) -> Handler:
     """Return the handler of POST /sdk/log."""
 
     async def log(call: Call) -> Answer:
-        digest = key_digest(given_key(call.header(b"x-api-key")))
-        body, problem = call.fields()
-        agent_id = body.get("agent_id")
-        ask = Ask(digest, "actions", agent_id if isinstance(agent_id, str) else "")
-        standing = await admit(call.scope, gateway, ask)
-        if problem is not None and not isinstance(problem, FieldErrors):
-            raise problem
+        admitted = await admit(call.scope, gateway, "actions")
+        standing, peer = admitted.standing, call.peer
         key = idempotency_key(call.header(b"idempotency-key"))
         plan = gateway.plans[standing.plan]
+        cap = gateway.settings.test_log_bytes
+
+        def read(raw: bytes) -> tuple[dict[str, Json], NewEntry]:
+            body = read_object(raw)
+            return body, read_entry(SdkFields(body), standing, plan, peer, key, test_log_bytes=cap)
+
         try:
-            if problem is not None:
-                raise problem
-            entry = read_entry(
-                SdkFields(body),
-                standing,
-                plan,
-                call.peer,
-                key,
-                test_log_bytes=gateway.settings.test_log_bytes,
-            )
+            raw = await call.read()
+            body, entry = await gateway.parser.run(len(raw), partial(read, raw))
         except FieldErrors as error:
-            return await _earlier(gateway, standing, plan, call.peer, key, error)
+            return await _earlier(gateway, standing, plan, peer, key, error)
         if standing.key_agent_id not in {None, entry.agent_id}:
             raise not_found("Agent")
+        standing = await admitted.standing_for(gateway, entry.agent_id)
         # With a key the answer may be an earlier one, given while the agent still was: the writer finds out.
         if standing.agent_id is None and entry.idempotency_key is None:
             raise not_found("Agent")

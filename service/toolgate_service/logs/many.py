@@ -7,19 +7,20 @@ from typing import TypeAlias
 
 from toolgate_service import exact_json
 from toolgate_service.errors import REQUIRED, ApiError, Detail, FieldErrors, not_found
-from toolgate_service.exact_json import Json
+from toolgate_service.exact_json import Json, TooManyValues
 from toolgate_service.gateway import Gateway
-from toolgate_service.hotpath.admission import admit, given_key
-from toolgate_service.hotpath.arrivals import Ask
+from toolgate_service.hotpath.admission import admit
 from toolgate_service.hotpath.http import Answer, Call, Handler
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.entries import NewEntry, Outcome, Refused, Replayed, Stored
 from toolgate_service.logs.reading import nobodys_entry, read_entry
-from toolgate_service.organizations.keys import key_digest
 from toolgate_service.tracing.spans import span_of_entry
+from toolgate_service.web.bodies import read_object
 from toolgate_service.web.sdk_fields import SdkFields
 
 MAX_ENTRIES = 100
+#: JSON values in a whole request; each entry alone may have `exact_json.MAX_NODES`
+MAX_NODES = 25_000
 
 #: what became of an entry: an outcome, or why the writer was not even asked or could not answer
 Result: TypeAlias = Outcome | ApiError
@@ -46,17 +47,27 @@ def logs_endpoint(gateway: Gateway) -> Handler:
     """Return the handler of POST /sdk/logs."""
 
     async def logs(call: Call) -> Answer:
-        digest = key_digest(given_key(call.header(b"x-api-key")))
-        body, problem = call.fields()
-        standing = await admit(call.scope, gateway, Ask(digest, "actions"))
-        if problem is not None:
-            raise problem
-        given = _entries(body)
-        entries = [_read(one, standing, gateway, call.peer) for one in given]
+        admitted = await admit(call.scope, gateway, "actions")
+        raw, peer = await call.read(), call.peer
+
+        def read() -> tuple[Sequence[Json], Sequence[Given]]:
+            given = _entries(_members(raw))
+            return given, [_read(one, admitted.standing, gateway, peer) for one in given]
+
+        given, entries = await gateway.parser.run(len(raw), read)
         results = await _stored(gateway, entries, given)
         return Answer(b'{"results":[%s]}' % b",".join(map(_written, results)))
 
     return logs
+
+
+def _members(raw: bytes) -> Mapping[str, Json]:
+    try:
+        exact_json.limit_nodes(raw, MAX_NODES)
+    except TooManyValues as error:
+        # As for a body of too many bytes: the client sends fewer entries at once.
+        raise ApiError(413, f"{error}; send fewer entries in one request") from None
+    return read_object(raw, max_nodes=MAX_NODES)
 
 
 def _entries(body: Mapping[str, Json]) -> Sequence[Json]:
@@ -75,6 +86,8 @@ def _read(given: Json, standing: Standing, gateway: Gateway, peer: str | None) -
         return FieldErrors({"entry": ["must be an object"]})
     fields, plan = SdkFields(given), gateway.plans[standing.plan]
     key = fields.reference("idempotency_key")
+    if exact_json.has_more_nodes(given, exact_json.MAX_NODES):
+        return FieldErrors({"entry": [f"must not hold more than {exact_json.MAX_NODES} JSON values"]})
     try:
         cap = gateway.settings.test_log_bytes
         entry = read_entry(fields, standing, plan, peer, key, test_log_bytes=cap)

@@ -15,6 +15,7 @@ from toolgate_service.openapi.raw import RAW
 from toolgate_service.openapi.words import DESCRIPTION, TAGS
 
 _FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
+_TOO_MANY = "429"
 #: answers that may be given before a request with a key is counted
 _UNCOUNTED = ("401", "408", "431", "500", "503")
 
@@ -99,4 +100,7 @@ def _add_headers(operation: dict[str, Any]) -> None:
     operation["responses"] = dict(sorted(responses.items()))
     for status, response in responses.items():
         rated = (*RATE, *WHOSE) if counted and status not in _UNCOUNTED else ()
+        if counted and status == _TOO_MANY:
+            # Of an address whose requests fail to authenticate, no organization is known.
+            rated = RATE
         response["headers"] = references(*EVERYWHERE, *rated) | response.get("headers", {})

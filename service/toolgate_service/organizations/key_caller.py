@@ -6,10 +6,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from toolgate_service.gateway import GatewayDep
-from toolgate_service.hotpath.admission import admit, given_key
-from toolgate_service.hotpath.arrivals import Ask
+from toolgate_service.hotpath.admission import admit
 from toolgate_service.hotpath.standing import Standing
-from toolgate_service.organizations.keys import key_digest
+from toolgate_service.web.bodies import from_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +23,15 @@ class KeyCaller:
         return self.standing.key_agent_id in {None, agent_id}
 
 
+@from_headers
 async def key_caller(request: Request, gateway: GatewayDep) -> KeyCaller:
-    """Return the caller. A dependency, so that key and rate are judged before parameters and body.
+    """Return the caller, from the headers alone.
 
     Raises:
         ApiError: 401 without a valid key or in an inactive organization, 429 beyond the rate.
     """
-    digest = key_digest(given_key(request.headers.get("x-api-key")))
-    return KeyCaller(digest, await admit(request.scope, gateway, Ask(digest, "reads")))
+    admitted = await admit(request.scope, gateway, "reads")
+    return KeyCaller(admitted.ask.key_digest, admitted.standing)
 
 
 AnyKey = Annotated[KeyCaller, Depends(key_caller)]

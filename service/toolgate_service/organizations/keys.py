@@ -26,6 +26,11 @@ def key_digest(key: str) -> str:
     return _remembered(key) if len(key) <= LENGTH else _digest(key)
 
 
+def may_be_key(key: str) -> bool:
+    """Say whether a text has the form of a key; anything else need not be looked up."""
+    return len(key) == LENGTH and key.startswith(tuple(PREFIXES.values()))
+
+
 def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 

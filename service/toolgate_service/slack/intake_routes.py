@@ -1,9 +1,11 @@
 """HTTP for what Slack sends: presses on buttons, and the command by which a member says who they are."""
 
 import json
+from functools import partial
 
 from fastapi import APIRouter, Request
 
+from toolgate_service.accounts.caller import peer
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway, GatewayDep
 from toolgate_service.slack.clicks import decide
@@ -11,7 +13,7 @@ from toolgate_service.slack.links import link
 from toolgate_service.slack.payloads import Click, Command, read_sent
 from toolgate_service.slack.replies import reply
 from toolgate_service.slack.signature import Signed
-from toolgate_service.slack.standing import Place, refuse, signed_place, standing
+from toolgate_service.slack.standing import Place, not_signed, refuse, signed_place, standing
 from toolgate_service.web.replies import Reply
 
 #: beside the OpenAPI document: the shapes are Slack's
@@ -26,13 +28,16 @@ HELP = (
 @router.post("/integrations/slack/{webhook_id}")
 async def take_interaction(webhook_id: str, request: Request, gateway: GatewayDep) -> Reply:
     """Take what Slack signed. The signature is judged before a word of the body is read."""
-    body = await request.body()
     # What was packed is not what was signed; Slack packs nothing.
     packed = request.headers.get("content-encoding", "identity") != "identity"
-    sent = Signed.of({} if packed else request.headers, body)
+    headers = {} if packed else request.headers
+    if not Signed.of(headers, b"").is_complete:
+        raise await gateway.auth_failures.reject(peer(request), not_signed())
+    body = await request.body()
+    sent = Signed.of(headers, body)
     async with gateway.database.reading() as session:
         place = await signed_place(session, gateway.vault, gateway.plans, webhook_id, sent)
-    match read_sent(body):
+    match await gateway.parser.run(len(body), partial(read_sent, body)):
         case Click() as click:
             await gateway.slack.in_time(decide(gateway, place, click))
         case Command() as command:

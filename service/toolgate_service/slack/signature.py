@@ -40,6 +40,11 @@ class Signed:
             signature if _SIGNED.fullmatch(signature) else "",
         )
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the headers have a timestamp and a signature at all."""
+        return bool(self.seconds and self.signature)
+
     def is_by(self, secret: str, moment: datetime) -> bool:
         """Say whether whoever knows a secret signed it within five minutes of a moment; as much work for a no."""
         right = hmac.compare_digest(sign(secret, self.seconds, self.body), self.signature)

@@ -50,10 +50,15 @@ async def signed_place(
         vault.seal(_NOBODYS, table=WebhookSecret.__name__, row=webhook_id, organization=webhook_id)
     right = sent.is_by(secrets.get(webhook_id, _NOBODYS), now(session))
     if found is None or webhook_id not in secrets or not right:
-        raise ApiError(401, "Not signed by Slack for this webhook")
+        raise not_signed()
     webhook, organization = found
     refuse(plans, webhook, organization)
     return Place(webhook.id, webhook.organization_id, webhook.url)
+
+
+def not_signed() -> ApiError:
+    """Return the 401 of an unknown webhook, a missing or wrong signature and an old timestamp."""
+    return ApiError(401, "Not signed by Slack for this webhook")
 
 
 async def standing(session: AsyncSession, webhook_id: str) -> tuple[Webhook, Organization] | None:

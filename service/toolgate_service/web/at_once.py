@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from toolgate_service.web.connections import CLOSE, Connection, Limits
 from toolgate_service.web.headers import RawHeader
-from toolgate_service.web.sizes import MAX_BODY
+from toolgate_service.web.parsing import MAX_ON_LOOP
 
 if TYPE_CHECKING:
     from uvicorn._types import HTTPScope
@@ -82,6 +82,7 @@ class QuickConnection(Connection):
 
     def on_headers_complete(self) -> None:
         """Keep the request for a moment if it may be answered at once."""
+        self.check_head()
         self._immediate = self._quick.get(self.url)
         if self._immediate is not None and self._is_plain():
             self._kept = b""
@@ -89,7 +90,7 @@ class QuickConnection(Connection):
             # What follows are trailers: they are no headers.
             self._head, self.headers = self.headers, []
         else:
-            super().on_headers_complete()
+            self.begin_request()
 
     def on_body(self, body: bytes) -> None:
         """Gather the body."""
@@ -97,14 +98,16 @@ class QuickConnection(Connection):
             super().on_body(body)
         else:
             self._kept += body
+            if len(self._kept) > MAX_ON_LOOP:
+                # Authenticated by its headers before any of it is parsed, and then in a thread.
+                self._hand_over()
 
     def on_message_complete(self) -> None:
         """Answer, promise an answer, or let others do so."""
         if self._kept is None or self._immediate is None:
             super().on_message_complete()
             return
-        small = len(self._kept) <= MAX_BODY
-        found = self._immediate(self._head, self._kept, self.client) if small else None
+        found = self._immediate(self._head, self._kept, self.client)
         if found is None:
             self._hand_over()
             super().on_message_complete()
@@ -137,7 +140,7 @@ class QuickConnection(Connection):
 
     def _hand_over(self) -> None:
         body, self._kept = self._kept, None
-        super().on_headers_complete()
+        self.begin_request()
         if body:
             super().on_body(body)
 

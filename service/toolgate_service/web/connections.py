@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from toolgate_service.errors import ApiError
 from toolgate_service.ids import new_id
 from toolgate_service.web.headers import AnswerHeaders, RawHeader
+from toolgate_service.web.request_head import check_head
 from toolgate_service.web.sizes import CUT_SHORT, too_large
 from toolgate_service.web.unread import has_bytes
 
@@ -120,11 +121,21 @@ class Connection(HttpToolsProtocol):
         """Hand the request to the application.
 
         Raises:
-            ValueError: readers before us may see its end elsewhere; the parser makes a 400 of it.
+            ValueError: the head is ambiguous; the parser makes a 400 of it.
         """
-        if self.parser.get_http_version() == "1.0" and _is_coded(self.headers):
-            # A proxy that speaks HTTP/1.0 does not know of chunks (RFC 9112 §6.1).
-            raise ValueError("HTTP/1.0 has no transfer codings")
+        self.check_head()
+        self.begin_request()
+
+    def check_head(self) -> None:
+        """Refuse an ambiguous head.
+
+        Raises:
+            ValueError: as for `request_head.check_head`.
+        """
+        check_head(self.parser.get_http_version(), self.url, self.headers)
+
+    def begin_request(self) -> None:
+        """Hand a request whose head was checked to the application."""
         super().on_headers_complete()
         self._in_head = False
         # What follows are trailers: they are no headers, and a proxy may not have looked at them.
@@ -328,10 +339,6 @@ def _none_yet(cycle: RequestResponseCycle | None) -> bool:
 def _cut(cycle: RequestResponseCycle, error: ApiError) -> None:
     # A key of our own in uvicorn's scope: the edge finds it where the application waits for the body.
     cast("dict[str, object]", cycle.scope)[CUT_SHORT] = error
-
-
-def _is_coded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    return any(name == b"transfer-encoding" for name, _ in headers)
 
 
 def _announces_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:

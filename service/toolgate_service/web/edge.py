@@ -23,6 +23,7 @@ from toolgate_service.web.headers import AnswerHeaders
 from toolgate_service.web.origins import AllowedOrigins
 from toolgate_service.web.proxies import FORWARDED_FOR, TrustedProxies
 from toolgate_service.web.replies import NoContent, Reply
+from toolgate_service.web.request_head import repeated_header
 from toolgate_service.web.sizes import bounded
 
 logger = logging.getLogger("toolgate.gateway")
@@ -135,6 +136,10 @@ class Edge:
                 if preflight is not None:
                     scope[HEADER_BAG].update(preflight)
                     return NoContent()
+        if len(given) != len(scope["headers"]):
+            name = repeated_header(scope["headers"])
+            if name is not None:
+                return Reply({"detail": {name: ["was sent more than once; send it once"]}}, 400)
         # PostgreSQL cannot even compare a text with NUL in it, and nothing has an id with one.
         if "\0" in scope["path"]:
             return Reply({"detail": "Not Found"}, 404)

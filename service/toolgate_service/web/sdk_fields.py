@@ -39,8 +39,13 @@ class SdkFields:
         self._body = body
         self._small = raw is not None and len(raw) <= SURELY_SMALL
         self._errors: dict[str, list[str]] = {}
-        #: the canonical text of the context that was read last, where it was written
+        #: the canonical text of the context that was read last, unless it was small
         self.canonical = "{}"
+
+    @property
+    def canonical_text(self) -> str | None:
+        """The canonical text of the context; None if it was not written."""
+        return None if self._small else self.canonical
 
     def finish(self) -> None:
         """End the reading.

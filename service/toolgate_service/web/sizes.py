@@ -8,6 +8,13 @@ from starlette.types import Message, Receive, Scope
 from toolgate_service.errors import ApiError, FieldErrors
 
 MAX_BODY = 256 * 1024
+#: bytes of a body that is read although nobody has authenticated, such as that of a login
+MAX_OPEN_BODY = 16 * 1024
+
+#: the scope's key for the request's `BodyLimit`
+BODY_LIMIT = "toolgate.body_limit"
+#: digits of a Content-Length that is read
+_DIGITS = 12
 
 #: where the connection leaves the `ApiError` of a request whose rest it takes no longer
 CUT_SHORT = "toolgate.cut_short"
@@ -17,18 +24,58 @@ _ANY_HEADER = 32 + zlib.MAX_WBITS
 _CODINGS = {"gzip", "x-gzip", "deflate"}
 
 
+class BodyLimit:
+    """Size that a request's body may have. It may be lowered until the body is read.
+
+    Attributes:
+        size: in bytes.
+    """
+
+    __slots__ = ("announced", "size")
+
+    def __init__(self, announced: bytes) -> None:
+        self.announced = announced
+        self.size = MAX_BODY
+
+    def check(self, seen: int = 0) -> None:
+        """Refuse a body that is too large.
+
+        Args:
+            seen: bytes of it that have come.
+
+        Raises:
+            ApiError: 413, it is, or says so in its Content-Length.
+        """
+        announced = self.announced
+        if announced.isdigit():
+            # Of a longer number the value does not matter.
+            seen = max(seen, int(announced[:_DIGITS]) if len(announced) <= _DIGITS else 10**_DIGITS)
+        if seen > self.size:
+            raise too_large(MAX_BODY if seen > MAX_BODY else self.size)
+
+
+def limit_body(scope: Scope, size: int) -> None:
+    """Lower the size that a request's body may have.
+
+    Args:
+        scope: the request's.
+        size: in bytes.
+    """
+    limit = scope.get(BODY_LIMIT)
+    if isinstance(limit, BodyLimit):
+        limit.size = size
+
+
 def bounded(scope: Scope, given: Mapping[bytes, bytes], receive: Receive) -> Receive:
-    """Return a `receive` that never hands out more than `MAX_BODY` bytes, unpacked.
+    """Return a `receive` that never hands out more bytes, unpacked, than the scope's `BodyLimit` allows.
 
     Args:
         scope: the request's, as the server made it.
         given: its headers.
         receive: the server's.
     """
-    announced = given.get(b"content-length", b"0")
-    if announced.isdigit() and (len(announced) > len(str(MAX_BODY)) or int(announced) > MAX_BODY):
-        return _refusing(too_large())
-    taking = _limited(scope, receive)
+    limit = scope[BODY_LIMIT] = BodyLimit(given.get(b"content-length", b"0"))
+    taking = _limited(scope, limit, receive)
     if b"content-encoding" not in given:
         return taking
     # Several headers are one list (RFC 9110 §5.3).
@@ -39,12 +86,22 @@ def bounded(scope: Scope, given: Mapping[bytes, bytes], receive: Receive) -> Rec
     if encoding not in _CODINGS:
         what = "The Content-Encoding is not supported; send gzip, deflate or none"
         return _refusing(FieldErrors({"body": [what]}))
-    return _limited(scope, _unpacked(encoding, taking))
+    return _limited(scope, limit, _unpacked(encoding, limit, taking))
 
 
-def too_large() -> ApiError:
-    """Return the 413; the rest is not read: the connection ends with the answer."""
-    return ApiError(413, f"The request is larger than {MAX_BODY} bytes", {"Connection": "close"})
+def too_large(size: int = MAX_BODY) -> ApiError:
+    """Return the refusal; the rest is not read: the connection ends with the answer.
+
+    Args:
+        size: that the body may have; a lower one than `MAX_BODY` is a rule of the endpoint, so the status is 400.
+    """
+    if size < MAX_BODY:
+        return ApiError(
+            400,
+            {"body": [f"must not be larger than {size} bytes where nobody has authenticated"]},
+            {"Connection": "close"},
+        )
+    return ApiError(413, f"The request is larger than {size} bytes", {"Connection": "close"})
 
 
 def _refusing(error: ApiError) -> Receive:
@@ -54,14 +111,13 @@ def _refusing(error: ApiError) -> Receive:
     return refuse
 
 
-def _limited(scope: Scope, receive: Receive) -> Receive:
+def _limited(scope: Scope, limit: BodyLimit, receive: Receive) -> Receive:
     seen = 0
 
     async def counting() -> Message:
         nonlocal seen
         # Before as well: whoever asks again after a refusal would wait for what does not come.
-        if seen > MAX_BODY:
-            raise too_large()
+        limit.check(seen)
         if CUT_SHORT in scope:
             raise scope[CUT_SHORT]
         message = await receive()
@@ -69,14 +125,17 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
             raise scope[CUT_SHORT]
         if message["type"] == "http.request":
             seen += len(message.get("body", b""))
-            if seen > MAX_BODY:
-                raise too_large()
+            while limit.size < seen <= MAX_BODY and message.get("more_body"):
+                # Skipped, and not kept: only its end shows by which limit it is refused.
+                message = await receive()
+                seen += len(message.get("body", b""))
+            limit.check(seen)
         return message
 
     return counting
 
 
-def _unpacked(encoding: str, receive: Receive) -> Receive:
+def _unpacked(encoding: str, limit: BodyLimit, receive: Receive) -> Receive:
     unpacker = zlib.decompressobj(_ANY_HEADER)
     began = False
 
@@ -89,11 +148,11 @@ def _unpacked(encoding: str, receive: Receive) -> Receive:
             return message
         try:
             # Never by more than one byte beyond what is allowed, whatever the packed bytes would become.
-            body = unpacker.decompress(message.get("body", b""), MAX_BODY + 1)
+            body = unpacker.decompress(message.get("body", b""), limit.size + 1)
         except zlib.error:
             raise _broken(encoding) from None
         if unpacker.unconsumed_tail:
-            raise too_large()
+            limit.check(limit.size + 1)
         if unpacker.unused_data or not (unpacker.eof or message.get("more_body")):
             raise _broken(encoding)
         return {**message, "body": body}

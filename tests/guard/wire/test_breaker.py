@@ -35,7 +35,7 @@ def breaker(clock: Clock) -> Breaker:
 def fails(breaker: Breaker, clock: Clock, *, took: float, probe: bool = False) -> None:
     began = clock.now
     clock.now += took
-    breaker.failed(began, took, "nobody there", probe=probe)
+    breaker.failed(began, took, "nobody there", probe=probe, reached=False)
 
 
 def pauses(breaker: Breaker, clock: Clock, took: float, count: int) -> list[float]:
@@ -119,7 +119,7 @@ def test_an_answer_outweighs_a_silence(breaker: Breaker, clock: Clock) -> None:
     clock.now += 2
     breaker.answered()
     clock.now += 3
-    breaker.failed(began, 5, "nobody there", probe=False)
+    breaker.failed(began, 5, "nobody there", probe=False, reached=False)
     assert not breaker.is_open
 
 
@@ -139,10 +139,10 @@ def test_stragglers_change_nothing(breaker: Breaker, clock: Clock) -> None:
     """Calls that began before it opened lengthen no pause and take no probe's turn away."""
     fails(breaker, clock, took=5)
     for _ in range(10):
-        breaker.failed(clock.now - 5, 5, "nobody there", probe=False)
+        breaker.failed(clock.now - 5, 5, "nobody there", probe=False, reached=False)
     clock.now += 1
     assert breaker.admit(5)
-    breaker.failed(clock.now - 5, 5, "nobody there", probe=False)
+    breaker.failed(clock.now - 5, 5, "nobody there", probe=False, reached=False)
     with pytest.raises(Open):
         breaker.admit(5)
 
@@ -161,7 +161,7 @@ def test_it_is_told(breaker: Breaker, clock: Clock, caplog: pytest.LogCaptureFix
     """Once when it opens and once when it closes, not for every call."""
     fails(breaker, clock, took=5)
     for _ in range(3):
-        breaker.failed(clock.now - 5, 5, "nobody there", probe=False)
+        breaker.failed(clock.now - 5, 5, "nobody there", probe=False, reached=False)
     breaker.answered()
     breaker.answered()
     said = [each.getMessage() for each in caplog.records]

@@ -116,6 +116,41 @@ async def test_nobody_listens(library: str, kind: str) -> None:
     assert not (await failure(f"http://127.0.0.1:{port}", library, kind)).answered
 
 
+async def test_request_that_was_sent_may_have_been_received(peer: Any, library: str, kind: str) -> None:
+    """A peer that accepts and says nothing, or ends the connection, is no outage in which a call may fail open."""
+    for misbehaviour in (silent, resets, says()):
+        error = await failure(peer(misbehaviour).url, library, kind, 0.3)
+        assert (error.answered, error.reached) == (False, True)
+
+
+async def test_connection_that_is_not_established_was_not_received(library: str, kind: str) -> None:
+    """A refused connection, and a host whose queue of connections is full, so that connecting takes too long."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert not (await failure(f"http://127.0.0.1:{port}", library, kind)).reached
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(address)
+        error = await failure(f"http://127.0.0.1:{address[1]}", library, kind, 0.3)
+        for one in waiting:
+            one.close()
+    assert (error.answered, error.reached) == (False, False)
+
+
+async def test_handshake_that_takes_too_long_may_be_an_overloaded_gateway(
+    peer: Any, library: str, kind: str
+) -> None:
+    """The kernel accepts connections for a gateway that does not get round to their handshakes."""
+    url = peer(silent).url.replace("http:", "https:")
+    error = await failure(url, library, kind, 0.3)
+    assert (error.answered, error.reached) == (False, True)
+
+
 async def test_no_such_host(library: str, kind: str) -> None:
     """A name that leads nowhere is an outage."""
     assert not (await failure("https://gateway.invalid", library, kind)).answered

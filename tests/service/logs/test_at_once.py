@@ -10,9 +10,11 @@ import pytest
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.quick import Desk
 from toolgate_service.hotpath.rates import MemoryWindows
+from toolgate_service.hotpath.recent_keys import RecentKeys
 from toolgate_service.hotpath.sqlite.reader import SqliteReader
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.logs.at_once import LogsAtOnce
+from toolgate_service.organizations.keys import key_digest
 from toolgate_service.plans import BUILT_IN
 from toolgate_service.settings import Settings
 from toolgate_service.web.edge import Rules
@@ -39,7 +41,9 @@ async def test_a_request_is_counted_once(has_room: bool) -> None:
     settings, windows = Settings(), Counting()
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     writer = SimpleNamespace(has_room=has_room, append_soon=lambda _: future)
-    gateway = SimpleNamespace(log_writer=writer, plans=BUILT_IN, settings=settings)
+    recent = RecentKeys()
+    recent.add((key_digest("key"), None))
+    gateway = SimpleNamespace(log_writer=writer, plans=BUILT_IN, settings=settings, recent_keys=recent)
     reader = SimpleNamespace(standing_now=lambda *_: STANDING)
     rules = Rules.of(settings)
     desk = Desk(cast("SqliteReader", reader), windows, BUILT_IN)

@@ -1,6 +1,7 @@
 """How much is too much: requests, contexts, depth (decisions §2)."""
 
 import gzip
+import json
 from collections.abc import Iterator
 
 import httpx
@@ -115,3 +116,26 @@ def test_an_unknown_member_may_be_deep(acme: Owner, bot: str) -> None:
     for levels in (33, 400, 800):
         answer = send(acme, "/sdk/check", body % (bot.encode(), nested(b"[", b"]", levels)))
         assert answer.json()["allowed"] is True
+
+
+def test_a_request_has_five_thousand_values(acme: Owner, bot: str) -> None:
+    """One more is 400 under `body`, whatever they are; the values of an entry among others are counted alone."""
+    entry = {"agent_id": bot, "action": "a.b", "status": "success"}
+    for path in ("/sdk/check", "/sdk/log"):
+        # The body, its four members and the list are six.
+        for count, status in ((4_994, 200), (4_995, 400)):
+            answer = send(acme, path, json.dumps({**entry, "context": {"n": [1] * count}}).encode())
+            assert answer.status_code == status, answer.text
+        assert answer.json() == {"detail": {"body": ["The body has more than 5000 JSON values"]}}
+    many = {"entries": [{**entry, "context": {"n": [1] * count}} for count in (4_994, 4_995, 10)]}
+    results = send(acme, "/sdk/logs", json.dumps(many).encode()).json()["results"]
+    assert [one["status"] for one in results] == [200, 400, 200]
+    assert results[1]["detail"] == {"entry": ["must not hold more than 5000 JSON values"]}
+
+
+def test_a_batch_has_twenty_five_thousand_values(acme: Owner, bot: str) -> None:
+    """Beyond them fewer entries have to be sent at once, as beyond the size."""
+    entry = {"agent_id": bot, "action": "a.b", "status": "success", "context": {"n": [1] * 4_000}}
+    answer = send(acme, "/sdk/logs", json.dumps({"entries": [entry] * 7}).encode())
+    assert answer.status_code == 413
+    assert "send fewer entries" in answer.json()["detail"]

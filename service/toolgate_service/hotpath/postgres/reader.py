@@ -47,9 +47,9 @@ class PostgresReader:
         """As `arrive`, without waiting for it."""
         return self._together.ask(ask)
 
-    async def standing(self, key_digest: str) -> Standing | None:
-        """Return whose a key is, and count nothing; None for a key that is unknown or revoked."""
-        rows = await self._connections.rows(_STANDING, key_digest, None, "")
+    async def standing(self, key_digest: str, agent_id: str = "", action: str = "") -> Standing | None:
+        """Return what is true of a key, an agent and an action, and count nothing; None for an unknown or revoked key."""
+        rows = await self._connections.rows(_STANDING, key_digest, uuid(agent_id), action)
         return Standing._make(rows[0]) if rows else None
 
     async def sign_in(self, claims: Claims) -> SignIn | None:

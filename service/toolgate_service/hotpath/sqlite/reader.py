@@ -53,9 +53,9 @@ class SqliteReader:
         scope = f"{standing.environment}/{ask.surface}"
         return standing, self._windows.count_now(standing.organization_id, scope, limit)
 
-    async def standing(self, key_digest: str) -> Standing | None:
-        """Return whose a key is, and count nothing; None for a key that is unknown or revoked."""
-        return self.standing_now(key_digest, "", "")
+    async def standing(self, key_digest: str, agent_id: str = "", action: str = "") -> Standing | None:
+        """Return what is true of a key, an agent and an action, and count nothing; None for an unknown or revoked key."""
+        return self.standing_now(key_digest, agent_id, action)
 
     def standing_now(self, key_digest: str, agent_id: str, action: str) -> Standing | None:
         """Return what is true at this moment; None for a key that is unknown or revoked."""
