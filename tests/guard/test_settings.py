@@ -99,9 +99,17 @@ def test_bad_timeout(timeout: float) -> None:
         load_settings("https://gateway.example", KEY, timeout=timeout)
 
 
-@pytest.mark.parametrize("key", [KEY + "\n", f" {KEY}", "ak_ä" + KEY])
+@pytest.mark.parametrize("key", [KEY + "\n", f" {KEY}", f"\t{KEY} \r\n"])
+def test_white_space_around_a_key_is_ignored(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """As files and pages leave it, in the argument and in the environment."""
+    assert load_settings("https://gateway.example", key).api_key == KEY
+    monkeypatch.setenv("TOOLGATE_API_KEY", key)
+    assert load_settings("https://gateway.example", None).api_key == KEY
+
+
+@pytest.mark.parametrize("key", [f"{KEY} {KEY}", f"{KEY}\n{KEY}", "ak_ä" + KEY])
 def test_bad_key(key: str) -> None:
-    """A key with something around it is refused and not shown."""
+    """A key with something inside that no key has is refused and not shown."""
     with pytest.raises(ConfigurationError) as raised:
         load_settings("https://gateway.example", key)
     assert key.strip() not in str(raised.value)
