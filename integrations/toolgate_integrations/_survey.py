@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import Distribution
 from typing import Final, Literal, TypeAlias
 
@@ -21,11 +21,23 @@ State: TypeAlias = Literal[
     "too new",
     "incomplete",
     "no plugin",
+    # Installed because a framework with a plugin needs it.
+    "dependency",
     "unknown",
     # Of a coding agent, which has hooks in place of a plugin.
     "no hooks",
     "switched off",
 ]
+
+
+#: distributions that bring a framework and more, by the name of the framework's own
+_WHOLE: Final[Mapping[str, str]] = {
+    "agent-framework": "agent-framework-core",
+    "llama-index": "llama-index-core",
+    "pydantic-ai": "pydantic-ai-slim",
+}
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
+_EXTRA: Final = re.compile(r"extra\s*==\s*[\"']([^\"']+)[\"']")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +48,7 @@ class Found:
         framework: The distribution's name.
         version: Its version; None if it does not say.
         state: Whether a plugin can guard it: `covered`, or `untested` for a newer version of the series that was
-            tested; else what stands in the way.
+            tested, or `dependency`; else what stands in the way.
         says: That in a line.
         cure: What to do, where something is to be done.
         plugin: The module of the plugin, if there is one.
@@ -56,7 +68,7 @@ class Found:
     @property
     def guarded(self) -> bool:
         """Whether the plugin can be put into its agents."""
-        return self.state in {"covered", "untested"}
+        return self.state in {"covered", "untested", "dependency"}
 
 
 def survey(path: Sequence[str] | None = None) -> list[Found]:
@@ -71,12 +83,65 @@ def survey(path: Sequence[str] | None = None) -> list[Found]:
     here = {name: version for name in sorted(KNOWN) for version in _installed(name, path)}
     found = [one for integration in INTEGRATIONS.values() for one in _of(integration, here)]
     found += [_without_plugin(name, here[name], runs) for name, runs in UNGUARDED.items() if name in here]
-    return sorted(found, key=lambda one: one.framework)
+    return sorted(_with_dependencies(found, path), key=lambda one: one.framework)
 
 
 def normal(name: str) -> str:
     """A distribution's name as all who mean it write it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _with_dependencies(found: list[Found], path: Sequence[str] | None) -> list[Found]:
+    """Return `found`, where what only a guarded framework needs is no reason to warn.
+
+    `google-adk` needs `google-genai`, and `crewai` an old `mcp`: their agents run tools through their own plugins' hooks.
+    """
+    needed: dict[str, str] = {}
+    for one in found:
+        if one.guarded:
+            for name in _needed_by(one.framework, path):
+                needed.setdefault(name, one.framework)
+    return [
+        one if one.guarded or one.framework not in needed else _dependency(one, needed[one.framework])
+        for one in found
+    ]
+
+
+def _dependency(one: Found, framework: str) -> Found:
+    says = f"{framework!r} needs it, and its plugin guards the agents of {framework!r}; code that uses {one.framework!r} by itself is not guarded"
+    return replace(one, state="dependency", says=says, cure=None)
+
+
+def _needed_by(framework: str, path: Sequence[str] | None) -> set[str]:
+    """Return the names of the distributions that a framework needs, directly or not."""
+    whole = next((name for name, slim in _WHOLE.items() if slim == framework), None)
+    left: list[tuple[str, frozenset[str]]] = [(framework, frozenset())]
+    if whole is not None:
+        left.append((whole, frozenset()))
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while left:
+        if (one := left.pop()) not in seen:
+            seen.add(one)
+            left += _requirements(*one, path)
+    return {name for name, _ in seen} - {framework}
+
+
+def _requirements(
+    name: str, extras: frozenset[str], path: Sequence[str] | None
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield what a distribution with these extras requires; other conditions are taken to hold."""
+    found = (
+        Distribution.discover(name=name) if path is None else Distribution.discover(name=name, path=[*path])
+    )
+    for distribution in found:
+        for text in distribution.requires or ():
+            requirement, _, condition = text.partition(";")
+            match = _REQUIREMENT.match(requirement.strip())
+            wanted = {normal(extra) for extra in _EXTRA.findall(condition)}
+            if match is not None and (not wanted or wanted & extras):
+                more = (normal(extra) for extra in (match[2] or "").split(",") if extra.strip())
+                yield normal(match[1]), frozenset(more)
+        return
 
 
 def _installed(name: str, path: Sequence[str] | None) -> Iterator[str | None]:

@@ -3,6 +3,12 @@
 from pathlib import Path
 
 
+def requires(folder: Path, name: str, *requirements: str) -> None:
+    """Let a distribution in such a folder require others."""
+    (metadata,) = folder.glob(f"{name}-*.dist-info/METADATA")
+    metadata.write_text(metadata.read_text() + "".join(f"Requires-Dist: {each}\n" for each in requirements))
+
+
 def site(folder: Path, **versions: str | None) -> Path:
     """A folder of distributions by name, underscores for dashes, and version; None is one whose metadata is lost."""
     for name, version in versions.items():

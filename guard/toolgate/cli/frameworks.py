@@ -82,6 +82,9 @@ def _print(found: list[Any], unguarded: list[Any], ignored: set[str]) -> None:
     for one in unguarded:
         typer.echo(f"{one.framework}: {one.says}")
         typer.echo(f"  → {one.cure}")
+    for one in found:
+        if one.state == "dependency":
+            typer.echo(f"{one.framework}: {one.says}")
     typer.echo(_sum(found, unguarded))
 
 

@@ -136,7 +136,8 @@ def _end() -> None:
     ends = time.monotonic() + max((parts.outbox.place.exit_seconds for parts in living), default=0.0)
     for parts in living:
         parts.sender.flush(max(0.0, ends - time.monotonic()))
-        parts.close(0.0)
+        # A request under way still has what is left of the time: closing its connection would look like a fault.
+        parts.close(max(0.0, ends - time.monotonic()))
 
 
 def _fingerprint(api_key: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 import weakref
@@ -55,7 +56,9 @@ class Wire:
         self._clock = clock
         # Keyed by process: after a fork the parent's connections must not be used by both.
         self._lanes: dict[tuple[int, bool], _Lane] = {}
-        weakref.finalize(self, _close_all, self._lanes)
+        # Not at the end of the process: the outbox is still sent then, see `_close_at_exit`.
+        weakref.finalize(self, _close_all, self._lanes).atexit = False
+        _wires.add(self)
 
     def send(self, request: Request, seconds: float) -> Answer:
         """Send `request`, giving up after `seconds`.
@@ -272,6 +275,16 @@ def _no_turn(seconds: float) -> str:
 
 def _no_answer(seconds: float) -> str:
     return f"no answer within {seconds:.1f} s"
+
+
+_wires: Final[weakref.WeakSet[Wire]] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """Close all connections; handlers run in reverse order, and the outbox's, which sends, is registered later."""
+    for wire in list(_wires):
+        wire.close()
 
 
 def _close_all(lanes: dict[tuple[int, bool], _Lane]) -> None:

@@ -14,6 +14,7 @@ from toolgate_service.clock import utcnow, wire
 from toolgate_service.gateway import Gateway
 from toolgate_service.logs.models import LogEntry
 from toolgate_service.logs.service import Filters, agent_names, in_order
+from toolgate_service.logs.spreadsheets import json_cell, text_cell
 from toolgate_service.web.paging import Position
 
 Form: TypeAlias = Literal["jsonl", "csv"]
@@ -27,9 +28,6 @@ COLUMNS = (
     "id", "organization_id", "agent_id", "agent_name", "action", "status", "ip_address", "created_at", "occurred_at",
     "decision_id", "approval_id", "call_id", "run_id", "context",
 )  # fmt: skip
-
-#: what a spreadsheet takes for a formula (decisions §3)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def as_file(environment: str, form: Form) -> dict[str, str]:
@@ -84,14 +82,15 @@ def _line(named: tuple[LogEntry, str]) -> str:
 
 def _csv(entries: Iterable[tuple[LogEntry, str]]) -> bytes:
     return _rows(
-        [_cell(agent_name if name == "agent_name" else getattr(entry, name)) for name in COLUMNS]
+        [_cell(name, agent_name if name == "agent_name" else getattr(entry, name)) for name in COLUMNS]
         for entry, agent_name in entries
     )
 
 
-def _cell(value: str | datetime | None) -> str:
-    text = wire(value) if isinstance(value, datetime) else value or ""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+def _cell(name: str, value: str | datetime | None) -> str:
+    if isinstance(value, datetime):
+        return wire(value)
+    return json_cell(value or "") if name == "context" else text_cell(value or "")
 
 
 def _rows(rows: Iterable[Iterable[str]]) -> bytes:

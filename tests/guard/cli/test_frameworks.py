@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.elsewhere import alone, claude
 from support.readme import blocks
-from support.sites import site
+from support.sites import requires, site
 from typer.testing import CliRunner
 
 from toolgate.cli.app import app
@@ -111,6 +111,58 @@ def test_what_runs_no_tools_can_be_ignored(installed: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("framework", "requirements", "needed"),
+    [
+        ({"google_adk": "2.13.0"}, {"google_adk": ["google-genai>=1.0,<3"]}, {"google_genai": "2.34.0"}),
+        ({"crewai": "1.15.30"}, {"crewai": ["mcp (<2) ; python_version > '3'"]}, {"mcp": "1.26.0"}),
+        (
+            {"pydantic_ai_slim": "2.68.0", "pydantic_ai": "2.68.0"},
+            {
+                "pydantic_ai": ["pydantic-ai-slim[openai,google]==2.68.0"],
+                "pydantic_ai_slim": ["google-genai>=1; extra == 'google'", "letta; extra == 'letta'"],
+            },
+            {"google_genai": "2.34.0"},
+        ),
+        (
+            {"strands_agents": "1.62.0", "between": "1"},
+            {"strands_agents": ["Between"], "between": ["mcp<2"]},
+            {"mcp": "1.26.0"},
+        ),
+    ],
+)
+def test_what_only_a_guarded_framework_needs_is_status_0(
+    installed: Any,
+    tmp_path: Path,
+    framework: dict[str, str],
+    requirements: dict[str, list[str]],
+    needed: dict[str, str],
+) -> None:
+    installed(**framework, **needed)
+    for name, each in requirements.items():
+        requires(tmp_path, name, *each)
+    [name] = needed
+    shown = name.replace("_", "-")
+    assert (told()[shown]["state"], told()[shown]["guarded"]) == ("dependency", True)
+    ended = run()
+    assert ended.exit_code == 0
+    assert f"{shown}: " in ended.stdout
+    assert f"code that uses {shown!r} by itself is not guarded" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("requirement", "version"),
+    [("numpy", "2.13.0"), ("google-genai; extra == 'gemini'", "2.13.0"), ("google-genai", "2.11.0")],
+)
+def test_what_no_guarded_framework_needs_is_status_1(
+    installed: Any, tmp_path: Path, requirement: str, version: str
+) -> None:
+    installed(google_adk=version, google_genai="2.34.0")
+    requires(tmp_path, "google_adk", requirement)
+    assert told()["google-genai"]["state"] == "no plugin"
+    assert run().exit_code == 1
+
+
 def test_what_others_call_their_version_commands_no_terminal(installed: Any) -> None:
     """Metadata is written by whoever made the package."""
     installed(letta="1.0\x1b[2J")
@@ -132,7 +184,8 @@ def test_it_looks_at_what_python_imports(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (1, "")
     found = {one["framework"]: one for one in json.loads(ended.stdout)}
     assert found["letta"]["state"] == "no plugin"
-    assert (found["mcp"]["version"], found["mcp"]["state"]) == ("1.30.0", "too old")
+    # Frameworks with plugins that are really here need it.
+    assert (found["mcp"]["version"], found["mcp"]["state"]) == ("1.30.0", "dependency")
     assert found["langchain"]["state"] == "covered"
 
 

@@ -5,10 +5,13 @@ no objection. So standard output is kept for the answer alone, and every way out
 """
 
 import os
+import select
 import signal
 import sys
 import traceback
+from contextlib import redirect_stdout
 from importlib.metadata import distribution
+from io import StringIO
 from types import FrameType
 from typing import Any, Final, NoReturn
 
@@ -16,6 +19,19 @@ from toolgate.errors import ConfigurationError
 
 #: by which a tool is not run
 BLOCKED: Final = 2
+
+
+_NO_CALL: Final = "Not done: with --help no tool call is checked."
+_WRONG_OPTIONS: Final = "Not done: the options of this hook are wrong, so the gateway was not asked."
+_CALL_WITHIN: Final = 1.0
+
+
+class _HelpError(Exception):
+    """The options ask for help, which is the message."""
+
+
+class _WrongOptionsError(Exception):
+    """The options are wrong; argparse has printed which."""
 
 
 class _InterruptedError(SystemExit):
@@ -31,7 +47,7 @@ def run(words: list[str]) -> NoReturn:
     answers = _only_ours()
     try:
         _listen()
-        hook = _plugin().parse(words)
+        hook = _parsed(words)
         _end_after(hook.limit)
         answer = hook.answer(sys.stdin.buffer.read())
         _write(answers, answer.stdout)
@@ -45,8 +61,15 @@ def run(words: list[str]) -> NoReturn:
         )
     except _InterruptedError as interrupted:
         code, told = BLOCKED, f"Not done: the guard was ended by {interrupted}, before it had an answer."
+    except _HelpError as wanted:
+        # Not on standard output if there is a call: help is no permission to run it.
+        code, told = (BLOCKED, f"{wanted}{_NO_CALL}") if _is_call() else (0, "")
+        if code == 0:
+            _write(answers, str(wanted).encode())
+    except _WrongOptionsError:
+        code, told = BLOCKED, _WRONG_OPTIONS
     except SystemExit:
-        # Of argparse, mostly, which has said what is wrong; whatever its status was, nothing was asked.
+        # Whatever its status was, the gateway was not asked.
         code, told = BLOCKED, "Not done: the guard was ended before it had an answer."
     except BaseException as error:  # noqa: BLE001 - nothing that happens here may let a tool run
         code, told = BLOCKED, f"Not done: the guard failed with {told_of(error)}."
@@ -76,6 +99,32 @@ def _end_after(seconds: float) -> None:
     # Before the agent's own time is over: some of them take a hook that is too slow for one without an objection.
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _parsed(words: list[str]) -> Any:
+    with redirect_stdout(StringIO()) as printed:
+        try:
+            return _plugin().parse(words)
+        except _InterruptedError:
+            raise
+        except SystemExit as ended:
+            if ended.code == 0:
+                raise _HelpError(printed.getvalue()) from None
+            raise _WrongOptionsError from None
+
+
+def _is_call() -> bool:
+    """Return whether a coding agent may have sent a tool call on standard input."""
+    try:
+        if os.isatty(0):
+            return False
+        if os.name != "nt" and not select.select([0], [], [], _CALL_WITHIN)[0]:
+            # Still open: the call may come yet.
+            return True
+        return bool(os.read(0, 1))
+    except (OSError, ValueError):
+        # Standard input is closed.
+        return False
 
 
 def _plugin() -> Any:

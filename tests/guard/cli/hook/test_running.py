@@ -49,6 +49,33 @@ def test_allowed_is_silence(scene: Scene) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("words", [("claude-code", "--help"), ("opencode", "-h"), ("-h",)])
+def test_help_is_printed(scene: Scene, words: tuple[str, ...]) -> None:
+    environment = {**os.environ, **variables(scene)}
+    done = FORK_SERVER.run("hook", *words, env=environment, typed="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: toolgate hook")
+
+
+def test_a_call_of_a_hook_with_help_does_not_run(scene: Scene) -> None:
+    done = asked(scene, CALL, "--help")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("Not done: with --help no tool call is checked.\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("--wrong",), ("--on-hold", "never"), ("--tool-action", "x"), ("--hold-timeout", "-1")]
+)
+@pytest.mark.parametrize("typed", [CALL, ""])
+def test_wrong_options_are_named(scene: Scene, words: tuple[str, ...], typed: Any) -> None:
+    done = asked(scene, typed, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words[0] in done.stderr
+    assert done.stderr.endswith(
+        "Not done: the options of this hook are wrong, so the gateway was not asked.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("told", "why"),
     [
