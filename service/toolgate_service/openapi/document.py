@@ -99,8 +99,8 @@ def _add_headers(operation: dict[str, Any]) -> None:
     responses = {str(status): response for status, response in operation["responses"].items()}
     operation["responses"] = dict(sorted(responses.items()))
     for status, response in responses.items():
-        rated = (*RATE, *WHOSE) if counted and status not in _UNCOUNTED else ()
+        rated: tuple[str, ...] = (*RATE, *WHOSE) if counted and status not in _UNCOUNTED else ()
         if counted and status == _TOO_MANY:
-            # Of an address whose requests fail to authenticate, no organization is known.
+            # The organization of an address whose requests fail to authenticate is not known.
             rated = RATE
         response["headers"] = references(*EVERYWHERE, *rated) | response.get("headers", {})
