@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 from toolgate_integrations._base import ToolCall
 from toolgate_integrations._mcp_asking import Round
 from toolgate_integrations._mcp_calls import Calls, Refusal, Request, ToolAsksError
+from toolgate_integrations._schema_defaults import SchemaDefaultError
 from toolgate_integrations.mcp_proxy.backend import Backend
 from toolgate_integrations.mcp_proxy.passing import own, passed_meta
 from toolgate_integrations.mcp_proxy.tools import Tools
@@ -60,6 +61,17 @@ class ToolCalls:
                 self._call(params, turn.call_id if turn.asked else None), doubt
             )
             return _refusal(refused.text)
+        try:
+            # The server's own defaults cannot be others than those that are asked about.
+            arguments = self._tools.completed(params.name, params.arguments or {})
+        except SchemaDefaultError as error:
+            named = Round.of(params, self._calls.name)
+            refused = await self._calls.withdrawn(
+                self._call(params, named.call_id if named.asked else None),
+                f"The arguments of {params.name!r} cannot be completed: {error}.",
+            )
+            return _refusal(refused.text)
+        params = params.model_copy(update={"arguments": arguments})
         request = Request(
             params,
             ctx.session,
@@ -84,6 +96,15 @@ class ToolCalls:
         # Between the question and now somebody may have taken an hour to decide.
         if (doubt := await self._tools.doubt(params.name)) is not None:
             raise _RefusedError(doubt)
+        try:
+            same = self._tools.completed(params.name, arguments) == arguments
+        except SchemaDefaultError:
+            same = False
+        if not same:
+            # Only an approver's edit can do this.
+            raise _RefusedError(
+                "The approved arguments leave out a value for which the tool has a default. Ask again."
+            )
         seen = turn.restored(params, arguments)
         state = self._once(turn, seen.request_state)
         meta = passed_meta(ctx)

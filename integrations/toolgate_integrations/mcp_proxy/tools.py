@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 from mcp import MCPError
 from mcp_types import INTERNAL_ERROR, PaginatedRequestParams, Tool
 
 from toolgate import ConfigurationError
 from toolgate_integrations._mcp_pins import Pin, Pins
+from toolgate_integrations._schema_defaults import with_defaults
 from toolgate_integrations.mcp_proxy.backend import Backend
 
 __all__ = ["Tools"]
@@ -39,6 +40,7 @@ class Tools:
     ) -> None:
         self._backend, self._pins, self._name = backend, pins, name
         self._action_of, self._granted = action_of, granted
+        self._known: Mapping[str, Pin] = {}
 
     async def shown(self) -> list[Tool]:
         """What the client may see: of a tool that changed, what it said when it was trusted.
@@ -78,6 +80,14 @@ class Tools:
             )
         return None
 
+    def completed(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a copy of arguments with the defaults of the tool's pinned input schema.
+
+        Raises:
+            SchemaDefaultError: The defaults cannot be filled in.
+        """
+        return with_defaults(self._known[tool].tool.input_schema, arguments)
+
     def _is_granted(self, tool: str, granted: Collection[str]) -> bool:
         try:
             return self._action_of(tool) in granted
@@ -87,7 +97,8 @@ class Tools:
 
     async def _list(self) -> tuple[list[Tool], Mapping[str, Pin]]:
         tools = await self._pages()
-        return tools, self._pins.see(tools)
+        self._known = self._pins.see(tools)
+        return tools, self._known
 
     async def _pages(self) -> list[Tool]:
         session, cursor, tools = self._backend.session, None, list[Tool]()

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import typer
@@ -82,6 +83,7 @@ def mcp_proxy(
         settings = load_settings(agent_id=agent)
         if settings.agent_id is None:
             fail("no agent is named; set TOOLGATE_AGENT_ID or write --agent ID, see: toolgate agents list")
+        _check_settings(settings, settings.agent_id)
         why = serve(
             _place(command or [], url, pass_env or [], header_env or []),
             guard=Guard(agent_id=agent),
@@ -134,6 +136,21 @@ def _pairs(option: str, form: str, given: list[str]) -> dict[str, str]:
 
 def _allowed(**given: bool) -> list[str]:
     return [what for what, allowed in given.items() if allowed]
+
+
+def _check_settings(settings: Settings, agent_id: str) -> None:
+    """Refuse to start with a key that the gateway refuses; a gateway that does not answer may come back."""
+    try:
+        with SdkSurface(settings) as gateway:
+            answer = gateway.permissions(agent_id)
+    except ManagementError as error:
+        typer.echo(f"toolgate: the settings could not be checked: {error}", err=True)
+        return
+    if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        try:
+            read_answer(answer, "GET", "/sdk/permissions")
+        except ManagementError as error:
+            fail(f"the gateway at {settings.url!r} refuses these settings: {error}")
 
 
 def _granted(settings: Settings, agent_id: str) -> Callable[[], Collection[str] | None]:
