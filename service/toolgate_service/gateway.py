@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from toolgate_service.accounts.passwords import Passwords
 from toolgate_service.approvals.hub import DecisionHub
 from toolgate_service.billing.signature import ProviderSignature
-from toolgate_service.hearing import Hearing, listener_of
+from toolgate_service.hearing import Hearing, listener_of, stalled_sessions_of
 from toolgate_service.hotpath.recent_keys import RecentKeys
 from toolgate_service.hotpath.stores import stores_of
 from toolgate_service.hotpath.writer import LogWriter
@@ -78,6 +78,7 @@ class Gateway:
         self.slack = Replies(sender, allow_private=settings.webhooks_allow_private)
         equip(self.database, self.plans, self.webhooks.wake)
         self.listener = listener_of(self.database, Hearing(self.hub, self.webhooks.nudge))
+        self.stalled_sessions = stalled_sessions_of(self.database)
 
     async def start(self) -> None:
         """Open the database, bring it up to date, and begin to take log entries.
@@ -95,6 +96,8 @@ class Gateway:
         self.webhooks.start()
         if self.listener is not None:
             self.listener.start()
+        if self.stalled_sessions is not None:
+            self.stalled_sessions.start()
 
     def leave(self) -> None:
         """Be ready no more, and send home whoever waits for news; everything else goes on until `stop`."""
@@ -105,6 +108,8 @@ class Gateway:
         """Write what waits, then close everything."""
         if self.listener is not None:
             await self.listener.stop()
+        if self.stalled_sessions is not None:
+            await self.stalled_sessions.stop()
         # Before the deliveries, whose connections it uses.
         await self.slack.stop()
         await self.webhooks.stop()

@@ -10,6 +10,7 @@ from toolgate_service.storage.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
     from toolgate_service.storage.listener import Listener
+    from toolgate_service.storage.stalled import StalledSessions
 
 
 class Hearing:
@@ -49,3 +50,13 @@ def listener_of(database: Database, hearing: Hearing) -> "Listener | None":
     if isinstance(database, PostgresDatabase):
         return Listener(database, hearing.heard, hearing.turned)
     raise TypeError(f"no listener for a {type(database).__name__}")
+
+
+def stalled_sessions_of(database: Database) -> "StalledSessions | None":
+    """Return what ends stalled sessions of other gateways, not yet started; None where there are none."""
+    if isinstance(database, SqliteDatabase):
+        return None
+    from toolgate_service.storage.postgres import PostgresDatabase
+    from toolgate_service.storage.stalled import StalledSessions
+
+    return StalledSessions(database) if isinstance(database, PostgresDatabase) else None

@@ -49,6 +49,17 @@ class Line:
         """Carry one piece that has these bytes in it, and reset its connection in place of the answer."""
         self._lines.tell(self._number, "swallow", after.decode("latin-1"))
 
+    def freeze(self, after: bytes, *, further: int = 0) -> None:
+        """Fall silent once a client has sent a piece with these bytes in it, and so many further pieces after it.
+
+        Everything up to there reaches the server; nothing of its answer, or of any other connection, is carried.
+        """
+        self._lines.tell(self._number, "freeze", after.decode("latin-1"), further)
+
+    def frozen(self) -> bool:
+        """Return whether the line has fallen silent by `freeze`."""
+        return bool(self._lines.tell(self._number, "frozen"))
+
     def swallowed(self) -> int:
         """Return how many answers were swallowed so far."""
         return int(self._lines.tell(self._number, "swallowed"))
@@ -99,6 +110,10 @@ class Way:
     delay: float = 0
     wanted: bytes = b""
     swallowed: int = 0
+    #: what freezes the line, how many further pieces of its connection are carried, and whether it is frozen
+    freezing: bytes = b""
+    further: int = 0
+    frozen: bool = False
     open: asyncio.Event = field(default_factory=asyncio.Event)
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -131,6 +146,7 @@ class Way:
     async def _one_way(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fatal: asyncio.Event, *, asks: bool
     ) -> None:
+        left: int | None = None
         try:
             while piece := await reader.read(PIECE):
                 if not asks and fatal.is_set():
@@ -142,6 +158,13 @@ class Way:
                 if asks and self.wanted and self.wanted in piece:
                     self.wanted = b""
                     fatal.set()
+                if asks and left is None and self.freezing and self.freezing in piece:
+                    left, self.freezing = self.further, b""
+                elif left is not None:
+                    left -= 1
+                if left == 0:
+                    left, self.frozen = None, True
+                    self.open.clear()
                 writer.write(piece)
                 await writer.drain()
         except OSError:
@@ -195,8 +218,12 @@ def _do(way: Way, what: str, *more: Any) -> object:
             way.delay = more[0] / 1000
         case "swallow":
             way.wanted = more[0].encode("latin-1")
+        case "freeze":
+            way.freezing, way.further, way.frozen = more[0].encode("latin-1"), more[1], False
+        case "frozen":
+            return way.frozen
         case "heal":
-            way.is_cut, way.delay, way.wanted = False, 0, b""
+            way.is_cut, way.delay, way.wanted, way.freezing = False, 0, b"", b""
             way.open.set()
     return way.swallowed
 

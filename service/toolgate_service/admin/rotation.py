@@ -49,7 +49,7 @@ def rotate_secret(*, finish: bool = False, discard_unreadable: bool = False) -> 
         kept_in_file = desk.settings.secret is None and is_embedded(desk.settings.database_url)
         _refuse_without_secrets(desk.settings, kept_in_file=kept_in_file, finish=finish)
         # SQLite has one writer, also among processes, and PostgreSQL one taker of a turn: of two operators one waits.
-        async with desk.database.writing(SECRET) as session:
+        async with desk.database.writing(SECRET, patient=True) as session:
             if kept_in_file:
                 # Before the files change: where the secret opens nothing, there is nothing to go on from.
                 _refuse_a_wrong_secret(await _reseal(session, _vault(desk.settings)))

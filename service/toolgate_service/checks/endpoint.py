@@ -3,6 +3,8 @@
 Key → organization active → rate limit → body → agent → permission → amount → approval.
 """
 
+import asyncio
+
 from toolgate_service import exact_json
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.held import Held, LetThrough, settle
@@ -10,6 +12,7 @@ from toolgate_service.checks.question import read_question
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit
 from toolgate_service.hotpath.http import Answer, Call, Handler, add_headers
+from toolgate_service.hotpath.patience import DEADLINE
 from toolgate_service.ids import new_id
 from toolgate_service.storage.races import anew
 from toolgate_service.tracing.spans import span
@@ -39,9 +42,14 @@ def check_endpoint(gateway: Gateway) -> Handler:
         if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
             return _answer(call, verdict)
         database = gateway.database
+        # One deadline for all attempts: the SDK gives up after five seconds.
+        until = asyncio.get_running_loop().time() + DEADLINE
 
         async def settling() -> Permitted | Blocked | Held | LetThrough:
-            turn = database.reading() if question.dry_run else database.writing(standing.organization_id)
+            if question.dry_run:
+                turn = database.reading()
+            else:
+                turn = database.writing(standing.organization_id, until=until)
             async with turn as session:
                 return await settle(session, gateway.settings, admitted.ask.key_digest, question, key, raw)
 

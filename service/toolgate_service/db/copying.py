@@ -122,13 +122,18 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
     import asyncpg
 
     from toolgate_service.storage.postgres import PostgresDatabase
+    from toolgate_service.storage.postgres_connection import WRITE_SETTINGS
 
     assert isinstance(target, PostgresDatabase)  # noqa: S101 - for the types: a file was refused above
     try:
         connection = await target.connect()
         try:
             async with connection.transaction():
+                await connection.execute(f"SELECT {WRITE_SETTINGS}")
+                # Reading the file may take long between two tables.
+                await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 await connection.execute("SET LOCAL statement_timeout = 0")
+                await connection.execute("SET LOCAL tcp_user_timeout = 0")
                 yield connection
         finally:
             # A server that went away says no goodbye.

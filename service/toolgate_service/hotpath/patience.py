@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
@@ -55,9 +55,7 @@ class Queue(Generic[Item, Answer]):
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append(Waiting(item, future, weight, loop.time() + self._deadline))
         self.weight += weight
-        if not self._looking:
-            self._looking = True
-            loop.call_later(LOOK, self._look, loop)
+        self._begin_looking(loop)
         return future
 
     def take(self, most: int) -> list[Waiting[Item, Answer]]:
@@ -66,6 +64,26 @@ class Queue(Generic[Item, Answer]):
         for one in taken:
             self.weight -= one.weight
         return taken
+
+    def extract(self, is_wanted: Callable[[Item], bool]) -> "list[Waiting[Item, Answer]]":
+        """Take those out whose item is wanted, in order."""
+        wanted = [one for one in self._waiting if is_wanted(one.item)]
+        if wanted:
+            self._waiting = deque(one for one in self._waiting if not is_wanted(one.item))
+            self.weight -= sum(one.weight for one in wanted)
+        return wanted
+
+    def rejoin(self, ones: "Iterable[Waiting[Item, Answer]]") -> None:
+        """Let those wait here who waited in another queue; their deadlines stay."""
+        for one in ones:
+            self._waiting.append(one)
+            self.weight += one.weight
+        self._begin_looking(asyncio.get_running_loop())
+
+    def _begin_looking(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._looking and self._waiting:
+            self._looking = True
+            loop.call_later(LOOK, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()

@@ -46,8 +46,13 @@ class LogStore(Protocol):
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Wait for this process's turn to write; entries that come meanwhile join the batch."""
 
-    async def commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> Sequence[Outcome | None]:
         """Make entries durable and return one outcome each, in order.
+
+        Args:
+            entries: of any organizations; with `wait`, of one.
+            wait: whether to wait for a lock that another gateway holds. Otherwise the outcome of its organization's
+                entries may be None: nothing was done, and they are to be committed with `wait`.
 
         Raises:
             Exception: nothing of the batch is acknowledged.

@@ -29,17 +29,20 @@ class CountedStore:
         """As the store's."""
         return self._inner.turn()
 
-    async def commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> Sequence[Outcome | None]:
         """As the store's."""
         began = perf_counter()
         try:
-            outcomes = await self._inner.commit(entries)
+            outcomes = await self._inner.commit(entries, wait=wait)
         except BaseException:
             self._figures.entries["failed"] += len(entries)
             raise
         self._figures.commits.add(perf_counter() - began)
-        self._figures.batches.add(len(entries))
-        self._figures.entries.update(map(_word, outcomes))
+        # Entries that were set aside are counted when they are committed.
+        done = [outcome for outcome in outcomes if outcome is not None]
+        if done:
+            self._figures.batches.add(len(done))
+            self._figures.entries.update(map(_word, done))
         return outcomes
 
     async def close(self) -> None:

@@ -24,6 +24,8 @@ WRITE = "write sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 #: long reads that may run at the same time
 EXPORTS = 4
+#: seconds that a write transaction waits for its turns, unless its caller has a deadline of its own
+TURN_TIMEOUT = 10.0
 
 
 class Usage(NamedTuple):
@@ -75,13 +77,21 @@ class Database(Protocol):
         There are `EXPORTS` of them; whoever asks for one more waits.
         """
 
-    def writing(self, *turns: str) -> AbstractAsyncContextManager[AsyncSession]:
+    def writing(
+        self, *turns: str, until: float | None = None, patient: bool = False
+    ) -> AbstractAsyncContextManager[AsyncSession]:
         """Open a write transaction: committed and on disk when the block ends, rolled back when it raises.
 
         Args:
             turns: whoever names the same one waits until this transaction has ended, so that what was counted or
                 looked for in it stays true until it is committed. The organization's id for its own affairs,
                 `ACCOUNTS` for what is unique across organizations.
+            until: the loop's time at which waiting for the turns ends; after `TURN_TIMEOUT` by default.
+            patient: whether the transaction may compute for seconds between two statements. A server ends any other
+                after a moment, since a gateway that froze would keep its turns from all others.
+
+        Raises:
+            StorageFault: the turns did not come in time, or the database cannot be used.
         """
 
     def usage(self) -> Mapping[str, Usage]:

@@ -16,6 +16,7 @@ import asyncpg
 
 from toolgate_service.storage.notices import CHANNEL
 from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.storage.postgres_connection import COMMIT_FROM_MEMORY
 
 logger = logging.getLogger("toolgate.gateway")
 
@@ -25,6 +26,9 @@ ECHO = 2.0
 #: seconds, at most, before another connection is made; each time in vain doubles them
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
+
+#: What a listener sends to itself need not survive the server.
+_ECHO = f"SELECT pg_notify($1, '') WHERE {COMMIT_FROM_MEMORY}"
 
 
 class Listener:
@@ -84,15 +88,13 @@ class Listener:
         try:
             lost, echo = asyncio.Event(), asyncio.Event()
             connection.add_termination_listener(lambda _: lost.set())
-            # What it says to itself need not survive the server.
-            await connection.execute("SET synchronous_commit = off")
             await connection.add_listener(CHANNEL, lambda *notice: self._heard(str(notice[-1])))
             own = f"{CHANNEL}_{secrets.token_hex(8)}"
             await connection.add_listener(own, lambda *_: echo.set())
             while True:
                 echo.clear()
                 async with asyncio.timeout(ECHO):
-                    await connection.execute("SELECT pg_notify($1, '')", own)
+                    await connection.execute(_ECHO, own)
                     await echo.wait()
                 if not self._hears:
                     self._turn(hears=True)

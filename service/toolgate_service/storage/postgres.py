@@ -1,11 +1,12 @@
 """The gateway's database on a PostgreSQL server."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import asyncpg
 from sqlalchemy import TextClause, text
@@ -14,18 +15,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.errors import StorageError
-from toolgate_service.storage.database import EXPORTS, NOW, Usage
+from toolgate_service.storage.database import EXPORTS, NOW, TURN_TIMEOUT, Usage
 from toolgate_service.storage.faults import faults_told
 from toolgate_service.storage.migrate import demand, upgrade
 from toolgate_service.storage.notices import CHANNEL, announced
+from toolgate_service.storage.pooler import refuse_pooling
 from toolgate_service.storage.pools import usage_of
+from toolgate_service.storage.postgres_connection import WRITE_SETTINGS, Connector
 from toolgate_service.storage.races import committed
 from toolgate_service.storage.turns import Turns
 from toolgate_service.tracing.transactions import traced
 
 if TYPE_CHECKING:
-    #: asyncpg's classes are generic to type checkers alone
-    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+    from toolgate_service.storage.postgres_connection import Connection
 
 logger = logging.getLogger("toolgate.gateway")
 
@@ -37,6 +39,8 @@ SILENCE = 40
 #: connections for each of the two, and seconds until whoever waits for one is told to come again
 POOL = 8
 POOL_TIMEOUT = 5
+#: milliseconds between two statements that a migration, or a command of the operator, may take
+PATIENT = 10_000
 
 #: what says that a server, or the URL that names it, cannot be used; a port may be too large a number
 REFUSALS = (
@@ -49,35 +53,27 @@ REFUSALS = (
     OverflowError,
 )
 
-#: what every connection asks of the server: nothing waits for ever (milliseconds), moments come back in UTC, and no
-#: statement is long enough for the compiler to pay
-ASKED = {
-    "application_name": "toolgate",
-    "lock_timeout": "10000",
-    "statement_timeout": "30000",
-    # A gateway whose machine went away in the middle of a turn would keep it until the network noticed, hours later.
-    "idle_in_transaction_session_timeout": "90000",
-    # Whatever the operator's default: who has waited for a turn must see what was committed meanwhile.
-    "default_transaction_isolation": "read committed",
-    "timezone": "UTC",
-    # The bounds of the log's months come as texts.
-    "datestyle": "ISO",
-    "jit": "off",
-}
-
-#: A commit that the server acknowledged from memory alone would not be durable (decisions §6). What the operator set
-#: beyond it, for instance `remote_apply`, stays.
-DURABLE = (
-    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+#: The settings of a write transaction, an advisory lock, and the moment after it was given: in one round trip.
+TURN = text(
+    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} || set_config('lock_timeout', :wait, true) "  # noqa: S608 - constants
+    "AS applied OFFSET 0) AS settings, "
+    "LATERAL pg_advisory_xact_lock(hashtextextended(:turn || left(settings.applied, 0), 0))"
 )
-
-#: An advisory lock, and the moment after it was given: in one round trip.
-TURN = text("SELECT clock_timestamp() FROM pg_advisory_xact_lock(hashtextextended(:turn, 0))")
+#: The same for a transaction that takes no lock.
+WRITE_MOMENT = text(
+    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} AS applied OFFSET 0) AS settings"  # noqa: S608 - constants
+)
+#: Applies the settings of a write transaction that may take long between two statements.
+PATIENT_WRITE = text(
+    f"SELECT {WRITE_SETTINGS} || set_config('idle_in_transaction_session_timeout', '{PATIENT}', true)"
+)
 MOMENT = text("SELECT clock_timestamp()")
 #: Heard by every gateway once the transaction is committed, by nobody when it is rolled back.
 NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', notice) FROM unnest(CAST(:notices AS text[])) AS notice")  # noqa: S608 - our own name
-#: The same for whoever has no turn, and takes as long as a caller takes what is read.
-UNHURRIED = text("SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '0', true)")
+#: The moment of a read that takes as long as its caller takes the rows; a caller that stops reading for an hour is gone.
+UNHURRIED = text(
+    "SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '3600000', true)"
+)
 
 
 class PostgresDatabase:
@@ -94,6 +90,7 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self.dsn = url.replace("postgresql+asyncpg://", "postgresql://", 1)
         self.info: dict[str, object] = {}
+        self._connector = Connector(self.dsn)
         self._turns = Turns()
         self._readers = self._engine("REPEATABLE READ")
         self._exporters = self._engine("REPEATABLE READ", EXPORTS)
@@ -124,8 +121,10 @@ class PostgresDatabase:
         # Bringing a large table up to date may take longer than any other answer.
         patient = self._engine("READ COMMITTED", 1, silence=None)
         try:
+            await refuse_pooling(self._connector)
             async with patient.begin() as connection:
                 await _judge(connection)
+                await connection.execute(PATIENT_WRITE)
                 # A large table may take its time.
                 await connection.execute(text("SET LOCAL statement_timeout = 0"))
                 await connection.execute(text("SET LOCAL lock_timeout = 0"))
@@ -157,19 +156,35 @@ class PostgresDatabase:
 
     @traced("toolgate.gateway.write")
     @asynccontextmanager
-    async def writing(self, *turns: str) -> AsyncIterator[AsyncSession]:
-        """Open a write transaction that has its turns; the moment is read after the last of them was given."""
+    async def writing(
+        self, *turns: str, until: float | None = None, patient: bool = False
+    ) -> AsyncIterator[AsyncSession]:
+        """Open a write transaction that has its turns; the moment is read after the last of them was given.
+
+        Args:
+            turns: names of locks, as in `Database.writing`.
+            until: the loop's time at which waiting for the turns ends.
+            patient: whether the transaction may compute for seconds between two statements.
+
+        Raises:
+            StorageFault: the turns did not come in time, or the server cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + TURN_TIMEOUT if until is None else until
         async with (
-            self._turns.taking(turns),
+            self._turns.taking(turns, ends),
             faults_told(),
             AsyncSession(self._writers, expire_on_commit=False, info=self.info) as session,
             session.begin(),
         ):
             # In one order, whoever asks: two gateways never wait for each other.
             for turn in sorted(set(turns)):
-                session.info[NOW] = await _moment(session, TURN, turn=turn)
+                wait = max(1, int(1000 * (ends - loop.time())))
+                session.info[NOW] = await _moment(session, TURN, turn=turn, wait=str(wait))
             if not turns:
-                session.info[NOW] = await _moment(session, MOMENT)
+                session.info[NOW] = await _moment(session, WRITE_MOMENT)
+            if patient:
+                await (await session.connection()).execute(PATIENT_WRITE)
             yield session
             await _announce(session)
         committed()
@@ -190,14 +205,12 @@ class PostgresDatabase:
         Args:
             silence: seconds until an answer is given up; None waits for ever.
         """
-        connection = await asyncpg.connect(
-            self.dsn,
-            timeout=CONNECT_TIMEOUT,
-            command_timeout=silence,
-            server_settings=ASKED,
-        )
-        await connection.execute(DURABLE)
-        return connection
+        return await self._connector.connect(timeout=CONNECT_TIMEOUT, command_timeout=silence)
+
+    @property
+    def connector(self) -> Connector:
+        """What opens its connections."""
+        return self._connector
 
     def _engine(
         self, isolation: str, pool_size: int = POOL, *, silence: float | None = SILENCE
@@ -246,7 +259,7 @@ async def _judge(connection: AsyncConnection) -> None:
 
 async def _migrate(connection: AsyncConnection) -> None:
     # Several gateways may start at once: one migrates, the others wait and find nothing to do.
-    await connection.execute(TURN, {"turn": "toolgate schema"})
+    await connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('toolgate schema', 0))"))
     await connection.run_sync(upgrade)
 
 

@@ -100,7 +100,12 @@ class SqliteDatabase:
 
     @traced("toolgate.gateway.write")
     @asynccontextmanager
-    async def writing(self, *_turns: str) -> AsyncIterator[AsyncSession]:
+    async def writing(
+        self,
+        *_turns: str,
+        until: float | None = None,  # noqa: ARG002 - SQLite's own busy timeout bounds the wait
+        patient: bool = False,  # noqa: ARG002 - no server could lose this process
+    ) -> AsyncIterator[AsyncSession]:
         """Open a write transaction; SQLite has one writer, so that all turns are the same."""
         async with (
             self.write_turn,

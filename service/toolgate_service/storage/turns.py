@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from toolgate_service.errors import StorageFault
+
 
 class Turns:
     """Gives each name to one taker at a time, in order of arrival."""
@@ -13,11 +15,23 @@ class Turns:
         self._taken: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
-    async def taking(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """Hold several names, taken in one order whoever asks: two takers never wait for each other."""
+    async def taking(self, names: Iterable[str], until: float | None = None) -> AsyncIterator[None]:
+        """Hold several names, taken in one order whoever asks: two takers never wait for each other.
+
+        Args:
+            names: which.
+            until: the loop's time at which waiting ends; None waits forever.
+
+        Raises:
+            StorageFault: it was not this taker's turn in time.
+        """
         async with AsyncExitStack() as stack:
-            for name in sorted(set(names)):
-                await stack.enter_async_context(self._one(name))
+            try:
+                async with asyncio.timeout_at(until):
+                    for name in sorted(set(names)):
+                        await stack.enter_async_context(self._one(name))
+            except TimeoutError:
+                raise StorageFault("other changes of the same organization took too long") from None
             yield
 
     @asynccontextmanager

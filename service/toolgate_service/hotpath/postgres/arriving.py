@@ -16,6 +16,7 @@ from toolgate_service.hotpath.rates import Rate
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.ids import is_id
 from toolgate_service.plans import Plan
+from toolgate_service.storage.postgres_connection import COMMIT_FROM_MEMORY
 
 #: what is true of a request, and the latest minute of which its window was counted or handed out, and how much of it
 Found: TypeAlias = tuple[Standing, tuple[int, int]]
@@ -113,7 +114,7 @@ _COUNTED = """
 , counted AS (
     INSERT INTO rate_windows AS w (organization_id, scope, minute, requests)
     SELECT organization_id, scope, floor(extract(epoch FROM clock_timestamp()) / 60)::int, {requests}
-    FROM found WHERE is_active {grouped}
+    FROM found WHERE is_active AND {memory} {grouped}
     ON CONFLICT (organization_id, scope) DO UPDATE
     SET minute = greatest(w.minute, excluded.minute),
         requests = CASE WHEN excluded.minute > w.minute THEN excluded.requests ELSE w.requests + excluded.requests END
@@ -147,11 +148,16 @@ _ASKED_MANY = """
 
 _GROUPED = "GROUP BY organization_id, scope ORDER BY organization_id, scope"
 
-ONE = _FOUND.format(asked=_ASKED_ONE) + _COUNTED.format(requests="1", grouped="") + _TOLD + _BY_COUNT
+ONE = (
+    _FOUND.format(asked=_ASKED_ONE)
+    + _COUNTED.format(requests="1", grouped="", memory=COMMIT_FROM_MEMORY)
+    + _TOLD
+    + _BY_COUNT
+)
 
 MANY = (
     _FOUND.format(asked=_ASKED_MANY)
-    + _COUNTED.format(requests="count(*)::int", grouped=_GROUPED)
+    + _COUNTED.format(requests="count(*)::int", grouped=_GROUPED, memory=COMMIT_FROM_MEMORY)
     + _TOLD
     + _BY_COUNT
 )

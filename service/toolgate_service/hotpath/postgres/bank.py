@@ -7,6 +7,7 @@ from toolgate_service.hotpath.postgres.connections import Connections
 from toolgate_service.hotpath.rates import Window
 from toolgate_service.storage.database import Usage
 from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.storage.postgres_connection import COMMIT_FROM_MEMORY
 
 RATE_CONNECTIONS = 4
 #: seconds by which the clock that names a minute may differ from the database's
@@ -51,7 +52,7 @@ class Bank:
     """
 
     def __init__(self, database: PostgresDatabase) -> None:
-        self._connections = Connections(database, RATE_CONNECTIONS, durable=False)
+        self._connections = Connections(database, RATE_CONNECTIONS)
 
     async def open(self) -> None:
         """Connect; the schema must exist."""
@@ -123,7 +124,8 @@ WITH asked AS MATERIALIZED (
         WITH ORDINALITY AS a (organization_id, scope, minute, requests, most, place)
 ), drawn AS (
     INSERT INTO rate_windows AS w (organization_id, scope, minute, requests)
-    SELECT organization_id, scope, minute, requests FROM asked WHERE requests <= most ORDER BY organization_id, scope
+    SELECT organization_id, scope, minute, requests FROM asked
+    WHERE requests <= most AND {COMMIT_FROM_MEMORY} ORDER BY organization_id, scope
     ON CONFLICT (organization_id, scope) DO UPDATE
     SET minute = greatest(w.minute, excluded.minute),
         requests = CASE WHEN excluded.minute > w.minute THEN excluded.requests ELSE w.requests + excluded.requests END

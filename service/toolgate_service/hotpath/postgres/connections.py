@@ -4,19 +4,18 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from toolgate_service.errors import LostRace
 from toolgate_service.hotpath.patience import DEADLINE
 from toolgate_service.storage.database import Usage
-from toolgate_service.storage.postgres import ASKED, DURABLE, PostgresDatabase
+from toolgate_service.storage.postgres import PostgresDatabase
 from toolgate_service.storage.races import LOST, anew, fault
 
 if TYPE_CHECKING:
-    #: asyncpg's class is generic to type checkers alone
-    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+    from toolgate_service.storage.postgres_connection import Connection
 
 #: seconds after which an idle connection is not trusted: what stands between may have forgotten it without a word
 KEPT = 300.0
@@ -32,13 +31,11 @@ class Connections:
     Args:
         database: where to connect.
         size: how many connections at most.
-        durable: whether a commit must be on disk; a count of the current minute need not.
     """
 
-    def __init__(self, database: PostgresDatabase, size: int, *, durable: bool = True) -> None:
-        self._dsn = database.dsn
+    def __init__(self, database: PostgresDatabase, size: int) -> None:
+        self._connector = database.connector
         self._size = size
-        self._durable = durable
         self._is_open = False
         #: how many there are, or are being made
         self._made = 0
@@ -154,15 +151,14 @@ class Connections:
     async def _connect(self) -> "Connection":
         """Make a connection, with the right to."""
         try:
-            connection: Connection = await asyncpg.connect(
-                self._dsn, timeout=DEADLINE, command_timeout=DEADLINE, server_settings=ASKED | INDEXED
+            connection = await self._connector.connect(
+                timeout=DEADLINE, command_timeout=DEADLINE, settings=INDEXED
             )
             try:
                 # Identifiers are texts here; the driver would make objects of them.
                 await connection.set_type_codec(
                     "uuid", encoder=str, decoder=str, schema="pg_catalog", format="text"
                 )
-                await connection.execute(DURABLE if self._durable else "SET synchronous_commit = off")
             except BaseException:
                 connection.terminate()
                 raise

@@ -8,21 +8,51 @@ from toolgate_service.hotpath.news import LISTENS
 from toolgate_service.ids import is_id
 from toolgate_service.logs.entries import NewEntry
 from toolgate_service.storage.base import TEST
+from toolgate_service.storage.postgres_connection import WRITE_SETTINGS
 
 if TYPE_CHECKING:
     from toolgate_service.hotpath.postgres.connections import Connection
 
 
-async def begin(connection: "Connection", entries: Sequence[NewEntry]) -> None:
+async def begin(connection: "Connection", entries: Sequence[NewEntry], patience: int) -> None:
     """Begin a transaction in which nobody else writes entries of the same tenants.
 
     Until it ends their month and their keys are exact, in whatever gateway. Every gateway takes the locks in the same
     order, so that none waits for another in a circle.
+
+    Args:
+        connection: in no transaction.
+        entries: to be written.
+        patience: milliseconds to wait for a lock.
+
+    Raises:
+        asyncpg.LockNotAvailableError: another gateway kept a lock for longer.
     """
-    tenants = sorted({tenant_of(entry) for entry in entries})
     # In one round trip, which takes no values: identifiers of ours and names of environments.
-    names = ", ".join(f"'log entries of {'/'.join(tenant)}'" for tenant in tenants)
-    await connection.execute(f"BEGIN; {_LOCK.format(names=names)}")
+    names = ", ".join(_literal(tenant) for tenant in _tenants(entries))
+    await connection.execute(
+        f"BEGIN; SET LOCAL lock_timeout = {patience}; {_LOCK.format(names=names)}; {_SETTINGS}"
+    )
+
+
+async def begin_available(connection: "Connection", entries: Sequence[NewEntry]) -> frozenset[Tenant]:
+    """Begin a transaction as `begin` does, wait for no lock, and return the tenants whose locks were free."""
+    tenants = _tenants(entries)
+    await connection.execute(f"BEGIN; {_SETTINGS}")
+    rows = await connection.fetch(_TRY_LOCK, [_name(tenant) for tenant in tenants])
+    return frozenset(tenants[place - 1] for place, is_locked in rows if is_locked)
+
+
+def _tenants(entries: Sequence[NewEntry]) -> Sequence[Tenant]:
+    return sorted({tenant_of(entry) for entry in entries})
+
+
+def _name(tenant: Tenant) -> str:
+    return f"log entries of {'/'.join(tenant)}"
+
+
+def _literal(tenant: Tenant) -> str:
+    return f"'{_name(tenant)}'"
 
 
 async def known(connection: "Connection", entries: Sequence[NewEntry]) -> Known:
@@ -55,6 +85,12 @@ async def known(connection: "Connection", entries: Sequence[NewEntry]) -> Known:
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest(ARRAY[{names}]) AS name"
+_TRY_LOCK = """
+SELECT place::int, pg_try_advisory_xact_lock(hashtextextended(name, 0))
+FROM unnest($1::text[]) WITH ORDINALITY AS asked (name, place)
+"""
+#: Rows that a background job holds are waited for longer than another gateway's batch.
+_SETTINGS = f"SELECT {WRITE_SETTINGS}; SET LOCAL lock_timeout = 3000"
 
 # Row by row, and by limits that the planner cannot undo: a plan is kept as long as its connection, and one made for the
 # empty tables of a young gateway read all of them (64 entries took 45 ms beside 6,000 remembered keys). The moment is that

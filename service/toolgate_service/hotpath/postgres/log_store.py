@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, TypeAlias
 
-from toolgate_service.hotpath.batch import Batch
+import asyncpg
+
+from toolgate_service.errors import StorageFault
+from toolgate_service.hotpath.batch import Batch, tenant_of
 from toolgate_service.hotpath.postgres.connections import Connections
-from toolgate_service.hotpath.postgres.log_known import begin, known
+from toolgate_service.hotpath.postgres.log_known import begin, begin_available, known
 from toolgate_service.hotpath.postgres.log_written import write
 from toolgate_service.hotpath.postgres.news import tell
 from toolgate_service.logs.entries import NewEntry, Outcome
@@ -14,48 +18,101 @@ from toolgate_service.storage.postgres import PostgresDatabase
 from toolgate_service.storage.races import anew
 from toolgate_service.webhooks.outbox import wake
 
+if TYPE_CHECKING:
+    from toolgate_service.hotpath.postgres.connections import Connection
+
+#: milliseconds that a batch waits for the lock of an organization before those that are locked are set aside; another
+#: gateway that works needs a few
+SHARED_WAIT = 250
+#: milliseconds that entries which were set aside wait for their organization's lock
+LANE_WAIT = 3_000
+#: connections for entries that were set aside
+LANES = 4
+
+#: outcomes, and whether events for webhooks were written
+_Committed: TypeAlias = tuple[list[Outcome | None], bool]
+
 
 class PostgresLogStore:
     """Commits batches of log entries: one transaction and one sync to disk for all of them."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._connections = Connections(database, 1)
+        self._lanes = Connections(database, LANES)
         self._database = database
 
     async def open(self) -> None:
         """Connect; the schema must exist."""
         await self._connections.open()
+        await self._lanes.open()
 
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Wait for nobody: the server has many writers."""
         return nullcontext()
 
-    async def commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> list[Outcome | None]:
         """Make entries durable and return one outcome each, in order.
+
+        Args:
+            entries: of any organizations; with `wait`, of one.
+            wait: whether to wait for a lock that another gateway holds. Otherwise the outcome of its organization's
+                entries is None: nothing was done, and they are to be committed with `wait`.
 
         Raises:
             StorageFault: nothing of the batch is acknowledged.
         """
-        outcomes, told = await anew(lambda: self._commit(entries))
+        connections, patience = (self._lanes, LANE_WAIT) if wait else (self._connections, SHARED_WAIT)
+        committed = await anew(lambda: self._commit(connections, entries, patience))
+        if committed is None and wait:
+            raise StorageFault("another gateway keeps the organization's lock")
+        outcomes, told = committed or await anew(lambda: self._commit_available(entries))
         if told:
             wake(self._database)
         return outcomes
 
-    async def _commit(self, entries: Sequence[NewEntry]) -> tuple[list[Outcome], bool]:
-        # Four round trips. Whatever fails, the connection ends, and with it the transaction.
+    async def _commit(
+        self, connections: Connections, entries: Sequence[NewEntry], patience: int
+    ) -> "_Committed | None":
+        """Commit entries; None, and nothing done, if another gateway keeps a lock for longer than the patience."""
+        # Whatever fails, the connection ends, and with it the transaction.
+        async with connections.one() as connection:
+            try:
+                await begin(connection, entries, patience)
+            except asyncpg.LockNotAvailableError:
+                await connection.execute("ROLLBACK")
+                return None
+            return await _write(connection, entries)
+
+    async def _commit_available(self, entries: Sequence[NewEntry]) -> "_Committed":
         async with self._connections.one() as connection:
-            await begin(connection, entries)
-            batch = Batch(await known(connection, entries))
-            outcomes = batch.decide(entries)
-            await write(connection, batch)
-            told = await tell(connection, batch)
-            await connection.execute("COMMIT")
-        return outcomes, told
+            locked = await begin_available(connection, entries)
+            places = [place for place, entry in enumerate(entries) if tenant_of(entry) in locked]
+            outcomes: list[Outcome | None] = [None] * len(entries)
+            if not places:
+                await connection.execute("ROLLBACK")
+                return outcomes, False
+            found, told = await _write(connection, [entries[place] for place in places])
+            for place, outcome in zip(places, found, strict=True):
+                outcomes[place] = outcome
+            return outcomes, told
 
     def usage(self) -> Usage:
         """Return how its connections are used."""
-        return self._connections.usage()
+        shared, lanes = self._connections.usage(), self._lanes.usage()
+        waiting = (shared.waiting or 0) + (lanes.waiting or 0)
+        return Usage(shared.busy + lanes.busy, shared.idle + lanes.idle, waiting)
 
     async def close(self) -> None:
         """Disconnect."""
         await self._connections.close()
+        await self._lanes.close()
+
+
+async def _write(connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
+    """Decide about entries whose locks are held, write them and commit: three round trips, and two for webhooks."""
+    batch = Batch(await known(connection, entries))
+    outcomes = batch.decide(entries)
+    await write(connection, batch)
+    told = await tell(connection, batch)
+    await connection.execute("COMMIT")
+    return [*outcomes], told

@@ -16,10 +16,6 @@ async def write(connection: "Connection", batch: Batch) -> None:
     """Write what a batch says, in its transaction."""
     if batch.entries:
         await connection.execute(_WRITE, *_columns(batch))
-    if batch.grown:
-        # In one order: two gateways that wait for each other's rows would wait for ever.
-        sizes = [(*tenant, grown) for tenant, grown in sorted(batch.grown.items())]
-        await connection.executemany(_WRITE_BYTES, sizes)
     if batch.mismatches:
         audits = [
             (
@@ -50,6 +46,7 @@ def _columns(batch: Batch) -> Iterable[Sequence[Any]]:
     usage = [(*tenant, batch.month, batch.known.used[tenant]) for tenant in tenants]
     yield from _turned(usage, len(_USAGE))
     yield from _turned(added_by(batch.entries), len(_COUNT))
+    yield from _turned([(*tenant, grown) for tenant, grown in sorted(batch.grown.items())], len(_GROWN))
 
 
 def _turned(rows: Sequence[Sequence[object]], width: int) -> Iterable[Sequence[object]]:
@@ -70,20 +67,25 @@ _COUNT = {
     "organization_id": "uuid", "environment": "text", "subject": "text", "span": "int", "starts": "int",
     "name": "text", "succeeded": "bigint", "failed": "bigint", "blocked": "bigint", "held": "bigint",
 }  # fmt: skip
+_GROWN = {"organization_id": "uuid", "environment": "text", "bytes": "bigint"}
 
 
-def _insert(table: str, columns: Mapping[str, str], first: int) -> str:
+def _unnested(columns: Mapping[str, str], first: int) -> str:
     # Identifiers are sent as texts: the driver takes longer over objects.
-    values = ", ".join(
+    return ", ".join(
         f"${place}::text[]::uuid[]" if kind == "uuid" else f"${place}::{kind}[]"
         for place, kind in enumerate(columns.values(), first)
     )
-    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({values})"  # noqa: S608 - our own names
+
+
+def _insert(table: str, columns: Mapping[str, str], first: int) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({_unnested(columns, first)})"  # noqa: S608 - our own names
 
 
 _FIRST_OF_KEY = 1 + len(_ENTRY)
 _FIRST_OF_USAGE = _FIRST_OF_KEY + len(_KEY)
 _FIRST_OF_COUNT = _FIRST_OF_USAGE + len(_USAGE)
+_FIRST_OF_GROWN = _FIRST_OF_COUNT + len(_COUNT)
 
 _WRITE = f"""
 WITH keys AS (
@@ -99,13 +101,13 @@ WITH keys AS (
     ON CONFLICT (organization_id, environment, subject, span, starts, name)
     DO UPDATE SET succeeded = c.succeeded + excluded.succeeded, failed = c.failed + excluded.failed,
                   blocked = c.blocked + excluded.blocked, held = c.held + excluded.held
+), grown AS (
+    UPDATE environments AS e SET log_bytes = e.log_bytes + g.bytes
+    FROM unnest({_unnested(_GROWN, _FIRST_OF_GROWN)}) AS g (organization_id, environment, bytes)
+    WHERE e.organization_id = g.organization_id AND e.name = g.environment
 )
 {_insert("log_entries", _ENTRY, 1)}
 """  # noqa: S608 - our own names
-
-_WRITE_BYTES = """
-UPDATE environments SET log_bytes = log_bytes + $3 WHERE organization_id = $1 AND name = $2
-"""
 
 _WRITE_AUDIT = """
 INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)

@@ -30,8 +30,7 @@ class PostgresReader:
     """
 
     def __init__(self, database: PostgresDatabase, plans: Mapping[str, Plan]) -> None:
-        # What it writes is a count of the current minute: it need not survive the server.
-        self._connections = Connections(database, READ_CONNECTIONS, durable=False)
+        self._connections = Connections(database, READ_CONNECTIONS)
         self._plans = plans
         self._together = Together(self._arrived, at_once=AT_ONCE, most=MOST)
 

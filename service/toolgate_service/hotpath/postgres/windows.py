@@ -4,6 +4,7 @@ from toolgate_service.hotpath.postgres.connections import Connections
 from toolgate_service.hotpath.rates import WINDOW, Rate
 from toolgate_service.storage.database import Usage
 from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.storage.postgres_connection import COMMIT_FROM_MEMORY
 
 RATE_CONNECTIONS = 4
 
@@ -12,7 +13,7 @@ class PostgresWindows:
     """Rate windows that several gateways share: one upsert a request (decisions §7)."""
 
     def __init__(self, database: PostgresDatabase) -> None:
-        self._connections = Connections(database, RATE_CONNECTIONS, durable=False)
+        self._connections = Connections(database, RATE_CONNECTIONS)
 
     async def open(self) -> None:
         """Connect; the schema must exist."""
@@ -43,15 +44,15 @@ class PostgresWindows:
 
 
 #: No row comes back when the window is full. A clock that was set back does not open it again.
-_COUNT = """
+_COUNT = f"""
 INSERT INTO rate_windows AS w (organization_id, scope, minute, requests)
-VALUES ($1, $2, floor(extract(epoch FROM clock_timestamp()) / 60)::int, 1)
+SELECT $1::uuid, $2::text, floor(extract(epoch FROM clock_timestamp()) / 60)::int, 1 WHERE {COMMIT_FROM_MEMORY}
 ON CONFLICT (organization_id, scope) DO UPDATE
 SET minute = greatest(w.minute, excluded.minute),
     requests = CASE WHEN excluded.minute > w.minute THEN 1 ELSE w.requests + 1 END
 WHERE excluded.minute > w.minute OR w.requests < $3
 RETURNING minute, requests, extract(epoch FROM clock_timestamp())::float8 AS moment
-"""
+"""  # noqa: S608 - constants
 
 _LOOK = """
 SELECT extract(epoch FROM clock_timestamp())::float8, w.minute, w.requests

@@ -36,7 +36,7 @@ class SqliteLogStore:
         """Wait for this process's turn to write."""
         return self._write_turn
 
-    async def commit(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> list[Outcome]:  # noqa: ARG002 - a file has one writer
         """Make entries durable and return one outcome each, in order.
 
         Raises:

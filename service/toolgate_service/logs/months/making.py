@@ -10,6 +10,7 @@ import asyncpg
 from toolgate_service.errors import StorageFault
 from toolgate_service.logs.months.catalogue import bound
 from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.storage.postgres_connection import WRITE_SETTINGS
 
 if TYPE_CHECKING:
     from toolgate_service.storage.postgres import Connection
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 _TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('months of the log', 0))"
 _PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = 0"
 #: How long anything is waited for that others hold, which all who come after have to wait for too. Shorter than the
-#: second after which the server calls two that wait for each other a deadlock.
-_HURRY = "SET LOCAL lock_timeout = '500ms'"
+#: second after which the server calls two that wait for each other a deadlock. And a gateway that freezes with the whole
+#: log locked keeps it from every writer only for the moment that any write transaction may be idle.
+_HURRY = f"SELECT {WRITE_SETTINGS} || set_config('lock_timeout', '500ms', true)"
 
 
 @asynccontextmanager
