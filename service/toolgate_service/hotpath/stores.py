@@ -70,6 +70,15 @@ class Pooled(Protocol):
         """Return how its connections are used."""
 
 
+@runtime_checkable
+class RedisCounted(Protocol):
+    """Whatever counts in Redis while that can be used."""
+
+    @property
+    def redis_in_use(self) -> bool:
+        """Whether Redis is used at the moment."""
+
+
 def usage_of(reader: Reader, windows: RateWindows, log_store: LogStore) -> Mapping[str, Usage]:
     """Return how the connections of those are used that have several, by what they are for."""
     named = {"requests": reader, "windows": windows, "entries": log_store}

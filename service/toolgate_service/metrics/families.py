@@ -10,10 +10,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from toolgate_service.gateway import Gateway
-from toolgate_service.hotpath.stores import usage_of
+from toolgate_service.hotpath.stores import RedisCounted, usage_of
 from toolgate_service.metrics.figures import Figures, Histogram
 from toolgate_service.metrics.looks import Waiting, waiting
 from toolgate_service.storage.database import is_embedded
+from toolgate_service.storage.races import RETRIES
 
 #: what Prometheus has read for ever
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -77,6 +78,7 @@ class _Families(Collector):
         yield from self._of_webhooks()
         yield from self._of_mail()
         yield from self._of_database()
+        yield from self._of_sharing()
 
     def _of_gateway(self) -> Iterator[Metric]:
         database = "sqlite" if is_embedded(self._gateway.settings.database_url) else "postgresql"
@@ -139,6 +141,11 @@ class _Families(Collector):
         )
         yield _gauge("toolgate_webhook_lag_seconds", "Since when the oldest delivery has been due", waits.lag)
         yield _gauge("toolgate_approvals_pending", "Requests that wait for a person", waits.approvals)
+        yield _gauge(
+            "toolgate_maintenance_age_seconds",
+            "Since the last round of maintenance began, at any gateway",
+            waits.maintenance,
+        )
 
     def _of_mail(self) -> Iterator[Metric]:
         post = self._gateway.post
@@ -160,6 +167,26 @@ class _Families(Collector):
             "Connections to the database, and who waits for one",
             states,
             ("pool", "state"),
+        )
+
+    def _of_sharing(self) -> Iterator[Metric]:
+        gateway = self._gateway
+        yield _counter(
+            "toolgate_transactions_retried",
+            "Transactions that lost against another one and were repeated",
+            {(): RETRIES["retried"]},
+            (),
+        )
+        listener, rates = gateway.listener, gateway.rates
+        yield _gauge(
+            "toolgate_notifications_lost",
+            "Whether changes made at other gateways are not heard through LISTEN",
+            listener is not None and not listener.is_connected,
+        )
+        yield _gauge(
+            "toolgate_redis_unavailable",
+            "Whether Redis is configured and rates are counted in the database nevertheless",
+            isinstance(rates, RedisCounted) and not rates.redis_in_use,
         )
 
 

@@ -36,6 +36,8 @@ _APPROVALS = text(
     "AND expires_at > :moment LIMIT :most) AS found WHERE status = 'pending'"
 ).bindparams(bindparam("moment", type_=Timestamp))
 
+_MAINTENANCE = text("SELECT beaten_at FROM heartbeats WHERE job = 'upkeep'").columns(beaten_at=Timestamp)
+
 
 class Waiting(NamedTuple):
     """What waits, in all organizations.
@@ -44,11 +46,13 @@ class Waiting(NamedTuple):
         deliveries: of webhooks, those that failed and are tried again later included; at most `MOST`.
         lag: for how many seconds the oldest delivery has been due.
         approvals: requests that wait for a person; at most `MOST`.
+        maintenance: seconds since the last round of maintenance began, at any gateway; 0 before the first.
     """
 
     deliveries: int
     lag: float
     approvals: int
+    maintenance: float
 
 
 async def waiting(database: Database) -> Waiting | None:
@@ -71,4 +75,6 @@ async def _waiting(session: AsyncSession) -> Waiting:
     oldest = (await connection.execute(_OLDEST, begin)).scalar_one_or_none()
     approvals = (await connection.execute(_APPROVALS, {"moment": now(session)} | most)).scalar_one()
     lag = 0.0 if oldest is None else max(0.0, (now(session) - oldest).total_seconds())
-    return Waiting(deliveries, lag, approvals)
+    begun = (await connection.execute(_MAINTENANCE)).scalar_one_or_none()
+    age = 0.0 if begun is None else max(0.0, (now(session) - begun).total_seconds())
+    return Waiting(deliveries, lag, approvals, age)

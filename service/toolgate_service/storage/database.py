@@ -108,7 +108,7 @@ def open_database(url: str) -> Database:
         StorageError: the URL is none, or names a kind of database that the gateway does not serve.
     """
     try:
-        parsed = make_url(url)
+        parsed = make_url(one_host(url))
     except (ArgumentError, ValueError):
         raise StorageError(f"TOOLGATE_DATABASE_URL is not a database URL; {WRITE}") from None
     backend = parsed.get_backend_name()
@@ -127,10 +127,21 @@ def open_database(url: str) -> Database:
             raise StorageError(
                 f"PostgreSQL needs the module {error.name!r}; install it with: pip install 'toolgate[postgres]'"
             ) from error
-        return PostgresDatabase(url)
+        try:
+            return PostgresDatabase(url)
+        except ValueError as error:
+            raise StorageError(f"TOOLGATE_DATABASE_URL cannot be used: {error}; {WRITE}") from None
     raise StorageError(
         f"TOOLGATE_DATABASE_URL names the database {backend!r}, which the gateway does not serve; {WRITE}"
     )
+
+
+def one_host(url: str) -> str:
+    """Return a database URL with the first of its hosts alone, as SQLAlchemy reads it."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, hosts = authority.rpartition("@")
+    return f"{scheme}{separator}{user}{at}{hosts.partition(',')[0]}{slash}{path}"
 
 
 def is_embedded(url: str) -> bool:

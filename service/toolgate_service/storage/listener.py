@@ -55,6 +55,11 @@ class Listener:
         """Begin."""
         self._task = asyncio.create_task(self._run())
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether notices of other gateways arrive."""
+        return self._hears
+
     async def stop(self) -> None:
         """Disconnect."""
         if self._task is not None:

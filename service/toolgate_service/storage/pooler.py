@@ -25,10 +25,10 @@ CURE = (
     "PostgreSQL directly"
 )
 
-#: SQLSTATE of a statement that was prepared on another backend, or that is prepared there already; and of a
-#: transaction block that PgBouncer refuses in statement mode
+#: SQLSTATE of a statement that was prepared on another backend, or that is prepared there already
 _FOREIGN_STATEMENT = frozenset({"26000", "42P05"})
-_PROTOCOL_VIOLATION = "08P01"
+#: in the message with which PgBouncer refuses a transaction block and closes the connection
+_NO_TRANSACTIONS = "statement pooling mode"
 
 _MARK = "toolgate.probe"
 
@@ -55,7 +55,7 @@ async def refuse_pooling(connector: "Connector") -> None:
     except asyncpg.PostgresError as error:
         if error.sqlstate in _FOREIGN_STATEMENT:
             raise _refusal("transaction") from None
-        if error.sqlstate == _PROTOCOL_VIOLATION:
+        if _NO_TRANSACTIONS in str(error):
             raise _refusal("statement") from None
         raise
     except TimeoutError:

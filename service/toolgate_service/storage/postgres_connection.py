@@ -4,13 +4,13 @@ Settings are sent after the connection is made and not in its startup packet, wh
 about durability or about locks is set inside each transaction: a session setting may outlive its client in a pool.
 """
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 if TYPE_CHECKING:
     #: asyncpg's classes are generic to type checkers alone
@@ -139,12 +139,12 @@ class Connector:
                     command_timeout=command_timeout,
                     statement_cache_size=statement_cache_size,
                     # A standby accepts connections and no changes.
-                    target_session_attrs="read-write",
+                    target_session_attrs=SessionAttribute.read_write,
                 )
+            except asyncpg.TargetServerAttributeNotMatched:
+                failed = failed or ConnectionError("no host of the database URL accepts changes")
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 failed = error
-                # Other tasks may have found the writable host meanwhile.
-                await asyncio.sleep(0)
             else:
                 self._preferred = place
                 return connection
@@ -178,7 +178,11 @@ def hosts_of(dsn: str) -> Sequence[Host]:
         ports = given * len(names) if len(given) == 1 else given
     if len(ports) != len(names):
         raise ValueError("the database URL names a different number of hosts and ports")
-    return [Host(name, int(port or default)) for name, port in zip(names, ports, strict=True)]
+    numbers = [port or default for port in ports]
+    if not all(port.isdecimal() for port in numbers):
+        # Not quoted: what stands in a port's place may be the rest of a password.
+        raise ValueError("a port of the database URL is not a number")
+    return [Host(name, int(port)) for name, port in zip(names, numbers, strict=True)]
 
 
 def _session(settings: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ nothing of the kind: what became of it nobody knows, and it is never done anew h
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TypeVar
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 #: SQLSTATE of a failed serialization and of a deadlock. Not the rest of the class: 40003 is an unknown outcome.
 LOST = frozenset({"40001", "40P01"})
+
+#: transactions of this process that were done anew
+RETRIES = Counter[str](retried=0)
 
 #: seconds, at most, before each further attempt: chance decides how long, so that two that met do not meet again
 PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.2, 0.2)
@@ -58,6 +62,7 @@ async def anew(work: Callable[[], Awaitable[T]]) -> T:
             except LostRace:
                 if mine.has_committed or loop.time() > ends:
                     raise
+            RETRIES["retried"] += 1
             await asyncio.sleep(pause * random.random())  # noqa: S311 - keeps two apart, guards nothing
         return await work()
     finally:

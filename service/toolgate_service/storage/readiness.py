@@ -11,6 +11,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.clock import utcnow
 from toolgate_service.errors import StorageFault
 from toolgate_service.storage.database import Database, now
+from toolgate_service.storage.outage import OUTAGE
 
 logger = logging.getLogger("toolgate.gateway")
 
@@ -80,6 +81,7 @@ class Readiness:
             self._tell("The database's clock and this machine's differ")
             return f"The database's clock and this machine's differ by {behind:.0f} seconds"
         self._tell(None)
+        OUTAGE.ended()
         return None
 
     def _tell(self, problem: str | None, failed: Exception | None = None) -> None:

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeAlias
 
+from toolgate_service.errors import StorageFault
 from toolgate_service.ids import new_id
 from toolgate_service.storage.database import Database
+from toolgate_service.storage.outage import OUTAGE
 from toolgate_service.storage.races import anew
 from toolgate_service.upkeep.heartbeat import Rounds, claim, keep, release
 from toolgate_service.upkeep.retention import RetentionHalted
@@ -58,6 +61,10 @@ class Upkeep:
         self._alone = alone
         self._id = new_id()
         self._task: asyncio.Task[None] | None = None
+        #: the problem that was logged last
+        self._logged: str | None = None
+        #: Unix time at which this process last finished a round without a failure; None before the first
+        self.finished_at: float | None = None
 
     def start(self) -> None:
         """Begin."""
@@ -76,6 +83,8 @@ class Upkeep:
         try:
             # Left in the middle of a round; between two of them it is nobody's.
             await release(self._database, self._id, done=False)
+        except StorageFault as failed:
+            OUTAGE.failed("releases of the maintenance lease", failed)
         except Exception:
             logger.exception(
                 "the upkeep could not be left to another gateway, which waits until it may take it"
@@ -86,14 +95,13 @@ class Upkeep:
         while True:
             try:
                 problem = await self._problem()
-                if problem is not None:
-                    logger.warning("no upkeep is done: %s", problem)
-                elif not self._alone:
+                self._log_problem(problem)
+                if problem is None and not self._alone:
                     await self._round()
-                elif await claim(self._database, self._id, self._rounds):
+                elif problem is None and await claim(self._database, self._id, self._rounds):
                     await self._own_round()
-            except Exception:
-                logger.exception("the upkeep could not be taken; the gateway tries again")
+            except Exception as failed:  # noqa: BLE001 - it is logged, and tried again
+                OUTAGE.failed("rounds of maintenance", failed)
             await asyncio.sleep(_about(self._seconds))
 
     async def _own_round(self) -> None:
@@ -110,19 +118,35 @@ class Upkeep:
             await asyncio.sleep(self._rounds.lease.total_seconds() / ROUNDS)
             try:
                 await keep(self._database, self._id, self._rounds)
-            except Exception:
+            except Exception as failed:  # noqa: BLE001 - it is logged
                 # Another gateway may begin a round beside this one: that costs time, and nothing else.
-                logger.exception("the upkeep could not be kept; the gateway tries again")
+                OUTAGE.failed("renewals of the maintenance lease", failed)
+
+    def _log_problem(self, problem: str | None) -> None:
+        """Log that no maintenance is done, or that it is done again, when that changes."""
+        if problem != self._logged:
+            if problem is not None:
+                logger.warning("no upkeep is done: %s", problem)
+            else:
+                logger.info("upkeep is done again")
+            self._logged = problem
 
     async def _round(self) -> None:
+        succeeded = True
         for step in self._steps:
             try:
                 # From its beginning, as long as it has committed nothing; then each of its transactions by itself.
                 await anew(step)
             except RetentionHalted as halted:
                 logger.warning("retention halts: %s", halted)
+            except StorageFault as failed:
+                succeeded = False
+                OUTAGE.failed("steps of maintenance", failed)
             except Exception:
+                succeeded = False
                 logger.exception("a step of the upkeep failed; the gateway tries again in the next round")
+        if succeeded:
+            self.finished_at = time.time()
 
 
 def _about(seconds: float) -> float:

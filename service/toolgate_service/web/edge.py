@@ -19,6 +19,7 @@ from toolgate_service.errors import StorageFault
 from toolgate_service.ids import new_id
 from toolgate_service.reporting.context import REQUEST
 from toolgate_service.settings import Settings
+from toolgate_service.storage.outage import OUTAGE
 from toolgate_service.web.headers import AnswerHeaders
 from toolgate_service.web.origins import AllowedOrigins
 from toolgate_service.web.proxies import FORWARDED_FOR, TrustedProxies
@@ -120,9 +121,10 @@ class Edge:
             # The caller hung up in the middle of the request.
             return
         except Exception as error:
-            # A server that is away needs no traceback a request.
-            unknown = None if isinstance(error, StorageFault) else error
-            logger.error("request %s failed: %s", request_id, error, exc_info=unknown)  # noqa: TRY400 - see above
+            if isinstance(error, STORAGE_FAULTS):
+                OUTAGE.failed("requests", error)
+            else:
+                logger.exception("request %s failed", request_id)
             if not started:
                 await failure(scope, error)(scope, receive, sending)
 

@@ -10,9 +10,9 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from toolgate_service.errors import StorageFault
 from toolgate_service.slack.message import slack_message
 from toolgate_service.storage.database import Database
+from toolgate_service.storage.outage import OUTAGE
 from toolgate_service.storage.races import anew
 from toolgate_service.storage.readiness import MAX_SKEW, skew
 from toolgate_service.tracing.spans import span
@@ -92,10 +92,8 @@ class Worker:
             self._woken.clear()
             try:
                 await self._turn(urgent=urgent)
-            except Exception as failed:
-                # A server that is away needs no traceback a second.
-                unknown = None if isinstance(failed, StorageFault) else failed
-                logger.error("events could not be delivered: %s", failed, exc_info=unknown)  # noqa: TRY400 - see above
+            except Exception as failed:  # noqa: BLE001 - it is logged, and tried again
+                OUTAGE.failed("attempts to deliver events", failed)
                 await asyncio.sleep(FAULT_PAUSE)
                 continue
             with contextlib.suppress(TimeoutError):

@@ -16,6 +16,7 @@ from toolgate_service.hotpath.postgres.arriving import MANY, ONE
 from toolgate_service.hotpath.postgres.connections import Connections
 from toolgate_service.hotpath.postgres.log_known import KNOWN
 from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.storage.postgres_connection import Connector
 
 pytestmark = pytest.mark.postgresql_only("an SQLite gateway reads its own file")
 
@@ -154,7 +155,7 @@ async def test_an_open_transaction_is_not_passed_on(two: Connections) -> None:
 async def test_a_server_that_is_away_is_a_fault_each_time(database: PostgresDatabase) -> None:
     """No connection can be made: each says so, and none of the few is used up by it."""
     connections = Connections(database, 1)
-    connections._dsn = "postgresql://postgres@127.0.0.1:1/nowhere"
+    connections._connector = Connector("postgresql://postgres@127.0.0.1:1/nowhere")
     with pytest.raises(OSError, match="Connect"):
         await connections.open()
     for _ in range(3):

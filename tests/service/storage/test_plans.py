@@ -43,6 +43,7 @@ AT_LARGE = {
     "billing/overdue.py": "who owes",
     "logs/months/catalogue.py": "which months of the log there are",
     "metrics/looks.py": "how much waits, of whomever",
+    "storage/stalled.py": "sessions of the server, none of its rows",
     "upkeep/batches.py": "what is kept no longer",
     "upkeep/expiry.py": "what runs out",
     "upkeep/retention.py": "all organizations, so many at once",

@@ -64,6 +64,11 @@ class Till:
         await self._server.close()
         await self._bank.close()
 
+    @property
+    def redis_in_use(self) -> bool:
+        """Whether Redis is used at the moment."""
+        return self._server.in_use
+
     def usage(self) -> Usage:
         """Return how the database's connections are used."""
         return self._bank.usage()

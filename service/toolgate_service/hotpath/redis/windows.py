@@ -37,6 +37,11 @@ class RedisWindows:
         moment, minute, used = await self._till.look((organization_id, scope))
         return Rate.at(moment, minute, limit, min(used + 1, limit), exceeded=used >= limit)
 
+    @property
+    def redis_in_use(self) -> bool:
+        """Whether Redis is used at the moment."""
+        return self._till.redis_in_use
+
     def usage(self) -> Usage:
         """Return how the database's connections are used."""
         return self._till.usage()
