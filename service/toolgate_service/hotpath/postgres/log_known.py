@@ -11,7 +11,7 @@ from toolgate_service.storage.base import TEST
 from toolgate_service.storage.postgres_connection import WRITE_SETTINGS
 
 if TYPE_CHECKING:
-    from toolgate_service.hotpath.postgres.connections import Connection
+    from toolgate_service.storage.postgres_connection import Connection
 
 
 async def begin(connection: "Connection", entries: Sequence[NewEntry], patience: int) -> None:

@@ -19,7 +19,7 @@ from toolgate_service.storage.races import anew
 from toolgate_service.webhooks.outbox import wake
 
 if TYPE_CHECKING:
-    from toolgate_service.hotpath.postgres.connections import Connection
+    from toolgate_service.storage.postgres_connection import Connection
 
 #: milliseconds that a batch waits for the lock of an organization before those that are locked are set aside; another
 #: gateway that works needs a few
@@ -63,9 +63,11 @@ class PostgresLogStore:
         """
         connections, patience = (self._lanes, LANE_WAIT) if wait else (self._connections, SHARED_WAIT)
         committed = await anew(lambda: self._commit(connections, entries, patience))
-        if committed is None and wait:
-            raise StorageFault("another gateway keeps the organization's lock")
-        outcomes, told = committed or await anew(lambda: self._commit_available(entries))
+        if committed is None:
+            if wait:
+                raise StorageFault("another gateway keeps the organization's lock")
+            committed = await anew(lambda: self._commit_available(entries))
+        outcomes, told = committed
         if told:
             wake(self._database)
         return outcomes

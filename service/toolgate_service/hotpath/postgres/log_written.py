@@ -9,7 +9,7 @@ from toolgate_service.ids import new_id
 from toolgate_service.logs.entries import COLUMNS
 
 if TYPE_CHECKING:
-    from toolgate_service.hotpath.postgres.connections import Connection
+    from toolgate_service.storage.postgres_connection import Connection
 
 
 async def write(connection: "Connection", batch: Batch) -> None:

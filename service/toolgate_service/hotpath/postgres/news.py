@@ -7,7 +7,7 @@ from toolgate_service.hotpath.batch import Batch, Tenant
 from toolgate_service.hotpath.news import Subscriber, agents_named, news_of, newsworthy
 
 if TYPE_CHECKING:
-    from toolgate_service.hotpath.postgres.connections import Connection
+    from toolgate_service.storage.postgres_connection import Connection
 
 
 async def tell(connection: "Connection", batch: Batch) -> bool:

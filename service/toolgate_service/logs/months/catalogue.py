@@ -7,7 +7,7 @@ from datetime import MINYEAR, UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolgate_service.storage.postgres import Connection
+    from toolgate_service.storage.postgres_connection import Connection
 
 #: entries from before the first month
 PAST = "log_entries_past"

@@ -14,7 +14,7 @@ from toolgate_service.plans import UNLIMITED, longest
 from toolgate_service.storage.postgres import PostgresDatabase
 
 if TYPE_CHECKING:
-    from toolgate_service.storage.postgres import Connection
+    from toolgate_service.storage.postgres_connection import Connection
 
 #: says for how many days entries are kept, -1 for ever: by a plan, since when, and how long the plan before kept them
 Kept: TypeAlias = Callable[[str, datetime | None, int | None], int]

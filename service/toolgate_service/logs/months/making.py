@@ -13,7 +13,7 @@ from toolgate_service.storage.postgres import PostgresDatabase
 from toolgate_service.storage.postgres_connection import WRITE_SETTINGS
 
 if TYPE_CHECKING:
-    from toolgate_service.storage.postgres import Connection
+    from toolgate_service.storage.postgres_connection import Connection
 
 #: Whoever makes or drops months is alone with them through several transactions: as long as this one lasts, which does
 #: nothing else. A lock of the session's own would stay behind in a pool of connections between here and the server.

@@ -17,7 +17,7 @@ from toolgate_service.logs.months.catalogue import DEFAULT, PAST, bound, moment_
 from toolgate_service.logs.months.making import attaching, hurried, make_part, name_of
 
 if TYPE_CHECKING:
-    from toolgate_service.storage.postgres import Connection
+    from toolgate_service.storage.postgres_connection import Connection
 
 logger = logging.getLogger("toolgate.gateway")
 
