@@ -339,7 +339,9 @@ def test_who_hangs_up_is_counted(gateway: LiveGateway, owner: Owner) -> None:
     """A caller who goes before the body is whole gets no answer, and is counted as one without."""
     before = figures(gateway)
     with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2]))) as connection:
-        connection.sendall(b"POST /sdk/check HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        key = owner.key.encode()
+        head = b"POST /sdk/check HTTP/1.1\r\nHost: x\r\nX-API-Key: %b\r\nContent-Length: 100\r\n\r\n{" % key
+        connection.sendall(head)
         until(
             lambda: (
                 one(figures(gateway), "toolgate_connections_open") > one(before, "toolgate_connections_open")
