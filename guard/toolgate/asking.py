@@ -104,11 +104,13 @@ class Asking:
                 approval = await client.approval(successor, 0)
         return approval
 
-    def cancel(self, approval_id: str) -> Approval:
+    def cancel(self, approval_id: str, *, rejected: bool = False) -> Approval:
         """Withdraw an approval request, decided or not: what has not been carried out will not be by it.
 
         Args:
             approval_id: The approval, from `ApprovalPending.approval_id`.
+            rejected: A user rejected the call in the agent's framework: checks with its call id stay denied, also
+                where an earlier state of the run is resumed.
 
         Returns:
             What has become of it: `cancelled`, or what it had come to before, such as `consumed`.
@@ -121,18 +123,18 @@ class Asking:
         client, seconds = self._runtime.client(), self._runtime.settings.timeout
         with _known(approval_id):
             try:
-                return client.cancel(approval_id, seconds)
+                return client.cancel(approval_id, seconds, rejected=rejected)
             except GatewayProtocolError as error:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
             return client.approval(approval_id, 0)
 
-    async def acancel(self, approval_id: str) -> Approval:
+    async def acancel(self, approval_id: str, *, rejected: bool = False) -> Approval:
         """As `cancel`."""
         client, seconds = self._runtime.async_client(), self._runtime.settings.timeout
         with _known(approval_id):
             try:
-                return await client.cancel(approval_id, seconds)
+                return await client.cancel(approval_id, seconds, rejected=rejected)
             except GatewayProtocolError as error:
                 if error.status != HTTPStatus.CONFLICT:
                     raise

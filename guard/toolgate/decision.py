@@ -16,7 +16,7 @@ class Decision:
         allowed: The action may be carried out now.
         requires_approval: The action is held until a person approves it.
         reason: The gateway's explanation when blocked or held.
-        approval_id: The approval request when held.
+        approval_id: The approval request when held; of an allowed dry run the approved request that allows the call.
         decision_id: The gateway's id of this decision (header `X-Decision-ID`), if it sent one.
         let_through: It is refused because an approval has let this very call through before (header
             `X-Call-Let-Through`).

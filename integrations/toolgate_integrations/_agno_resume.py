@@ -41,7 +41,7 @@ class Waking:
         """Look at each call that the run is paused for; whether none of them waits any longer."""
         for execution, call in self._calls():
             if self._rejected(execution):
-                self.bridge.reject(call, execution.confirmation_note or "")
+                self.bridge.reject(call, execution.confirmation_note or "", self._approval_id(execution))
                 continue
             try:
                 self._note(execution, self.bridge.waiting(call))
@@ -54,7 +54,9 @@ class Waking:
         """As `settle`."""
         for execution, call in self._calls():
             if self._rejected(execution):
-                await self.bridge.areject(call, execution.confirmation_note or "")
+                await self.bridge.areject(
+                    call, execution.confirmation_note or "", self._approval_id(execution)
+                )
                 continue
             try:
                 self._note(execution, await self.bridge.awaiting(call))
@@ -91,6 +93,11 @@ class Waking:
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
         return None
+
+    def _approval_id(self, execution: ToolExecution) -> str | None:
+        requirement = self._requirement(execution)
+        copied = None if requirement is None else requirement.tool_execution
+        return execution.approval_id or (None if copied is None else copied.approval_id)
 
     def _rejected(self, execution: ToolExecution) -> bool:
         requirement = self._requirement(execution)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable, guarded_action
+from toolgate import (
+    ConfigurationError,
+    GatewayProtocolError,
+    GatewayUnavailable,
+    Guard,
+    guarded_action,
+)
 from toolgate_integrations._asking import Asking
 from toolgate_integrations._naming import ToolCall, fitting
 
@@ -18,47 +25,77 @@ logger = logging.getLogger("toolgate")
 class Rejecting(Asking):
     """Takes rejections."""
 
-    def reject(self, call: ToolCall, why: str, approval_id: str | None = None) -> None:
-        """Take a no that the framework was given: the call's request is withdrawn, and the log says so.
+    def reject(self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True) -> None:
+        """Cancel the request of a call that a user of the framework rejected, and record the rejection.
 
-        Never raises for a gateway that is away: the call does not run either way. The request of a function that is
-        guarded itself is found only if this bridge asked, or by its id: otherwise it stays, and lets nothing through
-        but this very call.
+        An approval that was already given is cancelled too. The call does not run in either case, so an unavailable
+        gateway is logged and not raised. The request of a function that is guarded itself is found only if this
+        bridge asked, or by its id.
 
         Args:
             call: The call.
             why: What was said.
             approval_id: Its request, where that is known.
+            final: The call stays denied under its id, also where an earlier state of its run is resumed.
         """
         with self._as(call, (), bears_name=False):
             guard, action, call_id = self.guard, self.action_of(call), fitting(call.call_id)
             told = _tellable(call)
             approval_id = approval_id or self._held.forget(call)
-            try:
-                if approval_id is None and told is not None:
-                    approval_id = self.look(call).approval_id
-                if approval_id is not None:
-                    guard.cancel(approval_id)
-            except (GatewayUnavailable, GatewayProtocolError) as error:
-                logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
+            with _logged(action):
+                known = approval_id is not None and _cancelled(guard, approval_id, rejected=final)
+                # It may have expired since, and another one taken its place.
+                if not known and told is not None and (found := self.look(call).approval_id) is not None:
+                    _cancelled(guard, found, rejected=final)
             # Without the approval: rejected again, when that is gone, it is the same log entry.
             guard.record(action, "denied", told, call_id=call_id, reason=why)
 
-    async def areject(self, call: ToolCall, why: str, approval_id: str | None = None) -> None:
+    async def areject(
+        self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True
+    ) -> None:
         """As `reject`."""
         with self._as(call, (), bears_name=False):
             guard, action, call_id = self.guard, self.action_of(call), fitting(call.call_id)
             told = _tellable(call)
             approval_id = approval_id or self._held.forget(call)
-            try:
-                if approval_id is None and told is not None:
-                    approval_id = (await self.alook(call)).approval_id
-                if approval_id is not None:
-                    await guard.acancel(approval_id)
-            except (GatewayUnavailable, GatewayProtocolError) as error:
-                logger.warning("the request of a rejected call of %r was not withdrawn: %s", action, error)
+            with _logged(action):
+                known = approval_id is not None and await _acancelled(guard, approval_id, rejected=final)
+                if (
+                    not known
+                    and told is not None
+                    and (found := (await self.alook(call)).approval_id) is not None
+                ):
+                    await _acancelled(guard, found, rejected=final)
             # Without the approval: rejected again, when that is gone, it is the same log entry.
             guard.record(action, "denied", told, call_id=call_id, reason=why)
+
+
+def _cancelled(guard: Guard, approval_id: str, *, rejected: bool) -> bool:
+    """Cancel a request, or the one that an approver's edit put in its place; whether it is cancelled now."""
+    approval = guard.cancel(approval_id, rejected=rejected)
+    if approval.status == "replaced":
+        newest = guard.approval(approval_id, newest=True)
+        approval = guard.cancel(newest.approval_id or approval_id, rejected=rejected)
+    return approval.status == "cancelled"
+
+
+async def _acancelled(guard: Guard, approval_id: str, *, rejected: bool) -> bool:
+    approval = await guard.acancel(approval_id, rejected=rejected)
+    if approval.status == "replaced":
+        newest = await guard.aapproval(approval_id, newest=True)
+        approval = await guard.acancel(newest.approval_id or approval_id, rejected=rejected)
+    return approval.status == "cancelled"
+
+
+@contextmanager
+def _logged(action: str) -> Iterator[None]:
+    """Log why a request was not cancelled, where the gateway is unavailable or does not know it."""
+    try:
+        yield
+    except (GatewayUnavailable, GatewayProtocolError, ConfigurationError) as error:
+        if isinstance(error, ConfigurationError) and not isinstance(error.__cause__, GatewayProtocolError):
+            raise
+        logger.warning("the request of a rejected call of %r was not cancelled: %s", action, error)
 
 
 def noes_of(rejected: object, waiting: Iterable[str]) -> dict[str, str]:

@@ -45,6 +45,7 @@ class Asked:
     replaced_by: str | None = None
     replaces: str | None = None
     consumed_call_id: str = ""
+    rejected: bool = False
 
     @property
     def bound_to(self) -> tuple[str, ...]:
@@ -153,8 +154,8 @@ class Ledger:
         self.tell(asked)
         return successor
 
-    def withdraw(self, approval_id: str) -> Asked:
-        """Whoever asked no longer wants it.
+    def withdraw(self, approval_id: str, *, rejected: bool = False) -> Asked:
+        """Cancel an open request; a `rejected` one stays denied under its call id.
 
         Raises:
             Refusal: 404 unknown, 409 no longer open.
@@ -163,7 +164,7 @@ class Ledger:
         state = self.state(asked)
         if state not in {"pending", "approved"}:
             raise Refusal(409, f"Approval is no longer open: it is {state}")
-        asked.status = "cancelled"
+        asked.status, asked.rejected = "cancelled", rejected
         self.tell(asked)
         return asked
 

@@ -76,11 +76,14 @@ class Verdict:
     approval_id: str | None = None
     decision_id: str = field(default_factory=lambda: str(uuid4()))
     let_through: bool = False
+    approved_by: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
         """The answer's own headers."""
         said = {"x-decision-id": self.decision_id}
+        if self.approved_by is not None:
+            said["x-approval-id"] = self.approved_by
         return said | {"x-call-let-through": "true"} if self.let_through else said
 
     def shown(self) -> dict[str, Any]:
@@ -158,7 +161,7 @@ class Checks:
                 if not question.dry_run:
                     asked.status, asked.consumed_call_id = "consumed", question.call_id or ""
                     self._ledger.tell(asked)
-                return Verdict("allowed")
+                return Verdict("allowed", approved_by=asked.approval_id)
         waiting = self._waiting(equal, question)
         held = needs_approval(question.action)
         if waiting is not None:
@@ -172,8 +175,12 @@ class Checks:
 
     def _denied_call(self, equal: list[Asked], question: Question) -> str | None:
         # The denial of a call that has a name does not end with the denial memory.
-        rejected = next((one for one in equal if one.status == "denied"), None)
-        return _denied(rejected) if rejected is not None and question.call_id else None
+        for one in equal if question.call_id else ():
+            if one.status == "denied":
+                return _denied(one)
+            if one.rejected:
+                return f"Call {question.call_id!r} was rejected in the agent's framework"
+        return None
 
     def _waiting(self, equal: list[Asked], question: Question) -> Asked | None:
         # A call by name that a person changed waits for what became of that.

@@ -79,7 +79,8 @@ class Roads:
             case ["GET", "sdk", "approvals", approval_id]:
                 return json_answer(self.ledger.shown(self.ledger.find(approval_id)))
             case ["POST", "sdk", "approvals", approval_id, "cancel"]:
-                return json_answer(self.ledger.shown(self.ledger.withdraw(approval_id)))
+                rejected = parse_qs(parts.query).get("rejected") == ["true"]
+                return json_answer(self.ledger.shown(self.ledger.withdraw(approval_id, rejected=rejected)))
             case ["GET", "sdk", "permissions"]:
                 return self._permissions(parse_qs(parts.query))
         raise Refusal(HTTPStatus.NOT_FOUND, "Not Found")

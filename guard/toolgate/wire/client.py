@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel
@@ -76,8 +76,10 @@ class _Gateway:
         url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}?wait={wait}"
         return Request("GET", url, {**self._headers, **trace_headers()}, patient=wait > 0)
 
-    def _cancel(self, approval_id: str) -> Request:
+    def _cancel(self, approval_id: str, *, rejected: bool) -> Request:
         url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}/cancel"
+        if rejected:
+            url += "?rejected=true"
         return Request("POST", url, {**self._headers, **trace_headers()})
 
     def _post(self, path: str, body: Mapping[str, Json], key: str) -> Request:
@@ -117,7 +119,8 @@ class _Gateway:
             allowed=said.allowed,
             requires_approval=said.requires_approval,
             reason=said.reason,
-            approval_id=said.approval_id,
+            approval_id=said.approval_id
+            or (_approved_by(answer) if check.dry_run and said.allowed else None),
             decision_id=answer.headers.get("x-decision-id") or None,
             let_through=not said.allowed and answer.headers.get("x-call-let-through") == "true",
         )
@@ -129,6 +132,16 @@ class _Gateway:
         # Whoever may not even ask may not act in the next outage either. Other pages may be a stranger's.
         if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
             self._refusals.refuse(check)
+
+
+# As the gateway takes ids.
+_LONGEST_ID: Final = 255
+
+
+def _approved_by(answer: Answer) -> str | None:
+    """The approved request that would let a call through; only what can be an id is taken."""
+    found = answer.headers.get("x-approval-id")
+    return found if found and found.isprintable() and len(found) <= _LONGEST_ID else None
 
 
 class GatewayClient(_Gateway):
@@ -217,8 +230,13 @@ class GatewayClient(_Gateway):
         deadline = self._deadline(wait + self._settings.timeout)
         return self._became(self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline))
 
-    def cancel(self, approval_id: str, seconds: float) -> Approval:
+    def cancel(self, approval_id: str, seconds: float, *, rejected: bool = False) -> Approval:
         """Withdraw an approval request within `seconds` (`POST /sdk/approvals/{id}/cancel`).
+
+        Args:
+            approval_id: The request.
+            seconds: The deadline.
+            rejected: A user rejected the call in the agent's framework; its call id stays denied.
 
         Raises:
             GatewayUnavailable: No gateway answered in time.
@@ -226,7 +244,7 @@ class GatewayClient(_Gateway):
             ConfigurationError: The gateway refuses the API key.
         """
         deadline = self._deadline(seconds)
-        return self._became(self._ask(self._cancel(approval_id), ApprovalAnswer, deadline))
+        return self._became(self._ask(self._cancel(approval_id, rejected=rejected), ApprovalAnswer, deadline))
 
     def post(self, path: str, content: bytes, key: str | None, seconds: float) -> Answer:
         """Send one request, once, and return the answer whatever it says.
@@ -335,10 +353,12 @@ class AsyncGatewayClient(_Gateway):
         deadline = self._deadline(wait + self._settings.timeout)
         return self._became(await self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline))
 
-    async def cancel(self, approval_id: str, seconds: float) -> Approval:
+    async def cancel(self, approval_id: str, seconds: float, *, rejected: bool = False) -> Approval:
         """As `GatewayClient.cancel`."""
         deadline = self._deadline(seconds)
-        return self._became(await self._ask(self._cancel(approval_id), ApprovalAnswer, deadline))
+        return self._became(
+            await self._ask(self._cancel(approval_id, rejected=rejected), ApprovalAnswer, deadline)
+        )
 
     async def aclose(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""

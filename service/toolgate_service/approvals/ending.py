@@ -29,8 +29,20 @@ ALIKE = (
 _RUN_OUT = select(Approval).where(*ALIKE, col(Approval.expires_at) <= bindparam("now"))
 
 
-async def withdraw(session: AsyncSession, caller: KeyCaller, approval_id: str) -> Approval:
+#: why a request was cancelled: its call stays denied, also when an earlier state of the run is resumed
+REJECTED = "rejected in the agent's framework"
+
+
+async def withdraw(
+    session: AsyncSession, caller: KeyCaller, approval_id: str, *, rejected: bool = False
+) -> Approval:
     """Cancel an open request by whoever asked, for good.
+
+    Args:
+        session: a write transaction.
+        caller: who asks.
+        approval_id: the request.
+        rejected: a user of the agent's framework rejected the call, so its `call_id` stays denied.
 
     Raises:
         ApiError: 401 the key was revoked meanwhile, 404 not the key's to cancel, 409 no longer open.
@@ -44,7 +56,7 @@ async def withdraw(session: AsyncSession, caller: KeyCaller, approval_id: str) -
     state = state_of(approval, now(session))
     if state not in OPEN:
         raise ApiError(409, f"Approval is no longer open: it is {state}")
-    await cancel(session, [approval], "withdrawn by whoever asked")
+    await cancel(session, [approval], REJECTED if rejected else "withdrawn by whoever asked")
     await end_proposal(session, approval)
     return approval
 

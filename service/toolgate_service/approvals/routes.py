@@ -107,10 +107,15 @@ async def wait_for_approval(
     response_model=SdkApprovalView,
     responses=problems(NOT_FOUND, CONFLICT),
 )
-async def cancel_approval(approval_id: str, caller: AnyKey, gateway: GatewayDep) -> Reply:
-    """Withdraw a request that waits, or that was approved and not used."""
+async def cancel_approval(
+    approval_id: str, caller: AnyKey, gateway: GatewayDep, *, rejected: Annotated[bool, Query()] = False
+) -> Reply:
+    """Cancel a request that is pending, or approved and not consumed.
+
+    With `rejected` a user of the agent's framework rejected the call: checks with its `call_id` stay denied.
+    """
     async with gateway.database.writing(caller.standing.organization_id) as session:
-        approval = await withdraw(session, caller, approval_id)
+        approval = await withdraw(session, caller, approval_id, rejected=rejected)
         shown = await sdk_view(session, approval)
     gateway.hub.tell(approval_id)
     return Reply(shown)

@@ -9,6 +9,7 @@ from toolgate_service import exact_json
 from toolgate_service.checks.decide import Blocked, Permitted, decide
 from toolgate_service.checks.held import Held, LetThrough, settle
 from toolgate_service.checks.question import read_question
+from toolgate_service.checks.steps import Step
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.admission import admit
 from toolgate_service.hotpath.http import Answer, Call, Handler, add_headers
@@ -21,6 +22,8 @@ from toolgate_service.web.sdk_fields import idempotency_key
 
 DECISION = b"x-decision-id"
 LET_THROUGH = b"x-call-let-through"
+#: the approved request that allows the call; a dry run finds out by it what can be cancelled
+APPROVAL = b"x-approval-id"
 #: the scope's key under which a check that was decided says how, for whoever counts
 OUTCOME = "toolgate.outcome"
 ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
@@ -80,6 +83,8 @@ def _answer(call: Call, verdict: Permitted | Blocked | Held | LetThrough) -> Ans
     call.scope[OUTCOME] = _outcome(verdict)
     if isinstance(verdict, LetThrough):
         add_headers(call.scope, {DECISION: verdict.decision_id.encode()})
+        if verdict.at is Step.APPROVED and verdict.by is not None:
+            add_headers(call.scope, {APPROVAL: verdict.by.encode()})
     elif isinstance(verdict, Blocked) and verdict.let_through:
         add_headers(call.scope, {LET_THROUGH: b"true"})
     return Answer(answer_of(verdict))

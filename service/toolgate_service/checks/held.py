@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.approvals.models import APPROVED, DENIED, PENDING, REPLACED, Approval
+from toolgate_service.approvals.ending import REJECTED
+from toolgate_service.approvals.models import APPROVED, CANCELLED, DENIED, PENDING, REPLACED, Approval
 from toolgate_service.approvals.states import state_of
 from toolgate_service.checks import requests
 from toolgate_service.checks.attempts import Attempt, remember, remembered
@@ -172,8 +173,12 @@ def _denied_call(states: Sequence[tuple[Approval, str]], question: Question) -> 
     # A paused run may resume after any time: the denial of a call that has a name does not end with the denial memory.
     if not question.call_id:
         return None
-    rejected = next((approval for approval, state in states if state == DENIED), None)
-    return Blocked(denied(rejected), Step.DENIED) if rejected else None
+    for approval, state in states:
+        if state == DENIED:
+            return Blocked(denied(approval), Step.DENIED)
+        if state == CANCELLED and approval.cancel_reason == REJECTED:
+            return Blocked(f"Call {question.call_id!r} was {REJECTED}", Step.DENIED)
+    return None
 
 
 def _answers(approval: Approval, question: Question) -> bool:

@@ -152,6 +152,32 @@ def test_denied_call_with_a_name_stays_denied(place: Place) -> None:
     assert place.held(context={"to": "a"}, call_id="call-2", run_id="run-1") != asked
 
 
+@pytest.mark.parametrize("approved", [False, True], ids=["pending", "approved"])
+def test_call_rejected_in_the_framework_stays_denied(place: Place, approved: bool) -> None:
+    place.permit("mail.send", held=True)
+    call = {"call_id": "call-1", "run_id": "run-1"}
+    asked = place.held(context={"to": "a"}, **call)
+    if approved:
+        assert place.approve(asked)
+    found = place.asked("mail.send", {"to": "a"}, dry_run=True, **call)
+    assert (found.headers.get("x-approval-id") or found.body["approval_id"]) == asked
+    said = place.send("POST", f"/sdk/approvals/{asked}/cancel?rejected=true")
+    assert (said.status, said.body["status"]) == (200, "cancelled")
+    rejected = blocked("Call 'call-1' was rejected in the agent's framework")
+    assert place.check("mail.send", {"to": "a"}, **call) == rejected
+    place.advance(24 * 3600)
+    assert place.check("mail.send", {"to": "a"}, **call) == rejected
+    assert place.held(context={"to": "a"}, call_id="call-2", run_id="run-1") != asked
+
+
+def test_withdrawn_call_may_be_asked_again(place: Place) -> None:
+    place.permit("mail.send", held=True)
+    call = {"call_id": "call-1", "run_id": "run-1"}
+    asked = place.held(context={"to": "a"}, **call)
+    assert place.send("POST", f"/sdk/approvals/{asked}/cancel").status == 200
+    assert place.held(context={"to": "a"}, **call) != asked
+
+
 def test_expired(place: Place) -> None:
     """A request nobody decides runs out after a day, one nobody uses after an hour; both are told as that."""
     place.permit("mail.send", held=True)
