@@ -126,6 +126,21 @@ async def test_cancelled_while_waiting(tool: Any, waiting: Waiting) -> None:
     assert task.cancelled()
 
 
+async def test_withdrawal_survives_the_end_of_the_event_loop(tool: Any, waiting: Waiting) -> None:
+    """An event loop that ends cancels every task once, also the one that withdraws the request."""
+    task = asyncio.create_task(tool())
+    await waiting.polled.wait()
+    before = asyncio.all_tasks()
+    task.cancel()
+    await asyncio.sleep(0)
+    # As asyncio.run does at its end, here before the withdrawal has begun.
+    for each in {task, *(asyncio.all_tasks() - before)}:
+        each.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert waiting.cancelled == 1
+
+
 async def test_timeout_while_waiting(tool: Any, waiting: Waiting) -> None:
     """A time-out around the call stays a time-out, and withdraws the request."""
 
