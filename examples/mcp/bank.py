@@ -9,7 +9,7 @@ from toolgate_integrations.mcp import GuardExtension
 
 server = MCPServer(
     "bank",
-    extensions=[GuardExtension(name="bank", approval_page=os.environ.get("BANK_APPROVAL_PAGE"))],
+    extensions=[GuardExtension(approval_page=os.environ.get("BANK_APPROVAL_PAGE"))],
 )
 BOOK = Path(os.environ.get("BANK_BOOK", "bank.txt"))
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from toolgate.decorator import Guardable, decorate
+from toolgate.errors import ConfigurationError
+from toolgate.setup_errors import report_setup_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +172,12 @@ def default_guard() -> Guard:
         if _default is None:
             from toolgate.guard import Guard
 
-            _default = Guard()
+            try:
+                _default = Guard()
+            except ConfigurationError as error:
+                # An agent framework may swallow it: a test that blocks the network must still fail.
+                report_setup_error(error)
+                raise
         return _default
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import cast
 
 from toolgate.errors import ConfigurationError
+from toolgate.setup_errors import report_setup_error
 
 __all__ = ["Identity", "acting_as", "identify", "valid_approval_id", "valid_id"]
 
@@ -95,9 +96,11 @@ def identify(explicit: str | None, *fallbacks: str | None) -> Identity:
     for agent_id in fallbacks:
         if agent_id is not None:
             return Identity(agent_id, run_id)
-    raise ConfigurationError(
+    error = ConfigurationError(
         "no agent is named; set TOOLGATE_AGENT_ID, pass agent_id=… or wrap the call in acting_as(…)"
     )
+    report_setup_error(error)
+    raise error
 
 
 # A class and not @contextmanager: that would also work as a decorator, and on a coroutine function

@@ -6,24 +6,66 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from agno.exceptions import RetryAgentRun
+from agno.exceptions import RetryAgentRun, StopAgentRun
 from agno.tools import Toolkit, tool
 from agno.tools.function import Function, FunctionCall
 
-from toolgate import ApprovalPending, ConfigurationError, GuardError, guarded_action
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, guarded_action
 from toolgate_integrations._base import Bridge, ToolCall
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._setup_errors import SETUP_ERRORS
+from toolgate_integrations._telling import refusal_or_raise
 
-__all__ = ["NAMES", "OnHold", "guarded_tool"]
+__all__ = ["NAMES", "AgnoBridge", "OnHold", "guarded_tool"]
 
 OnHold = Literal["pause", "wait", "tell"]
 
 #: while a run is gone on with: names of its calls, which stay the same, by the framework's ids of them
 NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
-# The call that is about to be carried out: hooks are not told which it is.
-_CALLED: Final[ContextVar[FunctionCall | None]] = ContextVar("toolgate_agno_called", default=None)
+
+
+@dataclass
+class _Begun:
+    """A call that the framework is about to carry out: hooks are not told which it is.
+
+    Attributes:
+        call: The call.
+        outer: The call of which another hook runs an agent that makes this one; None if there is none.
+        ran: Whether the guard's hook was reached.
+    """
+
+    call: FunctionCall
+    outer: _Begun | None
+    ran: bool = False
+
+    @property
+    def hook(self) -> object:
+        """The guard's hook of the call's tool."""
+        return getattr(self.call.function.pre_hook, "toolgate_hook", None)
+
+
+_BEGUN: Final[ContextVar[_Begun | None]] = ContextVar("toolgate_agno_begun", default=None)
+
+
+def _begin(call: FunctionCall) -> None:
+    outer = _BEGUN.get()
+    while outer is not None and outer.ran:
+        outer = outer.outer
+    _BEGUN.set(_Begun(call, outer))
+
+
+class AgnoBridge(Bridge):
+    """Carries out the calls of an agent.
+
+    Attributes:
+        setup_errors: Why no decision could be requested, by the framework's ids of runs.
+    """
+
+    def __init__(self, guard: Guard | None, **given: Any) -> None:
+        super().__init__(guard, **given)
+        self.setup_errors: dict[str, Exception] = {}
 
 
 class _Hook:
@@ -32,15 +74,11 @@ class _Hook:
     It is no coroutine function: such hooks are left out of synchronous runs, and the tool would run.
     """
 
-    def __init__(self, bridge: Bridge, function: object) -> None:
+    def __init__(self, bridge: AgnoBridge, function: object) -> None:
         self._bridge, self._function = bridge, function
 
     def __call__(self, function_call: Callable[..., Any]) -> Any:
-        called = _CALLED.get()
-        _CALLED.set(None)
-        # A hook of somebody else that ran another agent has left that one's call.
-        if called is None or getattr(called.function.pre_hook, "toolgate_hook", None) is not self:
-            raise RetryAgentRun(_UNSEEN)
+        called = self._called()
         asked = called.arguments
         names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks are given the same
         call = ToolCall(
@@ -60,10 +98,30 @@ class _Hook:
                 # With the second the tool has begun, and what waits is another call, inside.
                 raise _refused(pending) from pending
             # Too late to pause: the framework pauses before hooks, and the call may come no other time.
-            self._bridge.reject(call, _TOO_LATE, pending.approval_id)
+            self._bridge.reject(call, _TOO_LATE, pending.approval_id, final=False)
             raise RetryAgentRun(_TOO_LATE) from pending
+        except SETUP_ERRORS as error:
+            raise self._stopped(called, error) from error
         except GuardError as error:
             raise _refused(error) from error
+
+    def _called(self) -> FunctionCall:
+        """Return the call that the framework carries out; another hook may make it more than once, as to retry it.
+
+        Raises:
+            RetryAgentRun: The guard cannot tell which one it is.
+        """
+        begun = _BEGUN.get()
+        if begun is not None and begun.hook is not self and begun.ran:
+            # Another hook ran an agent, whose calls are over.
+            begun = begun.outer
+        if begun is None or begun.hook is not self:
+            raise RetryAgentRun(_UNSEEN)
+        if begun.ran and begun.outer is not None and begun.outer.hook is self:
+            # Of two calls of the same tool, one within the other, it may be either.
+            raise RetryAgentRun(_UNSEEN)
+        begun.ran = True
+        return begun.call
 
     async def _arun(self, call: ToolCall, called: FunctionCall, function_call: Callable[..., Any]) -> Any:
         asked = called.arguments
@@ -76,10 +134,20 @@ class _Hook:
         except ApprovalPending as pending:
             if call.call_id is None or called.arguments is not asked:
                 raise _refused(pending) from pending
-            await self._bridge.areject(call, _TOO_LATE, pending.approval_id)
+            await self._bridge.areject(call, _TOO_LATE, pending.approval_id, final=False)
             raise RetryAgentRun(_TOO_LATE) from pending
+        except SETUP_ERRORS as error:
+            raise self._stopped(called, error) from error
         except GuardError as error:
             raise _refused(error) from error
+
+    def _stopped(self, called: FunctionCall, error: Exception) -> Exception:
+        """What ends the run; the guarded agent raises the error itself, as the framework keeps every exception."""
+        context = called.function._run_context  # noqa: SLF001 - hooks are given the same
+        if context is None:
+            return error
+        self._bridge.setup_errors[context.run_id] = error
+        return StopAgentRun("Not done: the permission gateway could not be asked.")
 
 
 class _GuardedFunction(Function):
@@ -96,12 +164,12 @@ def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
     """What sees which call it is, before the hooks; then the tool's own `pre_hook` does what it does."""
 
     def before(fc: FunctionCall, agent: Any, team: Any, run_context: Any) -> None:
-        _CALLED.set(fc)
+        _begin(fc)
         if own is not None:
             own(**_wanted(own, fc=fc, agent=agent, team=team, run_context=run_context))
 
     async def abefore(fc: FunctionCall, agent: Any, team: Any, run_context: Any) -> None:
-        _CALLED.set(fc)
+        _begin(fc)
         if own is not None:
             await own(**_wanted(own, fc=fc, agent=agent, team=team, run_context=run_context))
 
@@ -110,7 +178,7 @@ def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
     return chosen  # type: ignore[no-any-return]  # a function that bears its hook
 
 
-def guarded_tool(given: Any, bridge: Bridge) -> Any:
+def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
     """A tool of an agent, guarded; what the model's provider runs stays as it is.
 
     Raises:
@@ -133,7 +201,7 @@ def guarded_tool(given: Any, bridge: Bridge) -> Any:
     return given
 
 
-def _guarded_toolkit(toolkit: Toolkit, bridge: Bridge) -> Toolkit:
+def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
     """A copy for one run; its functions are asked for late, as those of servers come when they are connected."""
     guarded = copy.copy(toolkit)
 
@@ -145,7 +213,7 @@ def _guarded_toolkit(toolkit: Toolkit, bridge: Bridge) -> Toolkit:
     return guarded
 
 
-def _guarded(function: Function, bridge: Bridge, original: object) -> Function:
+def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Function:
     hooks = function.tool_hooks
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
@@ -179,7 +247,7 @@ def _taken(called: FunctionCall, approved: dict[str, Any]) -> dict[str, Any]:
 
 def _refused(error: GuardError) -> RetryAgentRun:
     # The framework's own word for an error that the model reads; any other is printed with its traceback.
-    return RetryAgentRun(refusal_text(error))
+    return RetryAgentRun(refusal_or_raise(error))
 
 
 _UNSEEN: Final = "Not done: the guard was not told which call this is. Tell the operator."

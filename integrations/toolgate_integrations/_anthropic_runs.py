@@ -47,6 +47,8 @@ class _Run(PausingRun):
 
     def _pauses(self, results: Any) -> bool:
         """Whether calls of the message that was handled wait; what the run goes on from is written down then."""
+        if self._calls.setup_error is not None:
+            raise self._calls.setup_error
         if results is not None and self._calls.held:
             self.state = self._paused(results["content"])
             return True

@@ -20,7 +20,8 @@ from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
 from toolgate_integrations._base import ToolActions, ToolCall
 from toolgate_integrations._called import Called, called_now
 from toolgate_integrations._gate import Gate
-from toolgate_integrations._telling import refused
+from toolgate_integrations._setup_errors import SETUP_ERRORS
+from toolgate_integrations._telling import refusal_or_raise
 
 __all__ = ["AsyncGuardedTool", "GuardedTool", "OnHold", "guard_tools"]
 
@@ -107,10 +108,15 @@ class _Guarded:
         called = called_now(self.name, given)
         try:
             yield called, self.asked(called)
+        except SETUP_ERRORS as error:
+            if called.run is not None:
+                called.run.setup_error = error
+            raise ToolError(str(error)) from error
         except GuardError as error:
+            paused = self.gate.pauses_for(error) and called.call_id is not None
             if self.gate.pauses_for(error):
                 called.hold(error)
-            raise ToolError(refused(self.name, error)) from error
+            raise ToolError(refusal_or_raise(error, paused=paused)) from error
 
 
 class GuardedTool(_Guarded, BetaBuiltinFunctionTool):

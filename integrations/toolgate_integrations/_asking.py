@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
-from toolgate import ConfigurationError, Decision, Guard, acting_as, calling, default_guard
+from toolgate import (
+    ConfigurationError,
+    Decision,
+    GatewayProtocolError,
+    Guard,
+    acting_as,
+    calling,
+    default_guard,
+)
+from toolgate.setup_errors import report_setup_error
 from toolgate_integrations._held import HeldCalls
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, fitting
+from toolgate_integrations._setup_errors import SETUP_ERRORS
 
 __all__ = ["Asking"]
+
+logger = logging.getLogger("toolgate")
 
 
 class Asking:
@@ -56,6 +69,7 @@ class Asking:
         self._agents = dict(agents or {})
         self.on_hold = on_hold
         self._hold_timeout = hold_timeout
+        self._reported: set[str] = set()
 
     @property
     def guard(self) -> Guard:
@@ -122,7 +136,23 @@ class Asking:
             if agent_id is not None:
                 stack.enter_context(acting_as(agent_id))
             stack.enter_context(calling(call_id, run_id=run_id, pauses=pauses))
-            yield
+            try:
+                yield
+            except SETUP_ERRORS as error:
+                self.report(error)
+                raise
+
+    def report(self, error: ConfigurationError | GatewayProtocolError) -> None:
+        """Log a setup error, each once, and pass it to the test plugin."""
+        report_setup_error(error)
+        text = str(error)
+        if text not in self._reported and len(self._reported) < _MOST_REPORTED:
+            self._reported.add(text)
+            logger.error("tool calls are not carried out: %s", text)
+
+
+# A message may contain details of one response: the set of those that were logged stays small.
+_MOST_REPORTED: Final = 100
 
 
 def _is_time(seconds: object) -> bool:

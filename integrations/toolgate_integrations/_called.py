@@ -32,6 +32,7 @@ class CallsOfRun:
         made: The calls that the framework may carry out now.
         held: The calls that wait, by id.
         once: Carries out each once.
+        setup_error: Why no decision could be requested; the run raises it, since the framework does not.
 
     Raises:
         ConfigurationError: The name is no text.
@@ -43,6 +44,7 @@ class CallsOfRun:
         self.made: Callable[[], Iterable[Called]] = tuple
         self.held: dict[str, HeldCall] = {}
         self.once = Once(interrupted)
+        self.setup_error: Exception | None = None
         with _lock:
             _all.add(self)
 

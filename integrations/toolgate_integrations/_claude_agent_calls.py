@@ -13,6 +13,7 @@ from claude_agent_sdk.types import SyncHookJSONOutput
 
 from toolgate import Guard, GuardError
 from toolgate_integrations._base import Begun, Bridge, ToolActions, ToolCall, valid_on_hold
+from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations.refusals import refusal_text
 
 __all__ = ["Gate", "OnHold"]
@@ -55,7 +56,13 @@ class Gate:
 
     async def before(self, told: Any, *__: object) -> SyncHookJSONOutput:
         """Ask about a call. No opinion lets it go on to the user's own permissions; the model reads a denial."""
-        passed = await self._asked(told, named=self._names_calls)
+        try:
+            passed = await self._asked(told, named=self._names_calls)
+        except SETUP_ERRORS as error:
+            # Raised, it would be known to the CLI alone, which goes on: this denies the call and ends the run.
+            why = refusal_text(error)
+            denied = _said(permissionDecision="deny", permissionDecisionReason=why)
+            return {**denied, "continue_": False, "stopReason": why}
         if isinstance(passed, str):
             return _said(permissionDecision="deny", permissionDecisionReason=passed)
         # Without a word on permission, also then: "allow" would pass by the user's own.
@@ -95,7 +102,10 @@ class Gate:
         told, before = self._running.pop(keys[0])
         _ended(before, "not run: can_use_tool changed its arguments; they were asked about anew")
         # Not by its name: that stands for the call as it was, and may have been used up.
-        passed = await self._asked({**told, "tool_input": answer.updated_input}, named=False)
+        try:
+            passed = await self._asked({**told, "tool_input": answer.updated_input}, named=False)
+        except SETUP_ERRORS as error:
+            return PermissionResultDeny(message=refusal_text(error), interrupt=True)
         if isinstance(passed, str):
             return PermissionResultDeny(message=passed)
         return PermissionResultAllow(
@@ -103,9 +113,16 @@ class Gate:
         )
 
     async def _asked(self, told: Told, *, named: bool) -> Begun | str:
-        """The call, which may run now; or why it may not."""
+        """The call, which may run now; or why it may not.
+
+        Raises:
+            ConfigurationError: The run is to end: a setting is missing or wrong, or the API key is refused.
+            GatewayProtocolError: As for `ConfigurationError`.
+        """
         try:
             passed = await self._bridge.abegin(_call(told, named=named))
+        except SETUP_ERRORS:
+            raise
         except GuardError as refused:
             return refusal_text(refused)
         except Exception as error:

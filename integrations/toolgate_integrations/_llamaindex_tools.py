@@ -14,7 +14,7 @@ from workflows.runtime.types.results import WaitingForEvent
 from toolgate import ApprovalPending, ConfigurationError, GuardError
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._llamaindex_pausing import Place, place_of, turn_of
-from toolgate_integrations._telling import areject, refused
+from toolgate_integrations._telling import areject, refusal_or_raise
 
 __all__ = ["GuardedFunctionTool", "GuardedTool", "guarded", "like"]
 
@@ -48,7 +48,7 @@ class GuardedTool(AsyncBaseTool):
             call = self._called(told, None, coroutine=False)
             return self._bridge.run(call, run, _failed, (WaitingForEvent,))
         except GuardError as error:
-            return self._told(given, refused(self._name, error))
+            return self._told(given, refusal_or_raise(error))
 
     async def acall(self, *args: Any, **given: Any) -> ToolOutput:
         """As `call`; in an agent's run a held call can pause.
@@ -75,7 +75,7 @@ class GuardedTool(AsyncBaseTool):
                 await areject(self._bridge, call, no, place.waited[-1])
                 return self._told(given, f"Not done: it was rejected. {no}".strip())
         except GuardError as error:
-            return self._told(given, refused(self._name, error))
+            return self._told(given, refusal_or_raise(error))
 
     def of(self, bridge: Bridge, agent: str | None) -> GuardedTool:
         """The tool as an agent has it: one that the same guard has given to another agent acts as that one."""

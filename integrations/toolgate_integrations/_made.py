@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from toolgate import ApprovalPending, GuardError
 from toolgate_integrations._base import Begun, Bridge, ToolCall
-from toolgate_integrations._telling import refused
+from toolgate_integrations._telling import refusal_or_raise
 from toolgate_integrations._unwrapping import Unwrapping
 
 __all__ = ["Made", "NotRunError"]
@@ -124,6 +124,6 @@ class Made:
         try:
             yield
         except GuardError as error:
-            self.refused, self.told = error, refused(self.asked.name, error)
+            self.refused, self.told = error, refusal_or_raise(error, paused=self.asked.call_id is not None)
             if raises:
                 raise

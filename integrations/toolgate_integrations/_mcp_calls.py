@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from mcp import MCPError
 from mcp.server.session import ServerSession
-from mcp_types import CallToolRequestParams, ElicitResult, InputRequiredResult
+from mcp_types import INTERNAL_ERROR, CallToolRequestParams, ElicitResult, InputRequiredResult
 from mcp_types.version import is_version_at_least
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
 from toolgate_integrations._mcp_asking import NOBODY_ASKED, ROUNDS, Page, Round, way_to_ask
+from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations.refusals import refusal_text
 
 __all__ = ["Calls", "OnHold", "Refusal", "Request", "ToolAsksError"]
@@ -58,6 +60,7 @@ class Request(Generic[T]):
         tool: Runs the tool with what the client brought back and the approved arguments, or raises
             `ToolAsksError`.
         failed: What the tool's result says went wrong.
+        server: The server's name, as its actions begin, where the guard was given none.
     """
 
     params: CallToolRequestParams
@@ -66,6 +69,7 @@ class Request(Generic[T]):
     call: Callable[[str | None], ToolCall]
     tool: Callable[[Round, dict[str, Any]], Awaitable[T]]
     failed: Callable[[T], str | None]
+    server: str | None = None
 
     @property
     def stands_alone(self) -> bool:
@@ -78,7 +82,7 @@ class Calls:
 
     Args:
         guard: The guard that asks; None is the environment's.
-        name: The server's, as its actions begin.
+        name: The server's, as its actions begin; None takes the name that each request's server has.
         tool_actions: Actions of tools by their names.
         agents: Agent ids by the client ids of access tokens.
         on_hold: What a held call does.
@@ -96,7 +100,7 @@ class Calls:
         self,
         guard: Guard | None,
         *,
-        name: str,
+        name: str | None,
         tool_actions: ToolActions | None,
         agents: Mapping[str, str] | None,
         on_hold: OnHold,
@@ -104,12 +108,34 @@ class Calls:
         approval_page: str | None,
     ) -> None:
         valid_on_hold(on_hold, "elicit")
-        self.name = _server_name(name)
+        self.name = None if name is None else _server_name(name)
         self._elicits = on_hold == "elicit"
         self._page = Page(approval_page)
         self._bridge = Bridge(
             guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
         )
+
+    def name_of(self, server: object, generated: str) -> str:
+        """The name that the actions of a server begin with: the guard's own, or else the server's.
+
+        Args:
+            server: The server's name; None where it cannot be found out.
+            generated: A pattern of names that the library makes up for a server without one.
+
+        Raises:
+            MCPError: The server's name cannot begin an action; the error that is logged says what to pass.
+        """
+        if self.name is not None:
+            return self.name
+        found = server if isinstance(server, str) else ""
+        if _USABLE.fullmatch(found) and found != "tools" and not re.fullmatch(generated, found):
+            return found
+        error = ConfigurationError(
+            f"the server's name {found!r} cannot begin its actions: use letters, digits, '-' and '_', and not 'tools'; "
+            "name the server, or pass name='…' to its guard"
+        )
+        self._bridge.report(error)
+        raise MCPError(INTERNAL_ERROR, str(error)) from error
 
     def action_of(self, call: ToolCall) -> str:
         """The action of a call.
@@ -129,6 +155,7 @@ class Calls:
         function: object,
         call_id: str | None,
         client_id: str | None,
+        server: str | None = None,
     ) -> ToolCall:
         """One call of the server's tool `name`; the dotted name of a function of this process is its own action."""
         own = function is not None and "." in name.strip(".")
@@ -138,7 +165,7 @@ class Calls:
             call_id=call_id,
             agent=client_id,
             function=function,
-            server=None if own else self.name,
+            server=None if own else self.name or server,
         )
 
     async def carried_out(self, request: Request[T]) -> T | Refusal | InputRequiredResult:
@@ -149,8 +176,11 @@ class Calls:
 
         Returns:
             The tool's result, why it did not run, or what the client is to ask its user.
+
+        Raises:
+            MCPError: A setting is missing or wrong, or the gateway refuses the API key.
         """
-        turn = Round.of(request.params, self.name)
+        turn = Round.of(request.params, self.name or request.server or "")
         way = way_to_ask(self._reachable(request), self._page)
         while True:
             # Without a way to come back the same call is one that begins anew, and bears no name.
@@ -169,6 +199,9 @@ class Calls:
                 if request.stands_alone:
                     return turn.required(question)
                 turn = turn.answered(await _elicited(request.session, question, request.request_id))
+            except SETUP_ERRORS as error:
+                # An error of the protocol, and no result of the tool: clients raise it. The server goes on.
+                raise MCPError(INTERNAL_ERROR, str(error)) from error
             except GuardError as error:
                 return Refusal(refusal_text(error))
 
@@ -192,7 +225,8 @@ class Calls:
             call: The call.
             why: What is recorded, and told to the model.
         """
-        await self._bridge.areject(call, why)
+        # A user who only closed the question has not rejected the call.
+        await self._bridge.areject(call, why, final=why != NOBODY_ASKED)
         return Refusal(f"Not done. {why}")
 
     def _reachable(self, request: Request[T]) -> Any:
@@ -200,6 +234,10 @@ class Calls:
         if not self._elicits or session is None:
             return None
         return session.client_capabilities if request.stands_alone or session.can_send_request else None
+
+
+#: names of servers that stand in actions as they are
+_USABLE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 def _server_name(name: object) -> str:

@@ -15,7 +15,7 @@ from agents.result import RunResultStreaming
 from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._openai_tools import UNREADABLE, GuardedTool, read
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import refusal_or_raise
 
 if TYPE_CHECKING:
     from toolgate_integrations.openai_agents import GuardedAgent
@@ -238,7 +238,7 @@ class _Item:
 
     def _refused(self, bridge: Bridge, why: str) -> _Verdict:
         error = ActionDenied(action=bridge.action_of(self.call), agent_id="", reason=why)
-        return _Verdict(refused=why, told=refusal_text(error))
+        return _Verdict(refused=why, told=refusal_or_raise(error))
 
 
 async def _tool(item: ToolApprovalItem, context: RunContextWrapper[Any]) -> GuardedTool | None:

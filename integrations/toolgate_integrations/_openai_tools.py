@@ -24,7 +24,7 @@ from toolgate_integrations._openai_inside import (
     remote_of,
     watched,
 )
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import refusal_or_raise
 
 __all__ = ["UNREADABLE", "GuardedTool", "guarded_tool"]
 
@@ -132,7 +132,7 @@ class GuardedTool:
                 f"Not done: still pending, approval {error.approval_id}. Only the gateway's decision counts, and "
                 f"nobody has decided there about {error.action!r}. Asking again makes a new request."
             )
-        return refusal_text(error)
+        return refusal_or_raise(error)
 
     async def _run(
         self, context: ToolContext[Any], text: str, seen: Seen, outside: contextvars.Context

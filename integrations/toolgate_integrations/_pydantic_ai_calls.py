@@ -20,7 +20,7 @@ from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_
 from toolgate_integrations._during import during
 from toolgate_integrations._frameworks import is_at_least
 from toolgate_integrations._pydantic_ai_tools import function_of, served_by
-from toolgate_integrations._telling import OtherArgumentsError, areject, refused, shown
+from toolgate_integrations._telling import OtherArgumentsError, areject, refusal_or_raise, shown
 
 __all__ = ["Gate", "OnHold", "answered", "as_denied", "as_passed", "passing"]
 
@@ -104,9 +104,9 @@ class Gate:
         except ApprovalPending as pending:
             if self.bridge.on_hold == "defer":
                 raise ApprovalRequired(metadata=shown(pending)) from None
-            return ToolDenied(refused(call.tool_name, pending))
+            return ToolDenied(refusal_or_raise(pending))
         except GuardError as error:
-            return ToolDenied(refused(call.tool_name, error))
+            return ToolDenied(refusal_or_raise(error))
         except OtherArgumentsError as error:
             return ToolDenied(str(error))
 

@@ -13,6 +13,7 @@ from toolgate_integrations._called import Called, CallsOfRun
 from toolgate_integrations._gate import Gate
 from toolgate_integrations._paused import Paused
 from toolgate_integrations._rejecting import noes_of
+from toolgate_integrations._setup_errors import setup_error_in
 from toolgate_integrations._telling import areject, reject
 
 __all__ = ["GuardedTool", "Resuming"]
@@ -116,6 +117,8 @@ class Resuming(ABC):
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, the model reads of it, and the others run
+            if (setup_error := setup_error_in(error)) is not None:
+                raise setup_error from None
             # Nothing is told of a call that waits.
             if called.call_id not in self.calls.held:
                 self.tell_error(called, error)

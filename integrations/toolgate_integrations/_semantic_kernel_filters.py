@@ -24,7 +24,9 @@ from toolgate_integrations._semantic_kernel_functions import (
     said,
     told_of,
 )
-from toolgate_integrations._telling import refused, shown
+from toolgate_integrations._setup_errors import SETUP_ERRORS
+from toolgate_integrations._telling import shown
+from toolgate_integrations.refusals import refusal_text
 
 __all__ = ["REJECTING", "WAITING", "Filters", "OnHold", "Rejection", "guard_of"]
 
@@ -58,10 +60,12 @@ class _Called:
     Attributes:
         context: The framework's.
         pauses: Whether the run ends for it.
+        setup_error: Why no decision could be requested; ends the run.
     """
 
     context: AutoFunctionInvocationContext
     pauses: bool = False
+    setup_error: GuardError | None = None
 
     def is_of(self, context: FunctionInvocationContext) -> bool:
         """Whether a function is carried out for this very call, and not by something beside it."""
@@ -108,6 +112,9 @@ class Filters:
             await next(context)
         finally:
             _called.reset(token)
+        if called.setup_error is not None:
+            # The framework has made text for the model of it; what a filter raises ends the run.
+            raise called.setup_error
         if called.pauses:
             context.terminate = True
 
@@ -146,16 +153,20 @@ class Filters:
                 _tell(context, f"Not done: it was rejected. {no.why}".strip())
                 return
             await self._gate.bridge.arun(call, run, pauses=(ApprovalPending,))
+        except SETUP_ERRORS as error:
+            self._gate.bridge.report(error)
+            if called is not None:
+                called.setup_error = error
+            raise
         except GuardError as error:
-            text = refused(call.name, error)
             if called is None:
                 raise
             # A call without a name could not be found again.
             if self._gate.pauses_for(error) and call.call_id:
                 called.pauses = True
-                _tell(context, text, {WAITING: shown(error)})
+                _tell(context, refusal_text(error, paused=True), {WAITING: shown(error)})
             else:
-                _tell(context, text)
+                _tell(context, refusal_text(error))
 
     def _named(self, context: FunctionInvocationContext, called: _Called | None) -> ToolCall:
         function, arguments = context.function, context.arguments

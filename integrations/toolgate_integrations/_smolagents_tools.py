@@ -15,7 +15,8 @@ from smolagents.local_python_executor import timeout
 
 from toolgate import ConfigurationError, GuardError
 from toolgate_integrations._base import Bridge, ToolCall
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._setup_errors import SETUP_ERRORS
+from toolgate_integrations._telling import refusal_or_raise
 
 __all__ = ["GuardedTool", "ToolRefused", "Way", "carrying", "tool_behind"]
 
@@ -35,6 +36,7 @@ class Way:
         tells: A refusal is the tool's answer, and not raised: one that is raised in a turn of several calls takes the
             others' answers away from the model.
         interrupts: How often the agent was interrupted.
+        fail: Ends the agent's run with a setup error after the step.
     """
 
     tool: Tool
@@ -42,6 +44,7 @@ class Way:
     agent: str | None
     tells: bool
     interrupts: Callable[[], int]
+    fail: Callable[[Exception], None]
 
 
 class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it without types
@@ -70,10 +73,13 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
 
         try:
             return way.bridge.run(call, run)
+        except SETUP_ERRORS as error:
+            way.fail(error)
+            raise
         except GuardError as error:
             if way.tells:
-                return refusal_text(error)
-            raise ToolRefused(refusal_text(error)) from None
+                return refusal_or_raise(error)
+            raise ToolRefused(refusal_or_raise(error)) from None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As calling it: code may call this as well."""

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from toolgate import ApprovalPending, ConfigurationError, GuardError
+from toolgate import ApprovalPending, GuardError
 from toolgate_integrations._naming import ToolCall
 from toolgate_integrations._rejecting import Rejecting
+from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations.refusals import refusal_text
 
-__all__ = ["OtherArgumentsError", "areject", "refused", "reject", "shown"]
+__all__ = ["OtherArgumentsError", "areject", "refusal_or_raise", "reject", "shown"]
 
 logger = logging.getLogger("toolgate")
 
@@ -32,16 +33,22 @@ class OtherArgumentsError(Exception):
         super().__init__(text)
 
 
-def refused(name: str, error: GuardError) -> str:
-    """What a model reads in place of a tool's result; what only the operator can mend is logged, too.
+def refusal_or_raise(error: GuardError, *, paused: bool = False) -> str:
+    """Return what the model reads of a call that did not run.
+
+    Only for code whose exceptions keep the tool from running.
 
     Args:
-        name: The tool's.
-        error: Why it did not run.
+        error: What the guard raised.
+        paused: As for `refusal_text`.
+
+    Raises:
+        ConfigurationError: The error is one: it ends the run, since a model cannot repair the settings.
+        GatewayProtocolError: As for `ConfigurationError`.
     """
-    if isinstance(error, ConfigurationError):
-        logger.warning("a call of the tool %r was refused: %s", name, error)
-    return refusal_text(error)
+    if isinstance(error, SETUP_ERRORS):
+        raise error
+    return refusal_text(error, paused=paused)
 
 
 def shown(pending: ApprovalPending) -> dict[str, Any]:
@@ -56,13 +63,16 @@ def reject(bridge: Rejecting, call: ToolCall, why: str, approval_id: str | None 
 
 
 async def areject(bridge: Rejecting, call: ToolCall, why: str, approval_id: str | None = None) -> None:
-    """Take a no that the framework was given, as `Bridge.areject`; never raises, as the call does not run either way.
+    """Take a no that the framework was given, as `Bridge.areject`; the call does not run either way.
 
     Args:
         bridge: Takes it.
         call: The call.
         why: What was said.
         approval_id: Its request, where that is known.
+
+    Raises:
+        ConfigurationError: A setting is missing or wrong, or the gateway refuses the API key.
     """
     with _logged(call):
         await bridge.areject(call, why, approval_id)
@@ -72,5 +82,7 @@ async def areject(bridge: Rejecting, call: ToolCall, why: str, approval_id: str 
 def _logged(call: ToolCall) -> Iterator[None]:
     try:
         yield
+    except SETUP_ERRORS:
+        raise
     except GuardError as error:
         logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)

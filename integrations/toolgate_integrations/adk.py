@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 from toolgate import (
+    ApprovalExpired,
     ApprovalPending,
     ConfigurationError,
     GatewayProtocolError,
@@ -19,7 +20,8 @@ from toolgate import (
     guarded_action,
 )
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._telling import areject, refused, shown
+from toolgate_integrations._setup_errors import SETUP_ERRORS
+from toolgate_integrations._telling import areject, refusal_or_raise, shown
 
 require("adk")
 
@@ -51,6 +53,7 @@ __all__ = ["GuardPlugin"]
 OnHold = Literal["confirmation", "wait", "tell"]
 _WHY = "rejected where the session is gone on with"
 _REJECTED = "Not done: it was rejected. Do not ask for it again."
+_ENDED = "Not done: its approval request has ended. Asking again makes a new request."
 logger = logging.getLogger("toolgate")
 
 
@@ -95,6 +98,8 @@ class GuardPlugin(BasePlugin):
         # The framework itself runs a tool whose user said no, if the tool is not declared to be confirmed.
         if answered is not None and answered.confirmed is not True:
             return await self._rejected(call, tool_context)
+        if answered is not None and (ended := await self._expired(call, tool_context)) is not None:
+            return ended
         begun = None
         try:
             if isinstance(tool, AgentTool) and not getattr(tool, "include_plugins", True):
@@ -106,8 +111,14 @@ class GuardPlugin(BasePlugin):
                 begun = await self._bridge.abegin(call, PAUSES)
                 tool_args.clear()
                 tool_args.update(begun.arguments)
+        except ApprovalPending as pending:
+            if answered is None:
+                return self._told(tool_context, pending)
+            # Of a call that was confirmed, the framework takes no second request: the model has to call again.
+            await self._bridge.areject(call, _ENDED, pending.approval_id, final=False)
+            return {"error": _ENDED}
         except GuardError as error:
-            return self._told(call, tool_context, error)
+            return self._told(tool_context, error)
         opened = Open(tool_context, call, begun)
         opened.around.enter_context(
             self._bridge.bearing(call, PAUSES) if begun is None else self._bridge.within(call)
@@ -139,7 +150,7 @@ class GuardPlugin(BasePlugin):
         if opened is not None and opened.begun is not None:
             opened.begun.not_run(recordable(error))
         elif opened is not None and isinstance(error, GuardError):
-            return self._told(opened.call, tool_context, error)
+            return self._told(tool_context, error)
         return None
 
     async def on_user_message_callback(
@@ -199,19 +210,40 @@ class GuardPlugin(BasePlugin):
             return False
         return newest.status == "pending"
 
+    async def _expired(self, call: ToolCall, context: ToolContext) -> dict[str, Any] | None:
+        """What the model reads of a call whose request has expired, and None of any other; no new one is made."""
+        asked = asked_for(context.session.events, context.function_call_id)
+        if asked is None or asked.approval_id is None:
+            return None
+        try:
+            newest = await self._bridge.guard.aapproval(asked.approval_id, newest=True)
+        except GuardError:
+            # The check says what is wrong.
+            return None
+        if newest.status != "expired":
+            return None
+        action = self._bridge.action_of(call)
+        expired = ApprovalExpired(
+            action=action, agent_id=newest.agent_id or "", approval_id=asked.approval_id
+        )
+        return {"error": refusal_or_raise(expired)}
+
     async def _rejected(self, call: ToolCall, context: ToolContext) -> dict[str, Any]:
         """Take a no; whose request it is, the session says, and not the answer."""
         asked = asked_for(context.session.events, context.function_call_id)
         await areject(self._bridge, call, _WHY, None if asked is None else asked.approval_id)
         return {"error": _REJECTED}
 
-    def _told(self, call: ToolCall, context: ToolContext, error: GuardError) -> dict[str, Any]:
+    def _told(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
         """What the model reads of a call that was refused; one that is held ends the run with a request."""
-        if isinstance(error, ApprovalPending) and self._pauses(context):
+        if isinstance(error, SETUP_ERRORS):
+            self._bridge.report(error)
+        pauses = isinstance(error, ApprovalPending) and self._pauses(context)
+        if isinstance(error, ApprovalPending) and pauses:
             context.request_confirmation(hint=error.reason, payload=shown(error))
             # Or else the model is asked again at once.
             context.actions.skip_summarization = True
-        return {"error": refused(call.name, error)}
+        return {"error": refusal_or_raise(error, paused=pauses)}
 
     def _pauses(self, context: ToolContext) -> bool:
         within = outer() is not None

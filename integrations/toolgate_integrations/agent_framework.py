@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, guarded_action
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._telling import refused, shown
+from toolgate_integrations._setup_errors import SETUP_ERRORS
+from toolgate_integrations._telling import shown
+from toolgate_integrations.refusals import refusal_text
 
 require("agent_framework")
 
@@ -36,13 +38,23 @@ from toolgate_integrations._agent_framework_runs import (
     served_by,
 )
 
-__all__ = ["GuardMiddleware", "MisplacedGuardError"]
+__all__ = ["GuardMiddleware", "GuardSetupError", "MisplacedGuardError"]
 
 OnHold = Literal["approval", "wait", "tell"]
 
 
 class MisplacedGuardError(ConfigurationError, MiddlewareFailure):
     """The guard is not told of runs, and has to be: nothing ran, and the run ends."""
+
+    def __init__(self, message: str) -> None:
+        MiddlewareFailure.__init__(self, message)
+
+
+class GuardSetupError(ConfigurationError, MiddlewareFailure):
+    """A call was not carried out because of the settings or the API key: the run ends, and `__cause__` says why.
+
+    Of the exceptions of a middleware, the framework makes text for the model, but not of this kind.
+    """
 
     def __init__(self, message: str) -> None:
         MiddlewareFailure.__init__(self, message)
@@ -113,14 +125,16 @@ class GuardMiddleware(FunctionMiddleware):
             pass
         except MiddlewareFailure:
             raise
+        except SETUP_ERRORS as error:
+            raise GuardSetupError(str(error)) from error
         except ApprovalPending as pending:
             if run is not None and args is not None and not again:
                 run.paused.add(request_id(context))
                 context.result = self._request(context, call, args, pending)
                 return
-            context.result = refused(call.name, pending)
+            context.result = refusal_text(pending)
         except GuardError as error:
-            context.result = refused(call.name, error)
+            context.result = refusal_text(error)
         forget(context.session, request_id(context))
         if behind.ended is not None:
             raise behind.ended

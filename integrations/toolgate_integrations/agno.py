@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from toolgate import ConfigurationError, Guard
-from toolgate_integrations._base import Bridge, ToolActions, require, valid_on_hold
+from toolgate_integrations._base import ToolActions, require, valid_on_hold
 
 require("agno")
 
@@ -15,7 +15,7 @@ from agno.agent import Agent
 from agno.run.agent import RunOutput
 
 from toolgate_integrations._agno_resume import Waking
-from toolgate_integrations._agno_tools import OnHold, guarded_tool
+from toolgate_integrations._agno_tools import AgnoBridge, OnHold, guarded_tool
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
 
@@ -31,7 +31,7 @@ class GuardedAgent(Agent):
         bridge: Asks and records.
     """
 
-    bridge: ClassVar[Bridge]
+    bridge: ClassVar[AgnoBridge]
 
     def get_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The tools of one run, guarded: also those that were added later, and those the framework adds.
@@ -44,6 +44,55 @@ class GuardedAgent(Agent):
     async def aget_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
         """As `get_tools`."""
         return [guarded_tool(tool, self.bridge) for tool in await super().aget_tools(*args, **kwargs)]
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """As of any agent.
+
+        Raises:
+            ConfigurationError: A call was not carried out because of the settings or the API key.
+            GatewayProtocolError: A call was not carried out because what answered is not the gateway.
+        """
+        return self._ended(super().run(*args, **kwargs))
+
+    def arun(self, *args: Any, **kwargs: Any) -> Any:
+        """As `run`."""
+        return self._aended(super().arun(*args, **kwargs))
+
+    def continue_run(self, *args: Any, **kwargs: Any) -> Any:
+        """As `run`."""
+        return self._ended(super().continue_run(*args, **kwargs))
+
+    def acontinue_run(self, *args: Any, **kwargs: Any) -> Any:
+        """As `run`."""
+        return self._aended(super().acontinue_run(*args, **kwargs))
+
+    def _ended(self, run: Any) -> Any:
+        """What the framework returned; it keeps every exception of a tool, so setup errors are raised here."""
+        if isinstance(run, Iterator):
+            return self._streamed(run)
+        self._raise_setup_error(run)
+        return run
+
+    def _aended(self, run: Any) -> Any:
+        return self._astreamed(run) if isinstance(run, AsyncIterator) else self._awaited(run)
+
+    async def _awaited(self, run: Awaitable[Any]) -> Any:
+        return self._ended(await run)
+
+    def _streamed(self, run: Iterator[Any]) -> Iterator[Any]:
+        for event in run:
+            yield event
+            self._raise_setup_error(event)
+
+    async def _astreamed(self, run: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for event in run:
+            yield event
+            self._raise_setup_error(event)
+
+    def _raise_setup_error(self, seen: Any) -> None:
+        error = self.bridge.setup_errors.pop(getattr(seen, "run_id", None) or "", None)
+        if error is not None:
+            raise error
 
 
 def guard_agent(
@@ -75,7 +124,7 @@ def guard_agent(
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agno.agent.Agent that is not guarded yet")
     valid_on_hold(on_hold, "pause")
-    bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+    bridge = AgnoBridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
     for tool in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
         # Said here: what is wrong in a run the framework only writes into its answer.
         guarded_tool(tool, bridge)
@@ -125,7 +174,7 @@ async def aresume(agent: Agent, run: RunOutput) -> RunOutput:
     return run
 
 
-def _bridge(agent: Agent) -> Bridge:
+def _bridge(agent: Agent) -> AgnoBridge:
     if not isinstance(agent, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass what guard_agent(…) returned")
     return agent.bridge

@@ -11,7 +11,8 @@ from uuid import uuid4
 
 from toolgate import ConfigurationError, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._telling import refused
+from toolgate_integrations._setup_errors import SETUP_ERRORS
+from toolgate_integrations.refusals import refusal_text
 
 require("autogen")
 
@@ -75,9 +76,19 @@ class GuardedWorkbench(Workbench):
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
         self._listed: list[ToolSchema] = []
+        self._setup_error: Exception | None = None
 
     async def list_tools(self) -> list[ToolSchema]:
-        """The tools, as the model is told of them; where a call is carried out at least those it was told of last."""
+        """The tools, as the model is told of them; where a call is carried out at least those it was told of last.
+
+        Raises:
+            ConfigurationError: A call was not carried out because of the settings or the API key: before the model is
+                called again, an exception still ends the run.
+            GatewayProtocolError: As for `ConfigurationError`.
+        """
+        if self._setup_error is not None and framework_call() is None:
+            error, self._setup_error = self._setup_error, None
+            raise error
         try:
             self._listed = await self._workbench.list_tools()
         except Exception as error:
@@ -112,7 +123,9 @@ class GuardedWorkbench(Workbench):
                 raise
             return _error(name, "Not done: it was cancelled.")
         except GuardError as error:
-            return _error(name, refused(name, error))
+            if isinstance(error, SETUP_ERRORS):
+                self._setup_error = error
+            return _error(name, refusal_text(error))
         except (KeyboardInterrupt, SystemExit):
             raise
         # Some of the framework's own exceptions are no `Exception`.

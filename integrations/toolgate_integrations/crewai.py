@@ -11,23 +11,28 @@ from typing import Final, Literal, Self
 
 from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._telling import refused
+from toolgate_integrations.refusals import refusal_text
 
 require("crewai")
 
 from crewai.flow.flow_context import current_flow_id, current_flow_name
-from crewai.hooks import ToolCallHookContext
-from crewai.hooks.dispatch import InterceptionPoint, get_global_hook_list, unregister
+from crewai.hooks import LLMCallHookContext, ToolCallHookContext
+from crewai.hooks.dispatch import HookAborted, InterceptionPoint, get_global_hook_list, unregister
 from crewai.utilities.string_utils import sanitize_tool_name
 
 from toolgate_integrations._crewai_calls import Call, Passing, Refused, passing
 from toolgate_integrations._crewai_functions import function_of
+from toolgate_integrations._setup_errors import setup_error_in
 
-__all__ = ["GuardHooks"]
+__all__ = ["GuardHooks", "SetupAborted"]
 
 logger = logging.getLogger("toolgate")
 
 OnHold = Literal["wait", "tell"]
+
+
+class SetupAborted(ConfigurationError, HookAborted):  # type: ignore[misc]  # the framework is not in this environment
+    """A tool call was not carried out because of the settings or the API key; the run has ended for it."""
 
 
 class GuardHooks:
@@ -59,6 +64,8 @@ class GuardHooks:
             guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
         )
         self._answers = itertools.count(1)
+        # By the identity of the agent, which is kept with it.
+        self._setup_errors: dict[int, tuple[object, Exception]] = {}
 
     def register(self) -> None:
         """Guard from now on, until `unregister`.
@@ -77,6 +84,7 @@ class GuardHooks:
             for hooks, hook in ((before, self._before), (after, self._after)):
                 hooks.insert(0, self._first)
                 hooks.append(hook)
+            get_global_hook_list(InterceptionPoint.PRE_MODEL_CALL).append(self._before_model)
 
     def unregister(self) -> None:
         """Guard no longer; to be called when no crew is running."""
@@ -84,13 +92,18 @@ class GuardHooks:
             for point in _POINTS:
                 for hook in (self._first, self._before, self._after):
                     unregister(point, hook)
+            unregister(InterceptionPoint.PRE_MODEL_CALL, self._before_model)
 
     def __enter__(self) -> Self:
         self.register()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.unregister()
+        if kind is None and self._setup_errors:
+            # No model was called after it: the tool's result was the answer.
+            _, error = self._setup_errors.popitem()[1]
+            raise error
 
     def _first(self, context: ToolCallHookContext) -> None:
         setattr(context, _MADE, copy.copy(context))
@@ -103,8 +116,23 @@ class GuardHooks:
             passing.set(self._let_through(made, outer))
         except Exception as error:  # noqa: BLE001 - as above: nothing but False keeps the tool from running
             passing.set(Refused((made or context).tool_input, outer, error))
+            self._note(made or context, error)
             return False
         return None
+
+    def _before_model(self, context: LLMCallHookContext) -> None:
+        """End the run of an agent whose call was not carried out because of the settings or the API key.
+
+        Raises:
+            SetupAborted: The one error of a hook that the framework does not swallow.
+        """
+        if (noted := self._setup_errors.pop(id(context.agent), None)) is not None:
+            raise SetupAborted(str(noted[1]), "toolgate") from noted[1]
+
+    def _note(self, context: ToolCallHookContext, error: Exception) -> None:
+        if (found := setup_error_in(error)) is not None:
+            self._bridge.report(found)
+            self._setup_errors[id(context.agent)] = context.agent, found
 
     def _let_through(self, context: ToolCallHookContext | None, outer: Call | None) -> Passing:
         """Ask about a call.
@@ -137,14 +165,17 @@ class GuardHooks:
         if isinstance(call, Passing):
             call.end()
         # What else a tool raises, the framework has told the model in its own words.
-        return None if call.refusal is None else self._told(context.tool_name, call.refusal)
+        if call.refusal is None:
+            return None
+        self._note(made, call.refusal)
+        return self._told(context.tool_name, call.refusal)
 
     def _told(self, tool: str, refusal: Exception) -> str:
         """What the model reads in place of the framework's words."""
         if not isinstance(refusal, GuardError):
             logger.warning("a call of the tool %r was refused: the guard failed with %r", tool, type(refusal))
             return f"Not done: the guard failed with {type(refusal).__name__}. Tell the operator."
-        text = refused(tool, refusal)
+        text = refusal_text(refusal)
         if isinstance(refusal, ApprovalPending | GatewayUnavailable):
             # Five equal answers end the run, and to ask again about these is no mistake.
             return f"{text} This is answer {next(self._answers)}."

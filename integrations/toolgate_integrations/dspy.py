@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, NoReturn
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, Literal, NoReturn
 
 from toolgate import ConfigurationError, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
+from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations.refusals import refusal_text
 
 require("dspy")
@@ -19,6 +21,25 @@ from dspy.utils.callback import with_callbacks
 __all__ = ["GuardedCoroutineFunction", "GuardedFunction", "GuardedTool", "guard_tools"]
 
 OnHold = Literal["wait", "tell"]
+
+
+class EndsRun:
+    """The result of a call that was not carried out because of the settings or the API key.
+
+    DSPy turns every exception of a tool into text for the model. This result raises the error where it is shown to the
+    model instead, and that ends the program.
+
+    Attributes:
+        error: The setup error.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __str__(self) -> str:
+        raise self.error
+
+    __repr__ = __str__
 
 
 class GuardedFunction:
@@ -38,13 +59,18 @@ class GuardedFunction:
         call = self._call(args, kwargs)
         try:
             return self._bridge.run(call, lambda approved: _finished(self._func(**approved), call.name))
+        except SETUP_ERRORS as error:
+            return EndsRun(error)
         except GuardError as error:
             # As an answer: of what is raised the model reads a traceback, with the paths of files.
             return refusal_text(error)
+        except Exception as error:  # noqa: BLE001 - raised again, as it is
+            raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
 
-    async def acall(self, **kwargs: Any) -> Any:
+    def acall(self, **kwargs: Any) -> Awaitable[Any]:
         """As calling it, on an event loop, which asking and waiting do not hold up."""
-        return await self._arun(self._call((), kwargs))
+        # No coroutine function, which would be one more frame of the guard's in tracebacks.
+        return self._arun(self._call((), kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolCall:
         return ToolCall(self._name, {**self._by_name(args, kwargs), **kwargs}, function=self._func)
@@ -63,8 +89,12 @@ class GuardedFunction:
 
         try:
             return await self._bridge.arun(call, run)
+        except SETUP_ERRORS as error:
+            return EndsRun(error)
         except GuardError as error:
             return refusal_text(error)
+        except Exception as error:  # noqa: BLE001 - raised again, as it is
+            raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
 
     def __copy__(self) -> GuardedFunction:
         return self
@@ -166,6 +196,17 @@ def _look_at(tool: Tool) -> None:
         raise ConfigurationError(
             f"tool {tool.name!r} is a generator function, which would run after it is recorded; return a list"
         )
+
+
+def _own(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback from the tool's own frames on: DSPy shows the model the first five frames."""
+    seen = traceback
+    while seen is not None and seen.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        seen = seen.tb_next
+    return seen or traceback
+
+
+_OURS: Final = frozenset({"toolgate", "toolgate_integrations"})
 
 
 def _is_async(function: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,8 @@ class GuardMiddleware(Middleware):
 
     Args:
         guard: The guard that asks; None is the environment's.
-        name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`.
+        name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`. None takes the name
+            given to `FastMCP(…)`.
         tool_actions: Actions of tools by their names: a mapping, or a function of the name.
         agents: Agent ids by the client ids of access tokens; others act as the guard's own agent. What a client
             calls itself counts for nothing.
@@ -55,7 +57,7 @@ class GuardMiddleware(Middleware):
         self,
         guard: Guard | None = None,
         *,
-        name: str,
+        name: str | None = None,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
         on_hold: OnHold = "elicit",
@@ -77,6 +79,7 @@ class GuardMiddleware(Middleware):
         params, fastmcp = context.message, context.fastmcp_context
         function = None if fastmcp is None else await _function(fastmcp, params.name)
         wire = None if fastmcp is None else fastmcp.request_context
+        server = self._calls.name_of(*_named(fastmcp))
 
         async def tool(turn: Round, arguments: dict[str, Any]) -> ToolResult:
             seen = context.copy(message=turn.restored(params, arguments))
@@ -94,19 +97,30 @@ class GuardMiddleware(Middleware):
             params,
             None if wire is None else wire.session,
             None if wire is None else wire.request_id,
-            lambda named: self._call(params, function, named),
+            lambda named: self._call(params, function, named, server),
             tool,
             _failed,
+            server,
         )
         answer = await self._calls.carried_out(request)
         if isinstance(answer, Refusal):
             return ToolResult(content=answer.text, is_error=True)
         return InputRequiredToolResult(answer) if isinstance(answer, InputRequiredResult) else answer
 
-    def _call(self, params: CallToolRequestParams, function: object, call_id: str | None) -> ToolCall:
+    def _call(
+        self, params: CallToolRequestParams, function: object, call_id: str | None, server: str
+    ) -> ToolCall:
         token = get_access_token()
         client_id = None if token is None else token.client_id
-        return self._calls.call(params.name, params.arguments, function, call_id, client_id)
+        return self._calls.call(params.name, params.arguments, function, call_id, client_id, server)
+
+
+def _named(fastmcp: Context | None) -> tuple[str | None, str]:
+    """The name of the server that is called, and a pattern of the names that the library makes up."""
+    if fastmcp is None:
+        return None, ""
+    server = fastmcp.fastmcp
+    return server.name, rf"{re.escape(type(server).__name__)}-[0-9a-f]{{4}}"
 
 
 async def _function(fastmcp: Context, name: str) -> object:

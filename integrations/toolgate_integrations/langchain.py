@@ -20,7 +20,7 @@ from toolgate import (
 )
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations._frameworks import is_at_least
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._telling import refusal_or_raise
 
 require("langchain")
 
@@ -102,7 +102,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             if turn is None or self._bridge.on_hold != "interrupt":
                 return _refusal(request, pending)
             self._pause(turn, _shown(request.tool_call, pending))
-            self._bridge.reject(call, _BESIDE, pending.approval_id)
+            self._bridge.reject(call, _BESIDE, pending.approval_id, final=False)
             return _message(request, _BESIDE)
         except GuardError as error:
             return _refusal(request, error)
@@ -131,7 +131,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             if turn is None or self._bridge.on_hold != "interrupt":
                 return _refusal(request, pending)
             self._pause(turn, _shown(request.tool_call, pending))
-            await self._bridge.areject(call, _BESIDE, pending.approval_id)
+            await self._bridge.areject(call, _BESIDE, pending.approval_id, final=False)
             return _message(request, _BESIDE)
         except GuardError as error:
             return _refusal(request, error)
@@ -248,7 +248,7 @@ def _failed(answer: Answer) -> str | None:
 
 
 def _refusal(request: ToolCallRequest, error: GuardError) -> ToolMessage:
-    return _message(request, refusal_text(error))
+    return _message(request, refusal_or_raise(error))
 
 
 def _message(request: ToolCallRequest, text: str) -> ToolMessage:

@@ -15,6 +15,7 @@ from llama_index.core.objects import ObjectRetriever
 from llama_index.core.tools import AsyncBaseTool, BaseTool
 
 from toolgate_integrations._llamaindex_tools import GuardedFunctionTool, GuardedTool, guarded, like
+from toolgate_integrations._setup_errors import setup_error_in
 
 __all__ = ["GuardedFunctionTool", "GuardedTool", "guard_agent", "guard_tools"]
 
@@ -105,6 +106,20 @@ class _GuardedAgent(BaseWorkflowAgent):
         elif name == "tool_retriever" and found is not None:
             found = _GuardedRetriever(found, self.guarded_by, self.name)
         return found
+
+    async def handle_tool_call_results(self, ctx: Any, results: list[Any], memory: Any) -> None:
+        """Take the results of a step's tools.
+
+        Raises:
+            ConfigurationError: A call was not carried out because of the settings or the API key. The framework has
+                made text for the model of it.
+            GatewayProtocolError: As for `ConfigurationError`.
+        """
+        for each in results:
+            if (error := setup_error_in(each.tool_output.exception)) is not None:
+                raise error
+        kind_of_agent: Any = super()
+        await kind_of_agent.handle_tool_call_results(ctx, results, memory)
 
     async def get_tools(self, input_str: str | None = None) -> list[AsyncBaseTool]:
         """The tools of a step, with those that an agent of another kind has besides."""

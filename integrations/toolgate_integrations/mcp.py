@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any
 
 from toolgate import ConfigurationError, Guard
@@ -26,7 +27,8 @@ class GuardExtension(Extension):
 
     Args:
         guard: The guard that asks; None is the environment's.
-        name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`.
+        name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`. None takes the name
+            given to `MCPServer(…)`.
         tool_actions: Actions of tools by their names: a mapping, or a function of the name.
         agents: Agent ids by the client ids of access tokens; others act as the guard's own agent. What a client
             calls itself counts for nothing.
@@ -49,7 +51,7 @@ class GuardExtension(Extension):
         self,
         guard: Guard | None = None,
         *,
-        name: str,
+        name: str | None = None,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
         functions: Mapping[str, object] | None = None,
@@ -69,7 +71,7 @@ class GuardExtension(Extension):
             approval_page=approval_page,
         )
         self._functions = dict(functions or {})
-        for tool in self._functions:
+        for tool in self._functions if name is not None else ():
             self._calls.action_of(self._call(tool, {}, None))
 
     async def intercept_tool_call(
@@ -88,23 +90,43 @@ class GuardExtension(Extension):
             return result
 
         name, arguments = params.name, params.arguments or {}
+        server = self._calls.name_of(getattr(_server_of(call_next), "name", None), "mcp-server")
         request = Request(
             params,
             ctx.session,
             ctx.request_id,
-            lambda named: self._call(name, arguments, named),
+            lambda named: self._call(name, arguments, named, server),
             tool,
             _failed,
+            server,
         )
         answer = await self._calls.carried_out(request)
         if isinstance(answer, Refusal):
             return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=True)
         return answer
 
-    def _call(self, tool: str, arguments: Mapping[str, Any] | None, call_id: str | None) -> ToolCall:
+    def _call(
+        self, tool: str, arguments: Mapping[str, Any] | None, call_id: str | None, server: str | None = None
+    ) -> ToolCall:
         token = get_access_token()
         client_id = None if token is None else token.client_id
-        return self._calls.call(tool, arguments, self._functions.get(tool), call_id, client_id)
+        return self._calls.call(tool, arguments, self._functions.get(tool), call_id, client_id, server)
+
+
+def _server_of(call_next: Any) -> object:
+    """The server whose tool is called; None where it cannot be found.
+
+    The library tells an extension nothing of its server. Behind the extensions stands the server's own handler.
+    """
+    seen = call_next
+    while isinstance(seen, FunctionType) and seen.__closure__ is not None:
+        held = dict(
+            zip(seen.__code__.co_freevars, (each.cell_contents for each in seen.__closure__), strict=True)
+        )
+        if "handler" in held:
+            return getattr(held["handler"], "__self__", None)
+        seen = held.get("call_next")
+    return None
 
 
 def _failed(result: HandlerResult) -> str | None:

@@ -1,4 +1,4 @@
-"""What a model reads when its tool call did not happen: short, stable, and clear about what can help."""
+"""Text that the model reads when its tool call did not run: short, stable, and clear about what can help."""
 
 from toolgate import (
     ActionDenied,
@@ -10,11 +10,16 @@ from toolgate import (
 )
 
 
-def refusal_text(error: GuardError) -> str:
-    """Say to a model what was refused, why, and whether asking again can help.
+def refusal_text(error: GuardError, *, paused: bool = False) -> str:
+    """Return what the model reads: what was refused, why, and whether a second call can help.
+
+    A model cannot repair a `ConfigurationError` or a `GatewayProtocolError`. Raise these where that ends the run, and
+    only where a raised error also keeps the tool from running.
 
     Args:
-        error: what a guarded tool raised in place of running.
+        error: What a guarded tool raised instead of running.
+        paused: The run pauses for a held call and is resumed with this very call: a new call of the model would be
+            another one, and would need an approval of its own.
     """
     match error:
         case ApprovalDenied():
@@ -23,6 +28,11 @@ def refusal_text(error: GuardError) -> str:
             return (
                 f"Not done: {error.action!r} is blocked. {_sentence(error.reason)} Asking again with the same "
                 "arguments will not help."
+            )
+        case ApprovalPending() if paused:
+            return (
+                f"Not done yet: {error.action!r} waits for a person (approval {error.approval_id}). It is carried out "
+                "when the run is resumed after the approval. Do not call it again."
             )
         case ApprovalPending():
             return (
@@ -36,7 +46,7 @@ def refusal_text(error: GuardError) -> str:
             )
         case GatewayUnavailable():
             return "Not done: the permission gateway did not answer. Asking again later may help."
-    return "Not done: the permission gateway could not decide. Asking again will not help; tell the operator."
+    return f"Not done: the permission gateway could not be asked. {_sentence(str(error))} Asking again will not help; tell the operator."
 
 
 def _sentence(reason: str) -> str:

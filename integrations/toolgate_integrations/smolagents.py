@@ -10,8 +10,17 @@ from toolgate_integrations._base import Bridge, ToolActions, require, valid_on_h
 
 require("smolagents")
 
-from smolagents import CodeAgent, FinalAnswerTool, LocalPythonExecutor, MultiStepAgent, Tool, ToolCallingAgent
+from smolagents import (
+    ActionStep,
+    CodeAgent,
+    FinalAnswerTool,
+    LocalPythonExecutor,
+    MultiStepAgent,
+    Tool,
+    ToolCallingAgent,
+)
 
+from toolgate_integrations._setup_errors import setup_error_in
 from toolgate_integrations._smolagents_tools import GuardedTool, ToolRefused, Way, carrying, tool_behind
 
 __all__ = ["GuardedAgent", "GuardedTool", "ToolRefused", "guard_agent"]
@@ -77,6 +86,16 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
         for each in self.managed_agents.values():
             each._interrupted()  # noqa: SLF001 - one of this class
 
+    def raise_setup_error(self, step: ActionStep) -> None:
+        """End the run where a call of a step was not carried out because of the settings or the API key.
+
+        The framework turns every exception of a tool into text for the model, but none of a step's callback.
+        """
+        # Of an agent that this one manages, the framework keeps the error in the step.
+        error = self.__dict__.pop("setup_error", None) or setup_error_in(getattr(step, "error", None))
+        if error is not None:
+            raise error
+
     def _tool(self, tool: Any) -> Any:
         # What only ends the run; a tool of another class by this name may do anything.
         if type(tool) is FinalAnswerTool:
@@ -96,6 +115,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
                 name,
                 tells=isinstance(self, ToolCallingAgent),
                 interrupts=lambda: self.__dict__.get("interrupts", 0),
+                fail=lambda error: self.__dict__.update(setup_error=error),
             )
         )
 
@@ -165,7 +185,12 @@ def _guarded(agent: Any, bridge: Bridge, on_hold: OnHold) -> Any:
     except BaseException:
         agent.__class__ = before
         raise
+    agent.step_callbacks.register(ActionStep, _raise_setup_error)
     return agent
+
+
+def _raise_setup_error(step: ActionStep, agent: GuardedAgent) -> None:
+    agent.raise_setup_error(step)
 
 
 def _untimed(executor: Any) -> None:

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 from toolgate import ApprovalPending, Guard, GuardError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._telling import refused
+from toolgate_integrations._setup_errors import setup_error_in
+from toolgate_integrations._telling import refusal_or_raise
 
 require("strands")
 
+from strands.hooks import AfterToolCallEvent
 from strands.middleware import ExecuteToolContext, ExecuteToolStage, ToolResultEvent, TypedEvent
 from strands.plugins import Plugin
 
@@ -59,6 +61,8 @@ class GuardPlugin(Plugin):
             agent: The agent.
         """
         agent.add_middleware(ExecuteToolStage, self._around)
+        # The framework makes text for the model of every exception, but of none that a hook raises.
+        agent.add_hook(_raise_setup_error, AfterToolCallEvent)
 
     async def _around(self, context: ExecuteToolContext, next_fn: Next) -> AsyncGenerator[TypedEvent, None]:
         if is_output(context.tool):
@@ -90,9 +94,9 @@ class GuardPlugin(Plugin):
         except ApprovalPending as pending:
             if self._bridge.on_hold == "interrupt" and can_pause(context):
                 pause(context, pending)
-            return _told(context, refused(call.name, pending))
+            return _told(context, refusal_or_raise(pending))
         except GuardError as error:
-            return _told(context, refused(call.name, error))
+            return _told(context, refusal_or_raise(error))
 
     def _call(self, context: ExecuteToolContext) -> ToolCall:
         used, agent, tool = context.tool_use, context.agent, context.tool
@@ -113,6 +117,12 @@ class GuardPlugin(Plugin):
             server=server,
             own_name=own_name,
         )
+
+
+def _raise_setup_error(event: AfterToolCallEvent[Any]) -> None:
+    """End the run where a call was not carried out because of the settings or the API key."""
+    if (error := setup_error_in(event.exception)) is not None:
+        raise error
 
 
 def _told(context: ExecuteToolContext, text: str) -> ToolResultEvent:

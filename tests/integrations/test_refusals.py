@@ -8,6 +8,7 @@ from toolgate import (
     ApprovalExpired,
     ApprovalPending,
     ConfigurationError,
+    GatewayProtocolError,
     GatewayUnavailable,
 )
 from toolgate_integrations.refusals import refusal_text
@@ -23,7 +24,8 @@ FACTS = {"action": "mail.send", "agent_id": "bot", "reason": "The note says no"}
         (ApprovalPending(approval_id="a-1", **FACTS), ["waits for a person", "a-1", "same arguments"]),
         (ApprovalExpired(approval_id="a-1", **FACTS), ["nobody decided", "a-1", "new request"]),
         (GatewayUnavailable("connection refused"), ["did not answer", "later"]),
-        (ConfigurationError("url is not set"), ["could not decide", "operator"]),
+        (ConfigurationError("url is not set; set TOOLGATE_URL"), ["set TOOLGATE_URL.", "operator"]),
+        (GatewayProtocolError("unexpected answer 404"), ["unexpected answer 404.", "operator"]),
     ],
 )
 def test_the_text_says_what_why_and_what_can_help(error, told):
@@ -32,3 +34,10 @@ def test_the_text_says_what_why_and_what_can_help(error, told):
     assert text.startswith("Not done")
     for words in told:
         assert words in text
+
+
+def test_paused_call_is_not_to_be_called_again():
+    text = refusal_text(ApprovalPending(approval_id="a-1", **FACTS), paused=True)
+    assert "when the run is resumed" in text
+    assert "Do not call it again" in text
+    assert "same call" not in text

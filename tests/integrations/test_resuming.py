@@ -16,7 +16,8 @@ from toolgate_integrations._gate import Gate
 from toolgate_integrations._once import Once
 from toolgate_integrations._paused import HeldCall, Paused
 from toolgate_integrations._resuming import Resuming
-from toolgate_integrations._telling import refused, reject
+from toolgate_integrations._telling import reject
+from toolgate_integrations.refusals import refusal_text
 
 
 class InterruptedCallError(Exception):
@@ -55,7 +56,7 @@ class Tool:
         except GuardError as error:
             if self.gate.pauses_for(error):
                 called.hold(error)
-            raise ToldError(refused(self.name, error)) from error
+            raise ToldError(refusal_text(error)) from error
 
 
 class AsyncTool(Tool):
@@ -295,9 +296,10 @@ def test_what_is_no_rejection(gate: Gate, rejected: Any, why: str) -> None:
 
 
 def test_a_rejection_that_cannot_be_recorded(guard: Guard, caplog: Any) -> None:
-    """It keeps nobody from going on: the call does not run either way, and the program's log says so."""
-    reject(Bridge(guard), ToolCall("pay", {}, server="tools"), "no")
-    assert "the rejection of a call of 'pay' was not recorded" in caplog.text
+    """An operator's mistake ends the run, and stands in the program's log."""
+    with pytest.raises(ConfigurationError, match="a server may not be called 'tools'"):
+        reject(Bridge(guard), ToolCall("pay", {}, server="tools"), "no")
+    assert "a server may not be called 'tools'" in caplog.text
 
 
 def test_what_a_run_shows_while_it_is_paused(gate: Gate) -> None:

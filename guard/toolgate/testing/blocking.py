@@ -1,4 +1,4 @@
-"""Making calls to real gateways an error while tests run."""
+"""Test failures for calls to real gateways, and for guards that are not set up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from toolgate.setup_errors import set_setup_error_listener
 from toolgate.wire.barrier import set_barrier
 
 __all__ = ["Block"]
@@ -27,24 +28,36 @@ class Block:
     def __init__(self, *, blocks: bool = True) -> None:
         self._blocks = blocks
         self._before: Callable[[str], None] | None = None
+        self._listened: Callable[[Exception], None] | None = None
         self._called: list[str] = []
+        self._setup_errors: list[str] = []
 
     def begin(self) -> None:
         """Stand there."""
         self._before = set_barrier(self._stop if self._blocks else None)
+        self._listened = set_setup_error_listener(self._note_setup_error if self._blocks else None)
 
     def end(self) -> None:
         """Give the place back to whoever stood there before."""
         set_barrier(self._before)
+        set_setup_error_listener(self._listened)
 
     def demand_none(self) -> None:
-        """Fail the test if anything was stopped.
+        """Fail the test if a request was stopped, or if a guard could not decide because of its settings.
 
         Raises:
-            Failed: Something was.
+            Failed: With the address, or the setup error and its cure.
         """
         if self._called:
             pytest.fail(_told(self._called[0]), pytrace=False)
+        if self._setup_errors:
+            pytest.fail(
+                f"a Toolgate guard was used without a working configuration: {self._setup_errors[0]}; {_CURE}",
+                pytrace=False,
+            )
+
+    def _note_setup_error(self, error: Exception) -> None:
+        self._setup_errors.append(str(error))
 
     def _stop(self, url: str) -> None:
         self._called.append(url)

@@ -56,7 +56,7 @@ class ToolCalls:
     ) -> CallToolResult | InputRequiredResult:
         """Ask, let the server's tool run, record; what is refused is told to the model."""
         if (doubt := await self._tools.doubt(params.name)) is not None:
-            turn = Round.of(params, self._calls.name)
+            turn = Round.of(params, self._calls.name or "")
             refused = await self._calls.withdrawn(
                 self._call(params, turn.call_id if turn.asked else None), doubt
             )

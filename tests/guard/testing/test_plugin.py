@@ -141,6 +141,41 @@ def test_the_switch_makes_every_real_call_an_error(run: Run) -> None:
     )
 
 
+UNCONFIGURED = """
+    import contextlib
+    import pytest
+    from toolgate import ConfigurationError, guarded
+
+    @guarded("mail.send")
+    def send(to):
+        return f"sent to {to}"
+
+    def test_swallowed():
+        with contextlib.suppress(Exception):
+            send("ann")
+
+    def test_raised():
+        send("ann")
+
+    @pytest.mark.toolgate_block_network(False)
+    def test_meant():
+        with pytest.raises(ConfigurationError):
+            send("ann")
+
+    def test_faked(fake_gateway):
+        fake_gateway.allow("mail.send")
+        assert send("ann") == "sent to ann"
+"""
+
+
+def test_the_switch_fails_a_test_whose_guard_is_not_set_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TOOLGATE_URL", "TOOLGATE_API_KEY", "TOOLGATE_AGENT_ID"):
+        monkeypatch.delenv(name, raising=False)
+    result = run(UNCONFIGURED, ini=BLOCK)
+    result.assert_outcomes(failed=2, passed=2)
+    result.stdout.fnmatch_lines(["*without a working configuration: url is not set; set TOOLGATE_URL*"])
+
+
 def test_without_the_switch_nothing_is_stopped(run: Run) -> None:
     """A call that finds nobody is what it always was."""
     result = run(CALLS, "-o", "asyncio_mode=auto", "-k", "not thread")

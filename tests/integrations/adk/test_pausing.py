@@ -150,18 +150,15 @@ async def test_an_agent_that_is_a_tool_cannot_pause(scene: Scene) -> None:
     assert scene.ran == [("pay", "eve", 40)]
 
 
-async def test_an_agent_whose_tools_nobody_would_ask_about(
-    scene: Scene, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_agent_whose_tools_nobody_would_ask_about(scene: Scene) -> None:
     """An agent that is a tool without the app's plugins is refused: its own calls would go past the guard."""
     scene.owner.permit(scene.agent_id, "tools.teller")
     teller = LlmAgent(name="teller", model=scripted((PAY,)), tools=[scene.pay])
     call = Call("teller", {"request": "pay"}, "1")
     bank = Bank(scene, (call,), tools=[AgentTool(teller, include_plugins=False)])
-    await bank.hears()
+    with pytest.raises(RuntimeError, match="include_plugins=True"):
+        await bank.hears()
     assert scene.ran == []
-    assert "tell the operator" in read(bank.model)["1"]
-    assert "include_plugins=True" in caplog.text
 
 
 @pytest.mark.parametrize("confirmed", [True, False])

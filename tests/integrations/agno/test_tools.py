@@ -179,6 +179,50 @@ def test_a_call_is_asked_about_as_itself_or_not_run(scene: Scene) -> None:
     assert dropping.model.read["call-drop"].startswith("Not done: the guard was not told")
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_hook_that_retries_a_tool_runs_it_again(scene: Scene, mode: str) -> None:
+    runs: list[str] = []
+
+    def look(what: str) -> str:
+        runs.append(what)
+        if len(runs) == 1:
+            raise RuntimeError("not yet")
+        return f"seen {what}"
+
+    def retries(function_call: Any, arguments: dict[str, Any]) -> Any:
+        try:
+            return function_call(**arguments)
+        except RuntimeError:
+            return function_call(**arguments)
+
+    async def aretries(function_call: Any, arguments: dict[str, Any]) -> Any:
+        try:
+            return await function_call(**arguments)
+        except RuntimeError:
+            return await function_call(**arguments)
+
+    hooks = [retries if mode == "sync" else aretries]
+    looking = agent(scene, [LOOK], on_hold="tell", tools=[look], tool_hooks=hooks)
+    looking.run("go") if mode == "sync" else asyncio.run(looking.arun("go"))
+    assert runs == ["sky", "sky"]
+    assert looking.model.read["call-look"] == "seen sky"
+    assert scene.logged() == [("look", "failed"), ("look", "success")]
+
+
+def test_retry_of_a_call_that_another_agents_call_stands_in_is_not_confused(scene: Scene) -> None:
+    other = agent(scene, [LOOK], on_hold="tell", tools=[scene.look])
+
+    def asks_another(function_call: Any, arguments: dict[str, Any]) -> Any:
+        other.run("go")
+        return function_call(**arguments)
+
+    burning = agent(scene, [DROP], on_hold="tell", tools=[scene.drop], tool_hooks=[asks_another])
+    burning.run("go")
+    assert scene.ran == [("look", "sky")]
+    assert scene.logged() == [("drop", "denied"), ("look", "success")]
+    assert burning.model.read["call-drop"].startswith("Not done: 'tools.drop' is blocked")
+
+
 def test_a_cached_answer_is_asked_about_and_a_refusal_is_not_cached(scene: Scene, tmp_path: Any) -> None:
     """The framework's cache of a tool stands behind the guard."""
     cached = [tool(cache_results=True, cache_dir=str(tmp_path))(each) for each in (scene.look, scene.drop)]

@@ -86,14 +86,15 @@ async def test_tools_that_are_gone(scene: Scene) -> None:
 
 
 async def test_what_the_guard_cannot_ask_is_refused(scene: Scene) -> None:
-    """A guard that cannot name the call, or is broken, lets nothing run, and the run goes on."""
+    """A guard that is broken lets nothing run, and the run goes on; one that is set up wrongly ends it."""
 
     def broken(name: str) -> str:
         raise LookupError(name)
 
-    for options in ({"tool_actions": {"look": "not an action"}}, {"tool_actions": broken}):
-        result = await asyncio.wait_for(made(scene, [LOOK], **options).run(task="go"), 20)
-        assert result.messages[-1].content == "done"
+    result = await asyncio.wait_for(made(scene, [LOOK], tool_actions=broken).run(task="go"), 20)
+    assert result.messages[-1].content == "done"
+    with pytest.raises(ConfigurationError, match="'not an action' is no identifier"):
+        await asyncio.wait_for(made(scene, [LOOK], tool_actions={"look": "not an action"}).run(task="go"), 20)
     assert scene.ran == []
 
 

@@ -63,6 +63,25 @@ def test_a_refusal_is_no_error(scene: Scene) -> None:
     assert scene.ran == [("burn", "water")]
 
 
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_traceback_of_a_tool_shows_the_tools_own_frames(scene: Scene, asynchronous: bool) -> None:
+    """DSPy shows the model five frames: the guard's must not take the tool's place."""
+
+    def burn(what: str) -> str:
+        raise RuntimeError(f"{what} does not burn")
+
+    async def aburn(what: str) -> str:
+        raise RuntimeError(f"{what} does not burn")
+
+    tools = guard_tools([dspy.Tool(aburn if asynchronous else burn, name="burn")], scene.guard)
+    program = dspy.ReAct("question -> answer", tools=tools)
+    with dspy.context(lm=react(BURN)):
+        said = await program.acall(question="go") if asynchronous else program(question="go")
+    read = str(said.trajectory["observation_0"])
+    assert 'raise RuntimeError(f"{what} does not burn")' in read
+    assert "_carrying.py" not in read
+
+
 @pytest.mark.parametrize("as_a", ["list", "mapping"])
 def test_a_call_that_is_carried_out_by_hand_is_guarded(scene: Scene, as_a: str) -> None:
     """`ToolCall.execute` calls a tool's function past the tool."""

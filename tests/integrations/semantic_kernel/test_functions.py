@@ -147,9 +147,15 @@ async def test_a_guard_that_fails_lets_nothing_run(scene: Scene, error: Exceptio
     def breaks(_: str) -> str:
         raise error
 
-    text, history = await asked(kernel(scene, [LOOK], tool_actions=breaks), ChatHistory())
-    assert (text, scene.ran) == ("done", [])
-    assert read(history)["call-look"]
+    run = asked(kernel(scene, [LOOK], tool_actions=breaks), ChatHistory())
+    if isinstance(error, ConfigurationError):
+        with pytest.raises(ConfigurationError, match="broken"):
+            await run
+    else:
+        text, history = await run
+        assert text == "done"
+        assert read(history)["call-look"]
+    assert scene.ran == []
 
 
 async def change(context: Any, next: Callable[[Any], Any]) -> None:  # noqa: A002 - so the framework calls it

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from mcp import StdioServerParameters, stdio_client
 from strands.tools.mcp import MCPClient
+from strands.types.exceptions import EventLoopException
 from support.frameworks.harness import Call, Scene
 from support.frameworks.strands import agent, answers, read
 from support.readme import ROOT
+
+from toolgate import ConfigurationError
 
 
 def server(**named: Any) -> MCPClient:
@@ -54,7 +57,8 @@ async def test_a_server_without_a_name_is_refused(
     """Its tools are not taken for those of this process; the log says what to do."""
     with server(**named) as client:
         looking = agent(scene, Call(name, {"what": "sky"}, "call-1"), tools=client.list_tools_sync())
-        await looking.invoke_async("go")
-    assert read(looking)["call-1"][0] == "error"
+        with pytest.raises(EventLoopException, match=why) as raised:
+            await looking.invoke_async("go")
+        assert isinstance(raised.value.__cause__, ConfigurationError)
     assert why in caplog.text
     assert scene.logged() == []

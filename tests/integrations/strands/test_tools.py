@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
 from strands.hooks import AfterToolCallEvent, BeforeToolCallEvent
 from strands.middleware import ExecuteToolStage, ToolResultEvent
+from strands.types.exceptions import EventLoopException
 from support.frameworks.harness import Call, Scene
 from support.frameworks.strands import Scripted, agent, answers, read
 
@@ -134,15 +135,19 @@ async def test_an_answer_in_the_tools_place_is_no_success(scene: Scene) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), ConfigurationError("broken")])
 async def test_a_guard_that_fails_lets_nothing_run(scene: Scene, error: Exception) -> None:
-    """Whatever goes wrong in it, the model is told, and the run goes on."""
+    """Whatever goes wrong in it, the model is told; a setup error ends the run."""
 
     def breaks(_: str) -> str:
         raise error
 
     looking = agent(scene, LOOK, plugins=[GuardPlugin(scene.guard, tool_actions=breaks)])
-    assert str(await go(looking)).strip() == "done"
+    if isinstance(error, ConfigurationError):
+        with pytest.raises(EventLoopException, match="broken"):
+            await go(looking)
+    else:
+        assert str(await go(looking)).strip() == "done"
+        assert read(looking)["call-look"][0] == "error"
     assert scene.ran == []
-    assert read(looking)["call-look"][0] == "error"
 
 
 async def test_arguments_that_are_no_object_are_not_asked_about(scene: Scene) -> None:

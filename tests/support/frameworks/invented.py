@@ -54,6 +54,7 @@ class Hooks:
     before: Callable[[ToolCall], Answer | None] | None = None
     after: Callable[[ToolCall, Answer | None, Exception | None], None] | None = None
     rejected: Callable[[ToolCall, str, str], None] | None = None
+    before_model: Callable[[], None] | None = None
 
 
 @dataclass
@@ -113,10 +114,13 @@ class Loop:
         if self.paused:
             calls, self.paused = [call for call, _ in self.paused.values()], {}
             yield calls
-        while not self.paused and self.turns:
+        while not self.paused:
+            if self.hooks.before_model is not None:
+                self.hooks.before_model()
+            if not self.turns:
+                self.text = "done"
+                return
             yield self.turns.pop(0)
-        if not self.paused:
-            self.text = "done"
 
     def _note(self, calls: Sequence[ToolCall], answers: Sequence[Answer | Pause]) -> None:
         for call, answer in zip(calls, answers, strict=True):

@@ -33,13 +33,23 @@ def made() -> dict[str, Any]:
 def around(scene: Scene) -> Hooks:
     """The hook around tools."""
     hook = made()["GuardHook"](scene.guard, {"treasurer": scene.agent_id})
-    return Hooks(around=hook.around, aaround=hook.aaround, rejected=rejecting(scene))
+    return Hooks(
+        around=hook.around,
+        aaround=hook.aaround,
+        rejected=rejecting(scene),
+        before_model=hook.raise_setup_error,
+    )
 
 
 def between(scene: Scene) -> Hooks:
     """The two callbacks."""
     hook = made()["GuardCallbacks"](scene.guard, {"treasurer": scene.agent_id})
-    return Hooks(before=hook.before, after=hook.after, rejected=rejecting(scene))
+    return Hooks(
+        before=hook.before,
+        after=hook.after,
+        rejected=rejecting(scene),
+        before_model=hook.raise_setup_error,
+    )
 
 
 def rejecting(scene: Scene) -> Callable[[ToolCall, str, str], None]:
