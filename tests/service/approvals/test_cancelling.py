@@ -121,3 +121,23 @@ def test_of_cancel_and_consume_one_wins(
         passed = sum(answer.json()["allowed"] for answer in checks)
         assert (withdrawn.status_code == 200) + passed == 1
         assert state(approval) == ("consumed" if passed else "cancelled")
+
+
+@pytest.mark.parametrize("approved", [False, True], ids=["pending", "approved"])
+def test_rejected_call_stays_denied(acme: Owner, ask: Ask, decide: Decide, approved: bool) -> None:
+    call = {"call_id": "call-1", "run_id": "run-1"}
+    approval = ask({"r": 1}, **call)["approval_id"]
+    if approved:
+        decide(approval)
+        body = {"agent_id": acme.http.get(f"/api/approvals/{approval}").json()["agent_id"], "dry_run": True}
+        shown = acme.http.get(f"/api/approvals/{approval}").json()
+        body |= {"action": shown["action"], "context": {"r": 1}, **call}
+        looked = acme.http.post("/sdk/check", json=body, headers={"X-API-Key": acme.key})
+        assert looked.headers["x-approval-id"] == approval
+    answer = acme.http.post(
+        f"/sdk/approvals/{approval}/cancel?rejected=true", headers={"X-API-Key": acme.key}
+    )
+    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    again = ask({"r": 1}, **call)
+    assert (again["allowed"], again["requires_approval"]) == (False, False)
+    assert again["reason"] == "Call 'call-1' was rejected in the agent's framework"
