@@ -65,7 +65,7 @@ class ToolCalls:
             # The server's own defaults cannot be others than those that are asked about.
             arguments = self._tools.completed(params.name, params.arguments or {})
         except SchemaDefaultError as error:
-            named = Round.of(params, self._calls.name)
+            named = Round.of(params, self._calls.name or "")
             refused = await self._calls.withdrawn(
                 self._call(params, named.call_id if named.asked else None),
                 f"The arguments of {params.name!r} cannot be completed: {error}.",
