@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from toolgate.identity import acting_as
     from toolgate.naming import calling
     from toolgate.steps import Approval
-    from toolgate.wrappers import guarded_action
+    from toolgate.wrappers import guarded_action, is_guarded
 
 __all__ = [
     "ActionDenied",
@@ -56,6 +56,7 @@ __all__ = [
     "flush",
     "guarded",
     "guarded_action",
+    "is_guarded",
     "resume",
 ]
 
@@ -72,6 +73,7 @@ _HOMES = {
     "flush": "default",
     "guarded": "default",
     "guarded_action": "wrappers",
+    "is_guarded": "wrappers",
     "resume": "default",
 }
 

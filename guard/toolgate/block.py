@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,12 +19,15 @@ from toolgate.capture.facts import clip
 from toolgate.capture.fitting import fit
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json
+from toolgate.capture.snapshot import Snapshot, is_immutable
 from toolgate.drivers import adrive, drive, since
 from toolgate.elsewhere import Permitted
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.holding import refuse_async
+from toolgate.identity import identify
 from toolgate.options import Options
 from toolgate.performers import AsyncPerformer, Performer
+from toolgate.proof import prove
 from toolgate.resuming import resumed_by
 from toolgate.runtime import Runtime
 from toolgate.steps import HandOver, Outcome, Raised, Record, Returned
@@ -52,9 +56,12 @@ class Action:
         if not isinstance(edits, bool):
             raise ConfigurationError(f"edits is {edits!r}; use True or False")
         self.context: dict[str, Any] = {} if context is None else copy_context(context)
+        # The block's body may read the mapping it passed, and not `act.context`.
+        self._given: Mapping[str, object] = {} if context is None else context
+        self._at_begin: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+        self._snapshot: Snapshot | None = None
         self._takes_edits = edits
         self._edits: dict[str, Any] = {}
-        self._derived: frozenset[str] = frozenset()
         self._find_runtime = runtime
         self._runtime: Runtime | None = None
         self._options = options
@@ -123,24 +130,46 @@ class Action:
         await adrive(flow, performer)
         return self._permitted(record)
 
+    def proof(self) -> AbstractContextManager[None]:
+        """Let an equal guarded call inside the block run by this block's decision, once and without asking again.
+
+        For a tool whose function calls a guarded function: `with guard.action(…) as act, act.proof(): …`.
+
+        Raises:
+            ConfigurationError: The block has not been entered.
+        """
+        if self._runtime is None or not self._began:
+            raise ConfigurationError(f"the block of action {self._options.action!r} has not been entered")
+        explicit, default = self._options.agent_id, self._runtime.settings.agent_id
+        agent_id = identify(explicit, default).agent_id
+        return prove(self._runtime, self._options.action, agent_id, self._asked)
+
     def capture(self) -> Captured:
         """What the gateway is asked about now.
 
         Raises:
             ConfigurationError: If what is computed of the context cannot be.
         """
-        rules, context = self._options.rules, {**copy_context(self.context), **self._edits}
-        derived = rules.derive(context)
-        captured = capture(context, rules, self._hider(), derived)
-        self._derived = frozenset(derived)
+        captured = self._snapshots().take({**copy_context(self.context), **self._edits})
         self._asked = captured.context
         return captured
+
+    def difference(self, asked: dict[str, Json]) -> str | None:
+        """Return the first name whose value changed since `asked` was captured, or None."""
+        context, given = copy_context(self.context), copy_context(self._given)
+        replaced = _replaced(self._at_begin[0], context) or _replaced(self._at_begin[1], given)
+        if replaced is not None:
+            return replaced
+        if not self._options.rules.changeable(context):
+            return None
+        return self._snapshots().difference({**context, **self._edits}, asked)
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
         """Keep a person's edit for the context; returns what stands against it."""
         try:
             mapped = self._options.rules.amount
-            derived = self._derived if mapped is None else self._derived | {"amount"}
+            computed = self._snapshots().derived
+            derived = computed if mapped is None else computed | {"amount"}
             edits = edits_of(copy_context(self.context), asked, approved, lambda _: UNKNOWN, derived=derived)
         except UneditableError as error:
             return str(error)
@@ -201,13 +230,21 @@ class Action:
                 f"this block of action {self._options.action!r} has been entered; call action(…) for each block"
             )
         self._runtime = runtime = self._find_runtime().ensure_open()
-        self._flow = self._options.flow(runtime, self.capture(), resumed_by(runtime), elsewhere=elsewhere)
+        self._at_begin = copy_context(self.context), copy_context(self._given)
+        self._flow = self._options.flow(
+            runtime, self.capture(), resumed_by(runtime), elsewhere=elsewhere, verifies=True
+        )
         return runtime, self._flow
 
     def _entered(self) -> Self:
         self.context.update(self._edits)
         self._began = time.perf_counter()
         return self
+
+    def _snapshots(self) -> Snapshot:
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._options.rules, self._hider())
+        return self._snapshot
 
     def _hider(self) -> Hider:
         return (self._runtime or self._find_runtime()).hider
@@ -227,6 +264,15 @@ class Action:
         now = capture(copy_context(self.context), self._options.rules, self._hider()).context
         added = {name: value for name, value in now.items() if self._asked.get(name, _ABSENT) != value}
         return fit(added, self._hider(), beside=self._asked)
+
+
+def _replaced(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> str | None:
+    """Return the first name that has another value now, or None."""
+    for name in {**before, **now}:
+        old, new = before.get(name, _ABSENT), now.get(name, _ABSENT)
+        if old is not new and not (is_immutable(old) and is_immutable(new) and repr(old) == repr(new)):
+            return str(name)
+    return None
 
 
 _ABSENT = object()

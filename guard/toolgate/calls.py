@@ -39,6 +39,7 @@ class Call:
         refusals: What was refused before, and so does not fail open.
         unanswered: Why no gateway answered, if it runs all the same.
         pauses: What the tool may raise to be called again.
+        verifies: Whether the arguments could change while the gateway is asked, and are compared before the tool runs.
         elsewhere: Whether somebody else runs the tool, and says what became of it.
     """
 
@@ -55,6 +56,7 @@ class Call:
     unanswered: str | None = None
     pauses: tuple[type[BaseException], ...] = ()
     elsewhere: bool = False
+    verifies: bool = False
 
     def check(self, approval_id: str | None) -> Check:
         """What the gateway is asked, with the approval it has come to, if it is to pass by one."""
@@ -100,11 +102,15 @@ class Call:
 
 
 def refused(
-    call: Call, reason: str | None, kind: type[ActionDenied] = ActionDenied
+    call: Call,
+    reason: str | None,
+    kind: type[ActionDenied] = ActionDenied,
+    *,
+    intent: Intent | None = None,
 ) -> Generator[Step, Any, ActionDenied]:
     """Record that the call is refused, and return the error to raise."""
     reason = reason or "the gateway gave no reason"
-    yield call.record("denied", {"reason": clip(reason)})
+    yield call.record("denied", {"reason": clip(reason)}, intent=intent)
     return kind(
         action=call.action,
         agent_id=call.who.agent_id,

@@ -23,6 +23,7 @@ from toolgate.steps import (
     Recapture,
     Record,
     Run,
+    Verify,
 )
 
 __all__ = ["adrive", "drive", "keep", "since"]
@@ -55,8 +56,8 @@ def _drive(flow: Flow, performer: Performer, answer: Outcome | None) -> Run | Ha
                 reply = performer.approval(step)
             case AskCaller():
                 reply = performer.ask_caller(step)
-            case Recapture() | Edit():
-                reply = performer.captured(step)
+            case Recapture() | Edit() | Verify():
+                reply = performer.arguments(step)
             case Intend():
                 reply = performer.intend(step)
             case Record():
@@ -91,8 +92,8 @@ async def _adrive(flow: Flow, performer: AsyncPerformer, answer: Outcome | None)
                 reply = await performer.approval(step)
             case AskCaller():
                 reply = await performer.ask_caller(step)
-            case Recapture() | Edit():
-                reply = performer.captured(step)
+            case Recapture() | Edit() | Verify():
+                reply = performer.arguments(step)
             case Intend():
                 reply = await performer.intend(step)
             case Record():

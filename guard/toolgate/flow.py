@@ -1,6 +1,7 @@
 """The road of one guarded call, without network, clock or thread.
 
-    check ── allowed ──► write down that it runs ──► run ──► record success / failed
+    check ── allowed ──► write down that it runs ──► compare the arguments ──► run ──► record success / failed
+      │                                                └─ changed ─► record denied ──► ActionDenied
       ├───── unanswered, and it fails open ──► the same, saying so
       ├───── blocked ──► record denied ──► ActionDenied
       └───── held ─────► record pending ─► raise, wait, or ask on_hold (held.py):
@@ -35,11 +36,12 @@ from toolgate.capture.context import Captured
 from toolgate.capture.facts import clip, describe_error
 from toolgate.capture.jsontext import Json
 from toolgate.decision import Decision
+from toolgate.errors import ConfigurationError
 from toolgate.held import continued, decided
 from toolgate.recording.entries import Intent
-from toolgate.steps import HandOver, Outcome, Raised, Recapture, Run, Step, Unanswered
+from toolgate.steps import HandOver, Outcome, Raised, Recapture, Run, Step, Unanswered, Verify
 
-__all__ = ["Call", "Flow", "OnHold", "guarded_call"]
+__all__ = ["Call", "Flow", "OnHold", "guarded_call", "proved_call"]
 
 
 def guarded_call(call: Call) -> Flow:
@@ -57,9 +59,11 @@ def guarded_call(call: Call) -> Flow:
     """
     call = yield from _permitted(call)
     if call.elsewhere:
+        yield from _unchanged(call)
         yield HandOver(call.intend().record)
         return
     intent = cast("Intent | None", (yield call.intend()))
+    yield from _unchanged(call, intent)
     outcome = cast("Outcome", (yield Run()))
     facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}
     if isinstance(outcome, Raised) and isinstance(outcome.error, call.pauses):
@@ -74,6 +78,28 @@ def guarded_call(call: Call) -> Flow:
         yield call.record("failed", facts, intent=intent)
     else:
         yield call.record("success", facts, intent=intent)
+
+
+def proved_call(captured: Captured, *, verifies: bool) -> Flow:
+    """Run a call that was decided and is recorded around it.
+
+    Raises:
+        ConfigurationError: An argument changed since.
+    """
+    why = cast("str | None", (yield Verify(captured.context))) if verifies else None
+    if why is not None:
+        raise ConfigurationError(f"{why}: nothing ran")
+    yield Run()
+
+
+def _unchanged(call: Call, intent: Intent | None = None) -> Generator[Step, Any, None]:
+    """Refuse the call if its arguments are no longer what the gateway decided about."""
+    if not call.verifies:
+        return
+    why = cast("str | None", (yield Verify(call.captured.context)))
+    if why is not None:
+        cure = "nothing ran; pass a copy that no other code changes, or name the argument in unbound="
+        raise (yield from refused(call, f"{why}: {cure}", intent=intent))
 
 
 def _permitted(call: Call) -> Generator[Step, Any, Call]:

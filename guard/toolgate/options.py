@@ -45,11 +45,17 @@ class Options:
     tool: str | None = None
 
     def flow(
-        self, runtime: Runtime, captured: Captured, resumes: str | None = None, *, elsewhere: bool = False
+        self,
+        runtime: Runtime,
+        captured: Captured,
+        resumes: str | None = None,
+        *,
+        elsewhere: bool = False,
+        verifies: bool = False,
     ) -> Flow:
         """The road of one call with the captured arguments, beginning with the approval it `resumes`.
 
-        Its tool is run by this process, or `elsewhere`.
+        Its tool is run by this process, or `elsewhere`; with `verifies` the arguments are compared before.
 
         Raises:
             ConfigurationError: If nothing names an agent.
@@ -57,12 +63,15 @@ class Options:
         """
         from toolgate.calls import Call
         from toolgate.failing import refusals_at
-        from toolgate.flow import guarded_call
+        from toolgate.flow import guarded_call, proved_call
         from toolgate.naming import named, pauses_now
+        from toolgate.proof import take_proof
         from toolgate.observing import observed
 
         explicit, default = (self.agent_id, None) if self.at_call else (None, self.agent_id)
         who = named(identify(explicit, default, runtime.settings.agent_id))
+        if resumes is None and take_proof(runtime, self.action, who.agent_id, captured.context):
+            return proved_call(captured, verifies=verifies)
         if not self.fail_open:
             # Before the gateway is asked: an approval would be used up for nothing.
             runtime.recorder.ready(self.action)
@@ -77,6 +86,7 @@ class Options:
             refusals=refusals,
             pauses=pauses_now(),
             elsewhere=elsewhere,
+            verifies=verifies,
         )
         return observed(guarded_call(call), call, self.tool)
 

@@ -30,6 +30,7 @@ from toolgate.steps import (
     Recapture,
     Record,
     Unanswered,
+    Verify,
 )
 from toolgate.telling import (
     entry_of,
@@ -53,6 +54,9 @@ class _Gone:
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:  # noqa: ARG002 - the contract's
         return "the tool has begun"
+
+    def difference(self, asked: dict[str, Json]) -> str | None:  # noqa: ARG002 - the contract's
+        return None
 
     def as_given(self) -> None:
         """Nothing to forget."""
@@ -79,8 +83,10 @@ class _Hands:
         self._clock = clock
         self._patience: Patience | None = None
 
-    def captured(self, step: Recapture | Edit) -> Captured | Inapplicable:
-        """Look at the arguments again, or put a person's edit into them."""
+    def arguments(self, step: Recapture | Edit | Verify) -> Captured | Inapplicable | str | None:
+        """Capture the arguments again, put an approver's edit into them, or find out what changed in them."""
+        if isinstance(step, Verify):
+            return self._difference(step)
         if isinstance(step, Recapture):
             if step.as_given:
                 self._arguments.as_given()
@@ -92,6 +98,14 @@ class _Hands:
         if why is not None:
             return Inapplicable(why)
         return self._arguments.capture()
+
+    def _difference(self, step: Verify) -> str | None:
+        """Return why the tool may not run with the arguments as they are now, or None."""
+        try:
+            name = self._arguments.difference(step.asked)
+        except Exception as error:  # noqa: BLE001 - the tool does not run with arguments that cannot be read
+            return f"the arguments cannot be read again: {type(error).__name__}"
+        return None if name is None else f"{name!r} changed while the gateway was asked"
 
     def keep(self, step: Record) -> None:
         """Hand what happened to the recorder."""

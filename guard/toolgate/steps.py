@@ -32,6 +32,7 @@ __all__ = [
     "Run",
     "Step",
     "Unanswered",
+    "Verify",
 ]
 
 LogStatus: TypeAlias = Literal["success", "failed", "pending", "denied"]
@@ -178,6 +179,17 @@ class HandOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Verify:
+    """Compare the arguments with what the gateway was asked about; answered with what changed, or None.
+
+    Attributes:
+        asked: The context that the gateway decided about.
+    """
+
+    asked: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """The tool's turn; answered with an `Outcome`."""
 
@@ -264,5 +276,5 @@ class Raised:
 
 Outcome: TypeAlias = Returned | Raised
 Step: TypeAlias = (
-    Check | AwaitApproval | Look | AskCaller | Recapture | Edit | Intend | HandOver | Run | Record
+    Check | AwaitApproval | Look | AskCaller | Recapture | Edit | Intend | Verify | HandOver | Run | Record
 )

@@ -13,7 +13,14 @@ import wrapt
 
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Again", "GuardedBoundFunction", "GuardedFunction", "guarded_action", "refuse_guarded"]
+__all__ = [
+    "Again",
+    "GuardedBoundFunction",
+    "GuardedFunction",
+    "guarded_action",
+    "is_guarded",
+    "refuse_guarded",
+]
 
 if TYPE_CHECKING:
     _Wrapper = wrapt.FunctionWrapper[..., Any]
@@ -94,6 +101,20 @@ def guarded_action(function: object) -> str | None:
     """The action with which a function is guarded, however deep inside; None if it is not."""
     seen = _guarded_in(function)
     return None if seen is None else str(seen._self_wrapper.action)  # noqa: SLF001 - wrapt's own name for it
+
+
+def is_guarded(function: object) -> bool:
+    """Return whether every call of `function` asks the gateway: the function itself is the guarded one.
+
+    A wrapper around a guarded function is not: it may return without calling it, as `functools.cache` does.
+    """
+    if isinstance(function, (classmethod, staticmethod)) or inspect.ismethod(function):
+        return is_guarded(function.__func__)
+    if type(function) in (GuardedFunction, GuardedBoundFunction):
+        return True
+    if isinstance(function, type):
+        return False
+    return type(inspect.getattr_static(type(function), "__call__", None)) is GuardedFunction
 
 
 def _guarded_in(function: Any) -> Any:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolgate.capture.binding import Binder
-from toolgate.capture.context import Captured, Rules, capture
+from toolgate.capture.context import Captured, Rules
 from toolgate.capture.converting import UneditableError, converted
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json, exact
+from toolgate.capture.snapshot import Snapshot
 from toolgate.errors import ConfigurationError
 
 __all__ = ["CallArguments", "edits_of"]
@@ -44,10 +45,14 @@ class CallArguments:
         self._kwargs = kwargs
         self._drop_first = drop_first
         self._rules = rules
-        self._hider = hider
+        self._snapshot = Snapshot(rules, hider)
         self._bound = bound
         self._edits: dict[str, Any] = {}
-        self._derived: frozenset[str] = frozenset()
+
+    @property
+    def is_changeable(self) -> bool:
+        """Whether other code could change an argument while the gateway is asked."""
+        return bool(self._rules.changeable(self._bound))
 
     def capture(self) -> Captured:
         """The context of the call as it would run now.
@@ -55,17 +60,23 @@ class CallArguments:
         Raises:
             ConfigurationError: If what is computed of the arguments cannot be.
         """
-        arguments = {**self._bound, **self._edits}
-        derived = self._rules.derive(arguments)
-        self._derived = frozenset(derived)
-        return capture(arguments, self._rules, self._hider, derived)
+        return self._snapshot.take({**self._bound, **self._edits})
+
+    def difference(self, asked: dict[str, Json]) -> str | None:
+        """Return the first argument that is no longer what `asked` was captured from, or None.
+
+        Raises:
+            ConfigurationError: If what is computed of the arguments cannot be.
+        """
+        return self._snapshot.difference({**self._bound, **self._edits}, asked)
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
         """Put the edit that made `approved` of `asked` into the arguments; returns what stands against it."""
         mapped = self._rules.amount
         if mapped is not None and exact(approved.get(mapped)) != exact(approved.get("amount")):
             return f"'amount' is the argument {mapped!r}, and the edit makes them differ"
-        derived = self._derived if mapped is None else self._derived | {"amount"}
+        known = self._snapshot.derived
+        derived = known if mapped is None else known | {"amount"}
         try:
             self._edits = edits_of(self._bound, asked, approved, self._binder.hint, derived=derived)
             self.capture()

@@ -61,6 +61,10 @@ class Computed:
                 f"{self._label} takes {min(missing)!r}, but {label!r} has no such argument"
             )
 
+    def reads(self, names: frozenset[str]) -> bool:
+        """Return whether the function is given one of these arguments."""
+        return bool(names) and (self._takes_all or not self._takes.isdisjoint(names))
+
     def of(self, arguments: Mapping[Any, Any]) -> Any:
         """What the function makes of the arguments.
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from toolgate.capture.jsontext import Json, dumps
 
-__all__ = ["Hider"]
+__all__ = ["Hider", "RecordingHider"]
 
 _INFO: Final = b"toolgate capture v1"
 
@@ -47,7 +47,15 @@ class Hider:
 
     def once(self) -> str:
         """A digest that never comes again: nothing approved with it can be let through."""
-        return f"once:{secrets.token_hex(32)}"
+        return f"once:{self.unrepeatable().hex()}"
+
+    def unrepeatable(self) -> bytes:
+        """Return 32 bytes that no other value gets."""
+        return secrets.token_bytes(32)
+
+    def recording(self, issued: list[bytes] | None) -> RecordingHider:
+        """Return a digester with the same key that keeps, or repeats, its unrepeatable bytes."""
+        return RecordingHider(self._key, issued)
 
     def label(self, value: str) -> str:
         """The digest of a string in the form of a name, which no name of the caller's can have."""
@@ -57,3 +65,26 @@ class Hider:
         # The kind keeps b"1", "1" and 1 apart.
         digest = hmac.new(self._key, kind + b"\x00" + value, hashlib.sha256).hexdigest()
         return {"$digest": f"hmac-sha256:{digest}", "bytes": len(value)}
+
+
+class RecordingHider(Hider):
+    """Digester that keeps the unrepeatable bytes it issued, so that the same values get the same ones again.
+
+    Args:
+        key: The derived key.
+        repeated: Bytes to issue again, in their order; None issues new ones.
+
+    Attributes:
+        issued: What `unrepeatable` returned, in order.
+    """
+
+    def __init__(self, key: bytes, repeated: list[bytes] | None) -> None:
+        self._key = key
+        self._repeated = list(reversed(repeated or ()))
+        self.issued: list[bytes] = []
+
+    def unrepeatable(self) -> bytes:
+        """Return the next repeated bytes, or new ones."""
+        digest = self._repeated.pop() if self._repeated else super().unrepeatable()
+        self.issued.append(digest)
+        return digest

@@ -126,7 +126,8 @@ class JsonSafe:
         """The digest of a value that is too large, too deep or too odd to be shown."""
         try:
             if self._tree is None:
-                self._tree = TreeDigest(None if self._names is None else self._names.hides)
+                hides = None if self._names is None else self._names.hides
+                self._tree = TreeDigest(hides, self._hider.unrepeatable)
             digest, size = self._tree.of(value)
             node = self._hider.node(digest, size)
         except Exception:  # noqa: BLE001 - too little stack or memory is left

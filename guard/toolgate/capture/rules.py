@@ -136,6 +136,24 @@ class Rules:
             derived[AMOUNT] = checked_amount(self._computed_amount, arguments)
         return derived
 
+    def changeable(self, arguments: Mapping[Any, Any]) -> frozenset[str]:
+        """Return the names of arguments that count and that other code could change during a check."""
+        from toolgate.capture.snapshot import is_immutable
+
+        found = frozenset(name for name, value in arguments.items() if not is_immutable(value))
+        if not found:
+            return found
+        return frozenset(
+            name for name in found if not self.leaves_out(name) or self.derives_from(frozenset((name,)))
+        )
+
+    def derives_from(self, names: frozenset[str]) -> bool:
+        """Return whether a computed value of the context reads one of these arguments."""
+        if self.context in names:
+            return True
+        computed = (self._computed_amount, self._computed_context)
+        return any(each is not None and each.reads(names) for each in computed)
+
     def _members(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
         computed = self._computed_context
         if computed is None and self.context is None:

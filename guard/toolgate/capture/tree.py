@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import secrets
 from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
@@ -47,13 +46,15 @@ class TreeDigest:
 
     Args:
         hides: Says which keys are secrets' names.
+        unrepeatable: Makes the digest of a value that cannot be read, 32 bytes.
 
     Attributes:
         secret: Whether a secret's name was met: its value is not remembered.
     """
 
-    def __init__(self, hides: Callable[[str], bool] | None) -> None:
+    def __init__(self, hides: Callable[[str], bool] | None, unrepeatable: Callable[[], bytes]) -> None:
         self._hides = hides
+        self._unrepeatable = unrepeatable
         self._done: dict[int, Node] = {}
         self._open: dict[int, int] = {}
         # An id is another object's as soon as the first is gone.
@@ -88,7 +89,10 @@ class TreeDigest:
         try:
             return self._compound(value)
         except Exception:  # noqa: BLE001 - other people's classes may do anything when read
-            return _never()
+            return self._never()
+
+    def _never(self) -> Node:
+        return self._unrepeatable(), 0
 
     def _compound(self, value: object) -> Node | _Frame:
         ident = id(value)
@@ -135,9 +139,9 @@ class TreeDigest:
         self._objects += 1
         # What is reachable from a client or a session may be the whole process.
         if self._objects > _MOST_OBJECTS:
-            return _never()
+            return self._never()
         parts = _parts(value)
-        return _never() if parts is None else self._mapping(ident, qualified(kind), parts)
+        return self._never() if parts is None else self._mapping(ident, qualified(kind), parts)
 
     def _mapping(self, ident: int, tag: str, members: dict[Any, Any]) -> _Frame:
         names = names_of(members)
@@ -182,10 +186,6 @@ def _parts(value: Any) -> dict[str, Any] | None:
 def _leaf(tag: str, data: bytes) -> Node:
     head = f"={tag}\0".encode("utf-8", "surrogatepass")
     return hashlib.sha256(head + data).digest(), len(data)
-
-
-def _never() -> Node:
-    return secrets.token_bytes(32), 0
 
 
 def _json(value: Any) -> bytes:

@@ -40,7 +40,13 @@ class Turn:
     def flow(self) -> Flow:
         """The road of this call, beginning now."""
         captured = self._arguments.capture()
-        return self._caller.run(self._options.flow, self._runtime, captured, self._resumes)
+        return self._caller.run(
+            self._options.flow,
+            self._runtime,
+            captured,
+            self._resumes,
+            verifies=self._arguments.is_changeable,
+        )
 
     def performer(self) -> Performer:
         """Performs the road on this thread."""
