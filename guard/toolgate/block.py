@@ -154,15 +154,15 @@ class Action:
         self._asked = captured.context
         return captured
 
-    def difference(self, asked: dict[str, Json]) -> str | None:
-        """Return the first name whose value changed since `asked` was captured, or None."""
+    def difference(self) -> str | None:
+        """Return the first name whose value is not what `capture` last found, or None."""
         context, given = copy_context(self.context), copy_context(self._given)
         replaced = _replaced(self._at_begin[0], context) or _replaced(self._at_begin[1], given)
         if replaced is not None:
             return replaced
         if not self._options.rules.changeable(context):
             return None
-        return self._snapshots().difference({**context, **self._edits}, asked)
+        return self._snapshots().difference({**context, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
         """Keep a person's edit for the context; returns what stands against it."""

@@ -55,8 +55,8 @@ class Arguments(Protocol):
         """Put the edit that made `approved` of `asked` into them; returns what stands against it."""
         ...
 
-    def difference(self, asked: dict[str, Json]) -> str | None:
-        """Return the first name whose value changed since `asked` was captured, or None."""
+    def difference(self) -> str | None:
+        """Return the first name whose value is not what `capture` last found, or None."""
         ...
 
     def as_given(self) -> None:

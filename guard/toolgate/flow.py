@@ -80,13 +80,13 @@ def guarded_call(call: Call) -> Flow:
         yield call.record("success", facts, intent=intent)
 
 
-def proved_call(captured: Captured, *, verifies: bool) -> Flow:
+def proved_call(*, verifies: bool) -> Flow:
     """Run a call that was decided and is recorded around it.
 
     Raises:
         ConfigurationError: An argument changed since.
     """
-    why = cast("str | None", (yield Verify(captured.context))) if verifies else None
+    why = cast("str | None", (yield Verify())) if verifies else None
     if why is not None:
         raise ConfigurationError(f"{why}: nothing ran")
     yield Run()
@@ -96,7 +96,7 @@ def _unchanged(call: Call, intent: Intent | None = None) -> Generator[Step, Any,
     """Refuse the call if its arguments are no longer what the gateway decided about."""
     if not call.verifies:
         return
-    why = cast("str | None", (yield Verify(call.captured.context)))
+    why = cast("str | None", (yield Verify()))
     if why is not None:
         cure = "nothing ran; pass a copy that no other code changes, or name the argument in unbound="
         raise (yield from refused(call, f"{why}: {cure}", intent=intent))

@@ -65,13 +65,13 @@ class Options:
         from toolgate.failing import refusals_at
         from toolgate.flow import guarded_call, proved_call
         from toolgate.naming import named, pauses_now
-        from toolgate.proof import take_proof
         from toolgate.observing import observed
+        from toolgate.proof import take_proof
 
         explicit, default = (self.agent_id, None) if self.at_call else (None, self.agent_id)
         who = named(identify(explicit, default, runtime.settings.agent_id))
         if resumes is None and take_proof(runtime, self.action, who.agent_id, captured.context):
-            return proved_call(captured, verifies=verifies)
+            return proved_call(verifies=verifies)
         if not self.fail_open:
             # Before the gateway is asked: an approval would be used up for nothing.
             runtime.recorder.ready(self.action)

@@ -55,7 +55,7 @@ class _Gone:
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:  # noqa: ARG002 - the contract's
         return "the tool has begun"
 
-    def difference(self, asked: dict[str, Json]) -> str | None:  # noqa: ARG002 - the contract's
+    def difference(self) -> str | None:
         return None
 
     def as_given(self) -> None:
@@ -86,7 +86,7 @@ class _Hands:
     def arguments(self, step: Recapture | Edit | Verify) -> Captured | Inapplicable | str | None:
         """Capture the arguments again, put an approver's edit into them, or find out what changed in them."""
         if isinstance(step, Verify):
-            return self._difference(step)
+            return self._difference()
         if isinstance(step, Recapture):
             if step.as_given:
                 self._arguments.as_given()
@@ -99,10 +99,10 @@ class _Hands:
             return Inapplicable(why)
         return self._arguments.capture()
 
-    def _difference(self, step: Verify) -> str | None:
+    def _difference(self) -> str | None:
         """Return why the tool may not run with the arguments as they are now, or None."""
         try:
-            name = self._arguments.difference(step.asked)
+            name = self._arguments.difference()
         except Exception as error:  # noqa: BLE001 - the tool does not run with arguments that cannot be read
             return f"the arguments cannot be read again: {type(error).__name__}"
         return None if name is None else f"{name!r} changed while the gateway was asked"

@@ -180,13 +180,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Compare the arguments with what the gateway was asked about; answered with what changed, or None.
-
-    Attributes:
-        asked: The context that the gateway decided about.
-    """
-
-    asked: dict[str, Json]
+    """Compare the arguments with what was captured of them last; answered with why the tool may not run, or None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,10 +108,11 @@ def is_guarded(function: object) -> bool:
 
     A wrapper around a guarded function is not: it may return without calling it, as `functools.cache` does.
     """
-    if isinstance(function, (classmethod, staticmethod)) or inspect.ismethod(function):
-        return is_guarded(function.__func__)
+    # First: a guarded method looks like the method it guards.
     if type(function) in (GuardedFunction, GuardedBoundFunction):
         return True
+    if isinstance(function, (classmethod, staticmethod)) or inspect.ismethod(function):
+        return is_guarded(function.__func__)
     if isinstance(function, type):
         return False
     return type(inspect.getattr_static(type(function), "__call__", None)) is GuardedFunction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from toolgate import (
     carry,
     default_guard,
     guarded_action,
+    is_guarded,
 )
 from toolgate.default import default_is
 from toolgate.embedded.gateway import EmbeddedGateway
@@ -250,7 +252,6 @@ def test_entered_once() -> None:
 
 def test_guarded_action(guard: Guard) -> None:
     """A guarded function says which action it is, also from inside a partial or a method; others say none."""
-    import functools
 
     class Bank:
         @guard.guarded("bank.pay")
@@ -265,6 +266,40 @@ def test_guarded_action(guard: Guard) -> None:
     assert guarded_action(Bank.pay) == "bank.pay"
     assert guarded_action(print) is None
     assert guarded_action(object()) is None
+
+
+def test_only_the_guarded_function_itself_is_guarded(guard: Guard) -> None:
+    @guard.guarded("a.b")
+    def tool(n: int) -> int:
+        return n
+
+    class Bank:
+        @guard.guarded("bank.pay")
+        def pay(self) -> None: ...
+
+        @guard.guarded("bank.find")
+        @classmethod
+        def find(cls) -> None: ...
+
+        @guard.guarded("bank.call")
+        def __call__(self) -> None: ...
+
+    for guarded in (tool, Bank().pay, Bank.pay, Bank.find, Bank().find, Bank()):
+        assert is_guarded(guarded)
+
+    @functools.wraps(tool)
+    def retried(n: int) -> int:
+        return tool(n)
+
+    for wrapper in (
+        functools.cache(tool),
+        functools.partial(tool, 1),
+        retried,
+        Bank().pay.__wrapped__,
+        Bank,
+        print,
+    ):
+        assert not is_guarded(wrapper)
 
 
 def test_default_guard(guard: Guard) -> None:

@@ -62,13 +62,13 @@ class CallArguments:
         """
         return self._snapshot.take({**self._bound, **self._edits})
 
-    def difference(self, asked: dict[str, Json]) -> str | None:
-        """Return the first argument that is no longer what `asked` was captured from, or None.
+    def difference(self) -> str | None:
+        """Return the first argument that is not what `capture` last found, or None.
 
         Raises:
             ConfigurationError: If what is computed of the arguments cannot be.
         """
-        return self._snapshot.difference({**self._bound, **self._edits}, asked)
+        return self._snapshot.difference({**self._bound, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
         """Put the edit that made `approved` of `asked` into the arguments; returns what stands against it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import Enum
@@ -11,9 +12,9 @@ from uuid import UUID
 
 from toolgate.capture.context import Captured, Rules, capture
 from toolgate.capture.hiding import Hider
-from toolgate.capture.jsontext import Json, dumps
+from toolgate.capture.jsontext import dumps
 
-__all__ = ["Snapshot", "is_immutable"]
+__all__ = ["Snapshot", "is_immutable", "same_arguments"]
 
 _IMMUTABLE: Final = frozenset(
     (
@@ -46,6 +47,8 @@ class Snapshot:
         self._rules = rules
         self._hider = hider
         self._once: list[bytes] = []
+        # As text, which nothing can change.
+        self._taken: dict[str, str] = {}
         self._derived: dict[str, Any] = {}
 
     @property
@@ -65,9 +68,10 @@ class Snapshot:
         hider = self._hider.recording(None)
         captured = capture(arguments, self._rules, hider, self._derived)
         self._once = hider.issued
+        self._taken = _texts(captured)
         return captured
 
-    def difference(self, arguments: Mapping[str, Any], before: Mapping[str, Json]) -> str | None:
+    def difference(self, arguments: Mapping[str, Any]) -> str | None:
         """Return the first name whose value is not what `take` captured, or None.
 
         Values that cannot be read get the digests that `take` gave them, so that they compare equal.
@@ -78,13 +82,14 @@ class Snapshot:
         changeable = self._rules.changeable(arguments)
         # A function of immutable arguments alone is not called again: it may return the time of day.
         derived = self._rules.derive(arguments) if self._rules.derives_from(changeable) else self._derived
-        after = capture(arguments, self._rules, self._hider.recording(self._once), derived).context
-        for name in sorted({*before, *after}):
-            if name not in before or name not in after:
-                return name
-            if dumps(before[name], canonical=True) != dumps(after[name], canonical=True):
-                return name
-        return None
+        now = _texts(capture(arguments, self._rules, self._hider.recording(self._once), derived))
+        return next(
+            (name for name in sorted({*self._taken, *now}) if self._taken.get(name) != now.get(name)), None
+        )
+
+
+def _texts(captured: Captured) -> dict[str, str]:
+    return {name: dumps(value, canonical=True) for name, value in captured.context.items()}
 
 
 def is_immutable(value: object) -> bool:
@@ -95,3 +100,19 @@ def is_immutable(value: object) -> bool:
     if kind is tuple or kind is frozenset:
         return all(map(is_immutable, value))  # type: ignore[call-overload]  # its exact class is iterable
     return False
+
+
+def same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two calls' arguments are captured alike.
+
+    Values that cannot be read count as equal where both have one.
+    """
+    hider = _PLAIN.recording(None)
+    first = capture(one, _EVERYTHING, hider).context
+    again = capture(other, _EVERYTHING, _PLAIN.recording(hider.issued)).context
+    return dumps(first, canonical=True) == dumps(again, canonical=True)
+
+
+_EVERYTHING: Final = Rules()
+# Digests are compared within this process only, and by this key.
+_PLAIN: Final = Hider(secrets.token_hex(32))
