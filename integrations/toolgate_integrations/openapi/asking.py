@@ -17,6 +17,7 @@ from toolgate.options import make_options
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames
 from toolgate_integrations.openapi.arguments import Arguments, Reading
 from toolgate_integrations.openapi.bodies import address, told
+from toolgate_integrations.openapi.defaults import SeveralPlacesError
 from toolgate_integrations.openapi.document import Document, Operation, credentials, load, operations
 from toolgate_integrations.openapi.editing import edited
 from toolgate_integrations.openapi.matching import Found, Routes
@@ -120,6 +121,7 @@ class Road:
         self._redact = redact if isinstance(redact, (str, Pattern)) else tuple(redact)
         arguments = _headers(headers, credentials(loaded, "header"))
         self._reading = Reading(credentials(loaded, "query"), arguments)
+        self._header_names = arguments
         known = dict.fromkeys([*self.actions.values(), *([] if self._unknown is None else [self._unknown])])
         for action in self._amounts.keys() - known.keys():
             raise ConfigurationError(f"amounts names {action!r}, which is no action of the document")
@@ -193,9 +195,17 @@ class Road:
         whole = {"method": request.method, "url": address(request)}
         path = whole if found is None else found.values
         amount = self._amounts.get(action)
-        return self._reading.of(
-            request, body, path, frozenset((amount,)) if isinstance(amount, str) else frozenset()
-        )
+        amounts = frozenset((amount,)) if isinstance(amount, str) else frozenset[str]()
+        arguments = self._reading.of(request, body, path, amounts)
+        if found is None:
+            return arguments
+        try:
+            return found.operation.defaults.fill(arguments, self._header_names, amounts | {"amount"})
+        except SeveralPlacesError as error:
+            raise ConfigurationError(
+                f"{told(request)} has {error.name!r}, which has a default in another place of the request, and only one "
+                "of them can be compared; it was not sent: send it in that place"
+            ) from None
 
 
 def _actions(found: Iterable[Operation], prefix: object, actions: ToolActions | None) -> dict[str, str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from toolgate import ConfigurationError
 from toolgate.capture.jsontext import loads
+from toolgate_integrations.openapi.defaults import Defaults
 from toolgate_integrations.openapi.servers import addresses
 
 __all__ = ["Document", "Operation", "credentials", "load", "operations"]
@@ -30,12 +31,14 @@ class Operation:
         method: In capitals.
         path: Its template.
         servers: The addresses under which the path is.
+        defaults: What the API takes where a request leaves an argument out.
     """
 
     name: str
     method: str
     path: str
     servers: tuple[str, ...]
+    defaults: Defaults = field(compare=False, repr=False)
 
 
 def load(source: Document) -> Mapping[str, Any]:
@@ -93,7 +96,8 @@ def operations(document: Mapping[str, Any], servers: Sequence[str] | None) -> It
             if operation_id is not None and (not isinstance(operation_id, str) or not operation_id):
                 raise ConfigurationError(f"{place}.operationId is {operation_id!r}; use a name")
             name = operation_id or f"{method.upper()}:{path}"
-            yield Operation(name, method.upper(), str(path), addresses(named, servers, place))
+            defaults = Defaults(document, one, method.upper(), item.get("parameters"))
+            yield Operation(name, method.upper(), str(path), addresses(named, servers, place), defaults)
 
 
 def credentials(document: Mapping[str, Any], within: str) -> frozenset[str]:

@@ -107,6 +107,8 @@ def _with(pairs: list[tuple[str, str]], changes: Mapping[str, Any]) -> list[tupl
             done.add(name)
             values = changes[name] if isinstance(changes[name], list) else [changes[name]]
             written.extend((name, str(each)) for each in values)
+    # An approver edited what the request left to its default.
+    written.extend((name, str(value)) for name, value in changes.items() if name not in done)
     return written
 
 
