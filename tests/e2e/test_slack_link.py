@@ -17,10 +17,11 @@ def user(tmp_path: Path, owner: Owner) -> CommandLine:
 
 def test_it_prints_what_to_type_in_slack(user: CommandLine, owner: Owner) -> None:
     """The line, pasted behind its slash, links; and the login that made it has ended."""
+    hook = SlackHook(owner)
     said = user.done("slack", "link", "--password-stdin", typed=f"{PASSWORD}\n")
     assert said.startswith("type this in Slack within ten minutes:  /toolgate link ")
     typed = said.rpartition("/toolgate ")[2]
-    assert SlackHook(owner).say(typed).startswith("Linked")
+    assert hook.say(typed).startswith("Linked")
     [link] = owner.http.get("/api/slack/links").json()
     assert link["user_id"] == owner.user["id"]
 

@@ -1,6 +1,7 @@
 """``toolgate slack``: say who you are in Slack, so that you can decide there."""
 
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 
@@ -24,17 +25,23 @@ def _group() -> None:
 
 
 @slack.command()
-def link(password_stdin: PasswordStdin = False) -> None:
+def link(
+    webhook: Annotated[
+        str | None,
+        typer.Option(help="Id of a webhook of the Slack app. Required where several apps are connected."),
+    ] = None,
+    password_stdin: PasswordStdin = False,
+) -> None:
     """Print a code that links your Slack account to yours here. It asks for your password, as a decision does.
 
-    Whoever types the code in Slack within ten minutes decides as you.
+    Whoever types the code in that Slack app within ten minutes decides as you.
     """
     login = StoredLogin.required()
     question = f"Password of {visible(login.email)} to link your Slack account"
     password = ask_password(question, from_stdin=password_stdin)
     try:
         with Management.login(login.url, login.email, password) as management:
-            answer = management.post(PATH)
+            answer = management.post(PATH, None if webhook is None else {"webhook_id": webhook})
             with suppress(ManagementError):
                 management.log_out()
     except ManagementError as error:

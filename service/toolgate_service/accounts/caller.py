@@ -3,7 +3,7 @@
 The token only names a session; user, role, organization and version are read from the database at every request.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -43,8 +43,17 @@ class Caller:
     plan: str
     organization_is_active: bool
     ip_address: str | None
-    #: through what, where not through the API
+    #: through what, where not through the API: `console` or `slack`
     via: str | None = None
+    #: what proved who it is, where that was not the session's token
+    proof: Mapping[str, str] | None = None
+
+    @property
+    def credential(self) -> Mapping[str, str]:
+        """What proved who it is, as decisions store it; ids alone, never a secret."""
+        if self.proof is not None:
+            return {"kind": self.via or "", **self.proof}
+        return {"kind": self.via or "token", "session_id": self.session_id, "scope": self.scope}
 
     @property
     def is_admin(self) -> bool:

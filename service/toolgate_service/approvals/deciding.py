@@ -6,6 +6,7 @@ from datetime import timedelta
 from sqlmodel import select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service import exact_json
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.approvals.editing import edited
 from toolgate_service.approvals.models import APPROVED, DENIED, PENDING, Approval, ApprovalVote
@@ -131,6 +132,7 @@ def _vote(
         environment=approval.environment,
         decision=decision,
         note=note,
+        credential=exact_json.dumps(dict(caller.credential)),
         created_at=now(session),
     )
     session.add(vote)
@@ -146,5 +148,6 @@ def _audit(
         f"approval.{decision}",
         approval.id,
         environment=approval.environment,
-        changes={"digest": approval.digest, "note": note} | ({"via": caller.via} if caller.via else {}),
+        changes={"digest": approval.digest, "note": note, "credential": caller.credential}
+        | ({"via": caller.via} if caller.via else {}),
     )

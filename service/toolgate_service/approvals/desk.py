@@ -36,7 +36,7 @@ async def approve(
         approval = await find_approval(session, caller.organization_id, environment, approval_id)
         _demand_what_was_shown(approval, shown)
         changed = await deciding.approve(session, gateway.settings, caller, approval, decision)
-        result = await view(session, approval)
+        result = await view(session, approval, credentials=caller.is_admin)
     for one in changed:
         gateway.hub.tell(one.id)
     return result
@@ -68,7 +68,7 @@ async def deny(
         approval = await find_approval(session, caller.organization_id, environment, approval_id)
         _demand_what_was_shown(approval, shown)
         await deciding.deny(session, caller, approval, note)
-        result = await view(session, approval)
+        result = await view(session, approval, credentials=caller.is_admin)
     gateway.hub.tell(approval_id)
     return result
 

@@ -58,6 +58,9 @@ async def _judge(session: AsyncSession, approval: Approval, context: Mapping[str
             )
     permission = (await session.exec(select(Permission).where(Permission.id == approval.permission_id))).one()
     reason = excess(permission.max_amount, permission.amount_required, approval.action, context)
+    # As it was when the request was made, too: raising a maximum is no way to approve more than was asked for.
+    then = excess(approval.max_amount, bool(approval.amount_required), approval.action, context)
+    reason = reason or then
     if reason is not None:
         raise FieldErrors({"context": [reason]})
 
@@ -100,7 +103,12 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, te
                 "run_id",
                 "call_id",
                 "key_id",
+                # Nor other terms.
                 "required_approvals",
+                "separation_of_duties",
+                "makers",
+                "max_amount",
+                "amount_required",
                 # Editing gains nobody time.
                 "expires_at",
                 "remind_at",

@@ -1,6 +1,7 @@
 """Approvals: a held check waiting for a person, and what became of it (decisions §5)."""
 
 from datetime import datetime
+from decimal import Decimal
 
 from sqlalchemy import Connection, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlalchemy.event import listen
@@ -10,7 +11,7 @@ from sqlmodel import Field
 
 from toolgate_service.storage.base import Table, index_where, of_agent, of_user, one_of
 from toolgate_service.storage.notices import APPROVAL, announce
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.storage.types import ExactDecimal, Id, Timestamp
 
 PENDING = "pending"
 APPROVED = "approved"
@@ -92,7 +93,13 @@ class Approval(Table, table=True):
     status: str = Field(default=PENDING, max_length=10)
     #: the API key that asked
     key_id: str = Field(sa_type=Id)
+    #: the terms of its permission when it was asked; a decision is judged by the stricter of these and the current ones
     required_approvals: int = 1
+    separation_of_duties: bool | None = None
+    #: ids of those who had created the agent, or created or loosened the permission, as a JSON list
+    makers: str | None = Field(default=None, sa_type=Text)
+    max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
+    amount_required: bool | None = None
     created_at: datetime = Field(sa_type=Timestamp)
     #: while pending: until when it waits; once approved: until when it may be used
     expires_at: datetime = Field(sa_type=Timestamp)
@@ -136,6 +143,8 @@ class ApprovalVote(Table, table=True):
     environment: str = Field(max_length=10)
     decision: str = Field(max_length=10)
     note: str | None = Field(default=None, max_length=1000)
+    #: the credential that proved who it was, as a JSON object
+    credential: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 
 

@@ -10,6 +10,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 from toolgate_service.accounts.models import VIEWER, User
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import Approval
+from toolgate_service.approvals.terms import Terms, current_terms, stored_terms
 from toolgate_service.grants.models import Grant
 from toolgate_service.permissions.models import Permission
 
@@ -22,25 +23,24 @@ async def why_not(session: AsyncSession, of: Approval | Grant, user_id: str) -> 
 
     The words name nobody: an agent reads them too.
     """
-    permission, reasons = await _judged(session, of, [user_id])
-    return _what_lacks(permission, reasons, 1)
+    terms, reasons = await _judged(session, of, [user_id])
+    return _what_lacks(terms, reasons, 1)
 
 
 async def why_not_enough(session: AsyncSession, of: Approval | Grant, voters: Voters) -> str | None:
     """Say why those who approved something do not suffice, as things stand in this transaction; None when they do.
 
-    As many distinct users must still have the right as the permission said when it was asked for, or says now if that
-    is more: whatever was made stricter since wins.
+    The stricter of the terms it was asked under and the current ones decides how many people it takes, and who of them
+    counts.
     """
-    permission, reasons = await _judged(session, of, voters)
-    now_required = permission.required_approvals if permission else 1
-    return _what_lacks(permission, reasons, max(of.required_approvals, now_required))
+    terms, reasons = await _judged(session, of, voters)
+    return _what_lacks(terms, reasons, 1 if terms is None else terms.required_approvals)
 
 
 async def _judged(
     session: AsyncSession, of: Approval | Grant, voters: Voters
-) -> tuple[Permission | None, Sequence[str | None]]:
-    """Return the permission, and why each voter who is still there may not approve; None for those who may."""
+) -> tuple[Terms | None, Sequence[str | None]]:
+    """Return the terms that count, and why each voter who is still there may not approve; None for those who may."""
     query = (
         select(Permission, Agent, User)
         .join(Agent, col(Agent.id) == Permission.agent_id)
@@ -59,20 +59,23 @@ async def _judged(
     found = (await session.exec(query)).all()
     # The outer join is one row without a user where nobody is left.
     users: Sequence[tuple[Permission, Agent, User | None]] = found
-    reasons = [_reason(permission, agent, user) for permission, agent, user in users if user is not None]
-    return (found[0][0] if found else None), reasons
+    if not found:
+        return None, ()
+    permission, agent, _ = found[0]
+    terms = current_terms(permission, agent).stricter(stored_terms(of))
+    return terms, [_reason(terms, user) for _, _, user in users if user is not None]
 
 
-def _reason(permission: Permission, agent: Agent, user: User) -> str | None:
+def _reason(terms: Terms, user: User) -> str | None:
     if user.role == VIEWER:
         return "the approver's role is 'viewer', which may not decide"
-    if permission.separation_of_duties and user.id in {agent.created_by, permission.created_by}:
-        return "whoever created the agent or the permission may not approve (separation of duties)"
+    if terms.separation_of_duties and user.id in terms.makers:
+        return "users who created the agent, or created or loosened the permission, may not approve (separation of duties)"
     return None
 
 
-def _what_lacks(permission: Permission | None, reasons: Sequence[str | None], required: int) -> str | None:
-    if permission is None:
+def _what_lacks(terms: Terms | None, reasons: Sequence[str | None], required: int) -> str | None:
+    if terms is None:
         return "its permission is gone"
     counted = reasons.count(None)
     if counted >= required:

@@ -41,7 +41,7 @@ async def list_approvals(
         found = await list_page(
             session, caller, environment, page, status=status, agent_id=agent_id, action=action
         )
-        shown = await views(session, found.rows)
+        shown = await views(session, found.rows, credentials=caller.is_admin)
     return Reply(shown, headers=page.headers(found))
 
 
@@ -52,7 +52,7 @@ async def get_approval(
     """Return one approval."""
     async with gateway.database.reading() as session:
         approval = await find_approval(session, caller.organization_id, environment, approval_id)
-        shown = await view(session, approval)
+        shown = await view(session, approval, credentials=caller.is_admin)
     return Reply(shown)
 
 

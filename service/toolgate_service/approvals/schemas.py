@@ -31,11 +31,17 @@ class SdkApprovalView(BaseModel):
 
 
 class VoteView(BaseModel):
-    """One user's word about a request."""
+    """One user's decision about a request.
+
+    Attributes:
+        credential: what proved who it was: `kind` is `token`, `console` or `slack`; ids of the session, or of the
+            webhook, link and Slack user, never a secret. Only admins see it; null also for votes before version 0.2.
+    """
 
     user_id: str
     decision: str
     note: str | None
+    credential: Mapping[str, str] | None = None
     created_at: datetime
 
 
@@ -46,6 +52,7 @@ class ApprovalView(SdkApprovalView):
     permission_id: str
     digest: str
     required_approvals: int
+    separation_of_duties: bool
     votes: Sequence[VoteView]
     decided_by: str | None
     consumed_at: datetime | None

@@ -25,26 +25,38 @@ class _Beside:
     successors: Mapping[str, Approval]
 
 
-async def views(session: AsyncSession, approvals: Sequence[Approval]) -> list[ApprovalView]:
-    """Show approvals, as they stand at this moment, to people."""
+async def views(
+    session: AsyncSession, approvals: Sequence[Approval], *, credentials: bool = False
+) -> list[ApprovalView]:
+    """Show approvals, as they stand at this moment, to people.
+
+    Args:
+        session: a transaction or a snapshot.
+        approvals: which.
+        credentials: show by what each voter proved who they are: to admins.
+    """
     beside = await _beside(session, approvals)
     return [
         ApprovalView.model_validate(
             _shown(session, approval, beside.successors)
             | {
                 "agent_name": beside.names[approval.agent_id],
-                "votes": [
-                    VoteView.model_validate(vote, from_attributes=True) for vote in beside.votes[approval.id]
-                ],
+                "votes": [_vote(vote, credentials=credentials) for vote in beside.votes[approval.id]],
             }
         )
         for approval in approvals
     ]
 
 
-async def view(session: AsyncSession, approval: Approval) -> ApprovalView:
+async def view(session: AsyncSession, approval: Approval, *, credentials: bool = False) -> ApprovalView:
     """Show one approval to people."""
-    return (await views(session, [approval]))[0]
+    return (await views(session, [approval], credentials=credentials))[0]
+
+
+def _vote(vote: ApprovalVote, *, credentials: bool) -> VoteView:
+    stored = vote.credential if credentials else None
+    credential = None if stored is None else exact_json.loads_own(stored)
+    return VoteView.model_validate(vote.model_dump() | {"credential": credential})
 
 
 async def sdk_view(session: AsyncSession, approval: Approval) -> SdkApprovalView:
@@ -59,6 +71,7 @@ def _shown(session: AsyncSession, approval: Approval, successors: Mapping[str, A
         "approved_context": _approved_context(session, approval, successors),
         "run_id": approval.run_id or None,
         "call_id": approval.call_id or None,
+        "separation_of_duties": bool(approval.separation_of_duties),
     }
 
 

@@ -122,8 +122,7 @@ async def _settle_by(
         return Held(reason, pending.id, Step.WAITING) if pending else _ended(*states[0])
     # What an approver made of another call waits for that one, and is not used up by this.
     own = pending if pending and _answers(pending, question) else None
-    # Asked when more people were demanded, it waits for as many: fewer allowed nothing for it.
-    grant = await find_usable(session, standing, question, own.required_approvals if own else 1)
+    grant = await find_usable(session, standing, question, own)
     # A person's no to the very call, or to this action again and again, goes before what another allowed for a while.
     refusal = None
     if grant or not pending:

@@ -7,9 +7,11 @@ from sqlalchemy import bindparam
 from sqlmodel import col, literal, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.ending import make_way
 from toolgate_service.approvals.models import CONSUMED, Approval
 from toolgate_service.approvals.telling import tell
+from toolgate_service.approvals.terms import current_terms, store_terms, stored_terms
 from toolgate_service.checks.question import Question
 from toolgate_service.counts.folding import count_request
 from toolgate_service.grants.ending import end_proposal
@@ -69,7 +71,11 @@ _LET_THROUGH = tuple(
     for call_id in (col(Approval.call_id), col(Approval.consumed_call_id))
 )
 
-_PERMISSION = select(Permission).where(col(Permission.id) == bindparam("id"))
+_PERMISSION = (
+    select(Permission, Agent)
+    .join(Agent, col(Agent.id) == Permission.agent_id)
+    .where(col(Permission.id) == bindparam("id"))
+)
 
 
 def bound_to(standing: Standing, question: Question) -> dict[str, str | None]:
@@ -129,17 +135,20 @@ async def use_grant(
     if pending is not None:
         await end_proposal(session, pending)
     approval = pending or _request(session, standing, question, waits=0)
-    approval.grant_id, approval.required_approvals = grant.id, grant.required_approvals
+    terms = stored_terms(grant)
+    store_terms(approval, terms.stricter(stored_terms(pending)) if pending else terms)
+    approval.grant_id = grant.id
     approval.decided_at, approval.remind_at = now(session), None
     return await use_up(session, approval, question)
 
 
 async def ask(session: AsyncSession, settings: Settings, standing: Standing, question: Question) -> str:
     """Make a request and return its id; it waits as long as its permission says, or else the settings."""
-    permission = (await session.exec(_PERMISSION, params={"id": standing.permission_id})).one()
+    permission, agent = (await session.exec(_PERMISSION, params={"id": standing.permission_id})).one()
     waits = permission.approval_ttl_seconds or settings.approval_ttl_seconds
     approval = _request(session, standing, question, waits=waits)
-    approval.required_approvals = permission.required_approvals
+    store_terms(approval, current_terms(permission, agent))
+    approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required
     # A request that lives shorter than people are reminded before its end is reminded of in its last quarter.
     ahead = min(settings.approval_reminder_seconds, waits / 4)
     approval.remind_at = approval.expires_at - timedelta(seconds=ahead)

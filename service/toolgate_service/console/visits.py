@@ -1,7 +1,7 @@
 """A request of somebody who is signed in, and how one becomes it."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 from urllib.parse import urlencode
 
@@ -19,6 +19,8 @@ from toolgate_service.gateway import Gateway
 from toolgate_service.organizations.models import Organization
 from toolgate_service.storage.base import ENVIRONMENTS, PRODUCTION, TEST
 
+#: how the credential of a decision names a session of the console
+VIA = "console"
 #: a request by our own script, which wants a piece of a page
 PART = "x-toolgate-part"
 #: says that it wants it for a request's own page
@@ -156,7 +158,7 @@ async def visiting(request: Request) -> Visit:
         ApiError: 401, nobody is signed in; 400, there is no such environment.
     """
     gateway: Gateway = request.app.state.gateway
-    caller = await caller_of(request, gateway, token_in(request, gateway))
+    caller = replace(await caller_of(request, gateway, token_in(request, gateway)), via=VIA)
     environment = request.query_params.get("environment", PRODUCTION)
     if environment not in ENVIRONMENTS:
         raise ApiError(400, f"There is no environment {environment[:40]!r}; there are production and test")

@@ -15,7 +15,7 @@ async def revoke(gateway: Gateway, caller: Caller, environment: str, grant_id: s
     async with acting(gateway, caller) as session:
         grant = await service.find_grant(session, caller, environment, grant_id)
         cancelled = await service.revoke(session, caller, grant)
-        [view] = await service.views(session, [grant])
+        [view] = await service.views(session, [grant], credentials=caller.is_admin)
     for approval in cancelled:
         gateway.hub.tell(approval.id)
     return view

@@ -55,7 +55,11 @@ class Grant(Table, table=True):
     uses_left: int
     #: how long it lasts from the last approver's word on
     seconds: int
+    #: the terms of the request in whose place it was given
     required_approvals: int
+    separation_of_duties: bool | None = None
+    #: ids of those who had created the agent, or created or loosened the permission, as a JSON list
+    makers: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
     starts_at: datetime | None = Field(default=None, sa_type=Timestamp)
     #: while proposed: until when its request waits
@@ -82,4 +86,6 @@ class GrantVote(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     note: str | None = Field(default=None, max_length=1000)
+    #: the credential that proved who it was, as a JSON object
+    credential: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)

@@ -121,6 +121,8 @@ def _new(session: AsyncSession, approval: Approval, terms: GrantTerms, free: lis
                 "action",
                 "context",
                 "required_approvals",
+                "separation_of_duties",
+                "makers",
                 "expires_at",
             }
         ),
@@ -135,6 +137,7 @@ def _vote(session: AsyncSession, caller: Caller, grant: Grant, note: str | None)
             organization_id=grant.organization_id,
             environment=grant.environment,
             note=note,
+            credential=exact_json.dumps(dict(caller.credential)),
             created_at=now(session),
         )
     )
@@ -146,6 +149,7 @@ def _audit(session: AsyncSession, caller: Caller, grant: Grant, kind: str) -> No
         "uses": grant.uses,
         "seconds": grant.seconds,
         "except_fields": json.loads(grant.except_fields),
+        "credential": caller.credential,
     }
     audit.record(session, caller, kind, grant.id, environment=grant.environment, changes=changes)
 
@@ -172,7 +176,9 @@ async def _approve_covered(
     seen, free = exact_json.loads_own(grant.context), json.loads(grant.except_fields)
     waiting = (await session.exec(query)).all()
     covered = [one for one in waiting if covers(seen, exact_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # contexts are objects
-    approved = covered[: grant.uses_left]
+    # Each has terms of its own, which may be stricter than those of the request that led to the grant.
+    by_terms = [one for one in covered if await why_not_enough(session, one, voters_of(grant)) is None]
+    approved = by_terms[: grant.uses_left]
     for approval in approved:
         _use_for(session, settings, caller, grant, approval)
         await end_proposal(session, approval)
@@ -195,5 +201,5 @@ def _use_for(
         "approval.approved",
         approval.id,
         environment=approval.environment,
-        changes={"digest": approval.digest, "grant_id": grant.id},
+        changes={"digest": approval.digest, "grant_id": grant.id, "credential": caller.credential},
     )

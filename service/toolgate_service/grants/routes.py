@@ -33,7 +33,7 @@ async def list_grants(
         found = await service.list_grants(
             session, caller, environment, page, status=status, agent_id=agent_id
         )
-        views = await service.views(session, found.rows)
+        views = await service.views(session, found.rows, credentials=caller.is_admin)
     return Reply(views, headers=page.headers(found))
 
 
@@ -44,7 +44,7 @@ async def get_grant(
     """Return one grant."""
     async with gateway.database.reading() as session:
         grant = await service.find_grant(session, caller, environment, grant_id)
-        [view] = await service.views(session, [grant])
+        [view] = await service.views(session, [grant], credentials=caller.is_admin)
     return Reply(view)
 
 

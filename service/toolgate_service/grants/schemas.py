@@ -29,10 +29,11 @@ class GrantTerms(Body):
 
 
 class GrantVoteView(BaseModel):
-    """One user's word for a grant."""
+    """One user's decision for a grant. Only admins see the credential that proved who it was."""
 
     user_id: str
     note: str | None
+    credential: Mapping[str, str] | None = None
     created_at: datetime
 
 

@@ -133,8 +133,10 @@ async def revoke(session: AsyncSession, caller: Caller, grant: Grant) -> Sequenc
     return unused
 
 
-async def views(session: AsyncSession, grants: Sequence[Grant]) -> list[GrantView]:
-    """Show grants as they stand at this moment."""
+async def views(
+    session: AsyncSession, grants: Sequence[Grant], *, credentials: bool = False
+) -> list[GrantView]:
+    """Show grants as they stand at this moment; with the voters' credentials to admins."""
     agents = select(Agent.id, Agent.name).where(col(Agent.id).in_({grant.agent_id for grant in grants}))
     names = dict((await session.exec(agents)).all())
     cast = (
@@ -144,7 +146,11 @@ async def views(session: AsyncSession, grants: Sequence[Grant]) -> list[GrantVie
     )
     votes: defaultdict[str, list[GrantVoteView]] = defaultdict(list)
     for vote in (await session.exec(cast)).all():
-        votes[vote.grant_id].append(GrantVoteView.model_validate(vote, from_attributes=True))
+        stored = vote.credential if credentials else None
+        credential = None if stored is None else exact_json.loads_own(stored)
+        votes[vote.grant_id].append(
+            GrantVoteView.model_validate(vote.model_dump() | {"credential": credential})
+        )
     moment = now(session)
     return [
         GrantView.model_validate(

@@ -19,7 +19,7 @@ async def why_no_longer(session: AsyncSession, approval: Approval) -> str | None
     grant = (await session.exec(select(Grant).where(Grant.id == approval.grant_id))).first()
     if grant is None:
         return "what allowed it for a while is gone"
-    return await why_useless(session, grant)
+    return await why_useless(session, grant) or await why_not_enough(session, approval, voters_of(grant))
 
 
 async def why_useless(session: AsyncSession, grant: Grant) -> str | None:

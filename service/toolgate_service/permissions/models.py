@@ -3,7 +3,7 @@
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import CheckConstraint, UniqueConstraint
+from sqlalchemy import CheckConstraint, Text, UniqueConstraint
 from sqlmodel import Field
 
 from toolgate_service.storage.base import Table, of_agent, of_user
@@ -37,6 +37,8 @@ class Permission(Table, table=True):
     separation_of_duties: bool = False
     #: how long a request waits; null means the gateway's setting
     approval_ttl_seconds: int | None = None
+    #: ids of the users who ever loosened it, as a JSON list: with separation of duties they may not approve either
+    loosened_by: str | None = Field(default=None, sa_type=Text)
     created_by: str = Field(sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)
     updated_at: datetime | None = Field(default=None, sa_type=Timestamp)

@@ -1,6 +1,8 @@
 """The rules of permissions (spec §2-4)."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import bindparam
 from sqlmodel import col, select
@@ -10,6 +12,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 from toolgate_service.accounts.caller import Caller
 from toolgate_service.agents.models import ACTIVE, Agent
 from toolgate_service.approvals.ending import cancel_open
+from toolgate_service.approvals.terms import loosened_by
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.ids import new_id
@@ -109,8 +112,14 @@ async def find_permission(session: AsyncSession, permission_id: str) -> Permissi
 async def change_permission(
     session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
 ) -> Permission:
-    """Change what was sent. What waits for approval is judged anew when it is used."""
+    """Change what was sent.
+
+    What waits for approval is judged again when it is used, by the stricter of the terms it was asked under and the
+    current ones. A user who loosens a permission counts as one of its makers from then on.
+    """
     changes = change.model_dump(exclude_unset=True)
+    if _loosens(permission, changes):
+        permission.loosened_by = json.dumps(sorted({*loosened_by(permission), caller.user_id}))
     for name, value in changes.items():
         setattr(permission, name, value)
     permission.updated_at = now(session)
@@ -125,6 +134,19 @@ async def change_permission(
     )
     await _tell(session, "permission.updated", permission)
     return permission
+
+
+def _loosens(permission: Permission, changes: Mapping[str, Any]) -> bool:
+    """Return whether any of the changes allows more than the permission does now."""
+    maximum, new_maximum = permission.max_amount, changes.get("max_amount", permission.max_amount)
+    return (
+        any(
+            getattr(permission, name) and changes.get(name) is False
+            for name in ("requires_approval", "amount_required", "separation_of_duties")
+        )
+        or changes.get("required_approvals", permission.required_approvals) < permission.required_approvals
+        or (maximum is not None and (new_maximum is None or new_maximum > maximum))
+    )
 
 
 async def delete_permission(session: AsyncSession, caller: Caller, permission: Permission) -> None:

@@ -1,6 +1,6 @@
 """A press on a button, carried out: by the rules of deciding, as the member who is linked, with the rights of now."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -13,6 +13,7 @@ from toolgate_service.approvals.models import PENDING, Approval
 from toolgate_service.approvals.schemas import ApprovalDecision
 from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway
+from toolgate_service.slack.apps import secrets_of_app
 from toolgate_service.slack.code import in_code
 from toolgate_service.slack.links import link_of
 from toolgate_service.slack.payloads import Click
@@ -62,7 +63,9 @@ async def _decide(
         raise ApiError(403, "the webhook was deleted")
     webhook, organization = found
     refuse(gateway.plans, webhook, organization)
-    caller = await _caller(session, webhook, click, organization.plan)
+    # The secret may have been replaced since the signature was verified: then no link is left that counts.
+    app = await secrets_of_app(session, gateway.vault, webhook.organization_id, place.secret_id)
+    caller = await _caller(session, webhook, app, click, organization.plan)
     approval = await _asked(session, webhook, click)
     if not click.pressed.approves:
         await deciding.deny(session, caller, approval, None)
@@ -72,15 +75,17 @@ async def _decide(
     return [one.id for one in changed], words
 
 
-async def _caller(session: AsyncSession, webhook: Webhook, click: Click, plan: str) -> Caller:
-    link = await link_of(session, webhook.organization_id, click.who)
+async def _caller(
+    session: AsyncSession, webhook: Webhook, app: Collection[str], click: Click, plan: str
+) -> Caller:
+    link = await link_of(session, webhook.organization_id, app, click.who)
     query = select(User).where(
         User.id == (link.user_id if link else None),
         User.organization_id == webhook.organization_id,
         col(User.removed_at).is_(None),
     )
     user = (await session.exec(query)).first()
-    if user is None:
+    if link is None or user is None:
         raise _Refused(UNLINKED)
     if user.role == VIEWER:
         raise _Refused(VIEWS)
@@ -95,6 +100,12 @@ async def _caller(session: AsyncSession, webhook: Webhook, click: Click, plan: s
         organization_is_active=True,
         ip_address=None,
         via=VIA,
+        proof={
+            "webhook_id": webhook.id,
+            "link_id": link.id,
+            "team_id": link.team_id,
+            "slack_user_id": link.slack_user_id,
+        },
     )
 
 

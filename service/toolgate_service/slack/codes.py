@@ -1,6 +1,7 @@
 """The codes by which a member says who they are in Slack: 80 bits, stored hashed, once, for ten minutes."""
 
 import secrets
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from sqlmodel import col, delete, select
@@ -10,8 +11,10 @@ from toolgate_service.accounts.caller import Caller
 from toolgate_service.accounts.models import User
 from toolgate_service.accounts.single_use import token_hash
 from toolgate_service.ids import new_id
+from toolgate_service.slack.apps import choose_app
 from toolgate_service.slack.models import SlackLinkCode
 from toolgate_service.storage.database import now
+from toolgate_service.vault import Vault
 
 LIVES = timedelta(minutes=10)
 #: without the letters that read like digits, or like each other
@@ -21,13 +24,25 @@ _GROUP = 4
 _ALIKE = str.maketrans("OIL", "011")
 
 
-async def make_code(session: AsyncSession, caller: Caller) -> tuple[str, datetime]:
-    """Make a code for the caller, in the place of former ones.
+async def make_code(
+    session: AsyncSession, vault: Vault, caller: Caller, webhook_id: str | None = None
+) -> tuple[str, datetime]:
+    """Make a code for the caller, in the place of former ones. It works in one Slack app alone.
+
+    Args:
+        session: a write transaction in the organization's turn.
+        vault: opens the secrets by which apps are told apart.
+        caller: whom the code stands for.
+        webhook_id: a webhook of the app; may be left out where the organization has one app.
+
+    Raises:
+        ApiError: 400 `webhook_id` is required, or not a Slack webhook of the organization; 409 there is no app.
 
     Returns:
         The code as it is typed, and until when it works.
     """
     moment = now(session)
+    app = await choose_app(session, vault, caller.organization_id, webhook_id)
     await session.exec(
         delete(SlackLinkCode).where(
             col(SlackLinkCode.organization_id) == caller.organization_id,
@@ -41,6 +56,7 @@ async def make_code(session: AsyncSession, caller: Caller) -> tuple[str, datetim
         user_id=caller.user_id,
         version=caller.version,
         code_hash=token_hash(code),
+        secret_id=app.id,
         created_at=moment,
         expires_at=moment + LIVES,
     )
@@ -50,9 +66,9 @@ async def make_code(session: AsyncSession, caller: Caller) -> tuple[str, datetim
 
 
 async def find_code(
-    session: AsyncSession, organization_id: str, typed: str
+    session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], typed: str
 ) -> tuple[SlackLinkCode, User] | None:
-    """Return the code that somebody typed, used or not, and whose it is; None when it does not work, or no longer."""
+    """Return the code that somebody typed, used or not, and its member; None where it does not work in this app."""
     plain = typed.strip().upper().replace("-", "").translate(_ALIKE)
     if len(plain) != LENGTH or not set(plain) <= set(ALPHABET):
         return None
@@ -63,6 +79,7 @@ async def find_code(
             SlackLinkCode.organization_id == organization_id,
             User.organization_id == organization_id,
             SlackLinkCode.code_hash == token_hash(plain),
+            col(SlackLinkCode.secret_id).in_(secrets_of_app),
             SlackLinkCode.expires_at > now(session),
             User.version == SlackLinkCode.version,
             col(User.removed_at).is_(None),

@@ -54,4 +54,4 @@ async def _obeyed(gateway: Gateway, place: Place, command: Command) -> str:
         if found is None:
             raise ApiError(403, "The webhook was deleted")
         refuse(gateway.plans, *found)
-        return await link(session, gateway.vault, found[0], command.who, code)
+        return await link(session, gateway.vault, found[0], place.secret_id, command.who, code)

@@ -1,6 +1,6 @@
-"""The rules of linking: one Slack user of an organization is one member, by that member's own login."""
+"""The rules of linking: in one Slack app, one Slack user is one member, by that member's own login."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -10,7 +10,9 @@ from toolgate_service.accounts.models import User
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import not_found
 from toolgate_service.ids import new_id
+from toolgate_service.slack.apps import secrets_of_app
 from toolgate_service.slack.codes import find_code
+from toolgate_service.slack.endings import end_former_links
 from toolgate_service.slack.guessing import count_wrong, seconds_to_wait, subject_of
 from toolgate_service.slack.models import SlackLink
 from toolgate_service.slack.payloads import Who
@@ -22,30 +24,36 @@ LINKED = "Linked: what you press here is decided by you as a member of the organ
 ALREADY = "You are linked already."
 WRONG = "The code is wrong, used or has run out. Make a new one with `toolgate slack link`; it works for ten minutes."
 TAKEN = "This Slack account is linked to another member; that member, or an admin, has to end it first."
-ELSEWHERE = "You are linked to another Slack account; end that first, then use the code again."
+ELSEWHERE = "You are linked to another Slack account in this app; end that first, then use the code again."
 
 
-async def link(session: AsyncSession, vault: Vault, webhook: Webhook, who: Who, typed: str) -> str:
+async def link(
+    session: AsyncSession, vault: Vault, webhook: Webhook, secret_id: str, who: Who, typed: str
+) -> str:
     """Link a Slack user to the member whose code they typed, and return what they are told.
 
     Args:
         session: a write transaction in the turn of the webhook's organization.
         vault: hashes whose guesses are counted.
         webhook: through which it was typed.
+        secret_id: of the signing secret that the request was signed with.
         who: typed it.
         typed: the code.
     """
     subject = subject_of(vault, webhook.id, who)
     if seconds := await seconds_to_wait(session, subject):
         return f"Too many wrong codes; try again in {seconds} seconds."
-    found = await find_code(session, webhook.organization_id, typed)
+    app = await secrets_of_app(session, vault, webhook.organization_id, secret_id)
+    found = await find_code(session, webhook.organization_id, app, typed)
     if found is None:
         await count_wrong(session, subject)
         return WRONG
     code, user = found
-    mine = await link_of(session, webhook.organization_id, who)
+    mine = await link_of(session, webhook.organization_id, app, who)
     query = select(SlackLink).where(
-        SlackLink.organization_id == user.organization_id, SlackLink.user_id == user.id
+        SlackLink.organization_id == user.organization_id,
+        SlackLink.user_id == user.id,
+        col(SlackLink.secret_id).in_(app),
     )
     theirs = (await session.exec(query)).first()
     if mine is not None and mine.user_id == user.id:
@@ -60,14 +68,17 @@ async def link(session: AsyncSession, vault: Vault, webhook: Webhook, who: Who, 
         return ELSEWHERE
     code.used_at = now(session)
     session.add(code)
-    _add(session, webhook, who, user)
+    _add(session, webhook, secret_id, who, user)
     return LINKED
 
 
-async def link_of(session: AsyncSession, organization_id: str, who: Who) -> SlackLink | None:
-    """Return the link of a Slack user in an organization."""
+async def link_of(
+    session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], who: Who
+) -> SlackLink | None:
+    """Return the link of a Slack user that was made through an app; another app's is none."""
     query = select(SlackLink).where(
         SlackLink.organization_id == organization_id,
+        col(SlackLink.secret_id).in_(secrets_of_app),
         SlackLink.team_id == who.team_id,
         SlackLink.slack_user_id == who.user_id,
     )
@@ -75,7 +86,7 @@ async def link_of(session: AsyncSession, organization_id: str, who: Who) -> Slac
 
 
 async def list_links(session: AsyncSession, caller: Caller) -> Sequence[SlackLink]:
-    """Return the caller's own link; to an admin everybody's, newest first."""
+    """Return the caller's own links, one for each app; to an admin everybody's, newest first."""
     query = select(SlackLink).where(SlackLink.organization_id == caller.organization_id)
     if not caller.is_admin:
         query = query.where(SlackLink.user_id == caller.user_id)
@@ -93,13 +104,17 @@ async def unlink(session: AsyncSession, caller: Caller, link_id: str) -> None:
     if link is None:
         raise not_found("Link")
     await session.delete(link)
+    await end_former_links(session, link.organization_id, link.user_id)
     audit.record(session, caller, "slack.unlinked", link.id, changes=_told(link))
 
 
-def _add(session: AsyncSession, webhook: Webhook, who: Who, user: User) -> None:
+def _add(session: AsyncSession, webhook: Webhook, secret_id: str, who: Who, user: User) -> None:
     link = SlackLink(
         id=new_id(),
         organization_id=user.organization_id,
+        environment=webhook.environment,
+        webhook_id=webhook.id,
+        secret_id=secret_id,
         user_id=user.id,
         team_id=who.team_id,
         slack_user_id=who.user_id,
@@ -108,8 +123,13 @@ def _add(session: AsyncSession, webhook: Webhook, who: Who, user: User) -> None:
     session.add(link)
     # Whose code it was; the address is Slack's, and says nothing.
     member = Person(user.id, user.organization_id, None)
-    audit.record(session, member, "slack.linked", link.id, changes=_told(link) | {"webhook_id": webhook.id})
+    audit.record(session, member, "slack.linked", link.id, changes=_told(link))
 
 
 def _told(link: SlackLink) -> dict[str, object]:
-    return {"user_id": link.user_id, "team_id": link.team_id, "slack_user_id": link.slack_user_id}
+    return {
+        "user_id": link.user_id,
+        "team_id": link.team_id,
+        "slack_user_id": link.slack_user_id,
+        "webhook_id": link.webhook_id,
+    }

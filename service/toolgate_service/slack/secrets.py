@@ -32,7 +32,7 @@ async def keep(session: AsyncSession, vault: Vault, webhook: Webhook, purpose: s
         purpose: `URL` or `SIGNING`.
         plain: the secret.
     """
-    row = (await session.exec(_of([webhook.id], purpose))).first()
+    row = await row_of(session, webhook.id, purpose)
     session.add(sealed(vault, row or new_row(session, webhook, purpose), plain))
     await session.flush()
 
@@ -47,6 +47,11 @@ async def opened(
         if plain is not None:
             found[row.webhook_id] = plain
     return found
+
+
+async def row_of(session: AsyncSession, webhook_id: str, purpose: str) -> WebhookSecret | None:
+    """Return the row of a webhook's secret of a purpose."""
+    return (await session.exec(_of([webhook_id], purpose))).first()
 
 
 def _of(webhooks: Sequence[str], purpose: str) -> SelectOfScalar[WebhookSecret]:

@@ -8,12 +8,13 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.errors import ApiError
 from toolgate_service.organizations.models import Organization
 from toolgate_service.plans import Plans
-from toolgate_service.slack.secrets import SIGNING, opened
+from toolgate_service.slack.secrets import SIGNING, row_of
 from toolgate_service.slack.signature import Signed
 from toolgate_service.storage.database import now
 from toolgate_service.vault import Vault
 from toolgate_service.webhooks.models import SLACK, Webhook, WebhookSecret
 from toolgate_service.webhooks.outbox import has_feature
+from toolgate_service.webhooks.secrets import unsealed
 
 #: signs for a webhook that is not there, so that a no costs as much
 _NOBODYS = "0" * 32
@@ -26,11 +27,13 @@ class Place:
     Attributes:
         webhook_id: which.
         organization_id: whose.
+        secret_id: the `webhook_secrets` row of the signing secret that the request was signed with.
         url: what is shown of where it leads.
     """
 
     webhook_id: str
     organization_id: str
+    secret_id: str
     url: str
 
 
@@ -44,16 +47,17 @@ async def signed_place(
             webhook, its organization or the plan has no part in this now.
     """
     found = await standing(session, webhook_id)
-    secrets = await opened(session, vault, [webhook_id], SIGNING)
-    if webhook_id not in secrets:
+    row = await row_of(session, webhook_id, SIGNING)
+    secret = unsealed(vault, row) if row is not None else None
+    if secret is None:
         # As much work as opening one.
         vault.seal(_NOBODYS, table=WebhookSecret.__name__, row=webhook_id, organization=webhook_id)
-    right = sent.is_by(secrets.get(webhook_id, _NOBODYS), now(session))
-    if found is None or webhook_id not in secrets or not right:
+    right = sent.is_by(secret or _NOBODYS, now(session))
+    if found is None or row is None or secret is None or not right:
         raise not_signed()
     webhook, organization = found
     refuse(plans, webhook, organization)
-    return Place(webhook.id, webhook.organization_id, webhook.url)
+    return Place(webhook.id, webhook.organization_id, row.id, webhook.url)
 
 
 def not_signed() -> ApiError:

@@ -14,6 +14,9 @@ from toolgate_service.gateway import Gateway
 from toolgate_service.ids import new_id
 from toolgate_service.organizations.models import Organization
 from toolgate_service.slack import secrets as slack_secrets
+from toolgate_service.slack.apps import replace_signing_secret
+from toolgate_service.slack.endings import DELETED as APP_DELETED
+from toolgate_service.slack.endings import end_links_of
 from toolgate_service.storage.database import now
 from toolgate_service.webhooks.endings import DELETED, SWITCHED_OFF, end_pending
 from toolgate_service.webhooks.kinds import ABOUT_APPROVALS, FEATURE, chosen
@@ -142,6 +145,7 @@ async def change_webhook(
 async def delete_webhook(session: AsyncSession, caller: Caller, webhook: Webhook) -> None:
     """Delete a webhook: nothing reaches it any more. What it was told of goes with the retention."""
     await end_pending(session, webhook.id, DELETED)
+    await end_links_of(session, webhook, APP_DELETED)
     await forget_secrets(session, webhook)
     webhook.deleted_at, webhook.is_active = now(session), False
     session.add(webhook)
@@ -203,6 +207,7 @@ def _judge_signing_secret(secret: str | None, kind: str, *, required: bool = Fal
 async def _keep_slack(
     session: AsyncSession, gateway: Gateway, webhook: Webhook, url: str | None, signing: str | None
 ) -> None:
-    for purpose, plain in ((slack_secrets.URL, url), (slack_secrets.SIGNING, signing)):
-        if plain is not None:
-            await slack_secrets.keep(session, gateway.vault, webhook, purpose, plain)
+    if url is not None:
+        await slack_secrets.keep(session, gateway.vault, webhook, slack_secrets.URL, url)
+    if signing is not None:
+        await replace_signing_secret(session, gateway.vault, webhook, signing)

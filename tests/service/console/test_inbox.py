@@ -244,7 +244,7 @@ def test_separated_duties_are_told_before(gateway: LiveGateway) -> None:
         approval = scene.ask({"amount": 1})
         with Reader.of(scene.people[0].url, scene.people[0].email) as creator:
             page = creator.page(f"/console/approvals/{approval}")
-            assert "You may not approve this: whoever created" in page
+            assert "You may not approve this: users who created" in page
             assert f"{approval}/approve" not in page
             assert creator.decide(approval, "approve").status_code == 403
             assert _still_waits(scene, approval)

@@ -68,9 +68,10 @@ def test_one_slack_user_is_one_member(two: Board, hook: SlackHook) -> None:
 def test_a_code_is_of_one_organization(teller: LiveGateway, hook: SlackHook) -> None:
     """Typed in another organization's Slack it is wrong, and stays good in its own."""
     with Owner(teller.url, organization="Elsewhere") as other:
+        own = SlackHook(other)
         code = code_of(other.http)
         assert hook.say(f"link {code}") == WRONG
-        assert SlackHook(other).say(f"link {code}") == LINKED
+        assert own.say(f"link {code}") == LINKED
 
 
 def test_a_code_ends_with_time_with_its_successor_and_with_the_login(

@@ -116,7 +116,7 @@ async def _card(
     # Where something is not shown whole, nothing is decided about it.
     decides = waits and visit.may_decide and arguments.whole
     refusal = None
-    if decides and permission is not None and permission.separation_of_duties:
+    if decides and permission is not None and _is_separated(view, permission):
         refusal = await why_not(session, approval, visit.caller.user_id)
     may_approve = decides and refusal is None
     return Card(
@@ -149,11 +149,15 @@ def _why(view: ApprovalView, permission: Permission | None) -> list[str]:
     if required > 1:
         voted = sum(vote.decision == "approved" for vote in view.votes)
         told.append(f"{required} people must approve it; {voted} of them did so far.")
-    if permission.separation_of_duties:
-        told.append("Whoever created the agent or the permission may not approve it.")
+    if _is_separated(view, permission):
+        told.append("Users who created the agent, or created or loosened the permission, may not approve it.")
     if any(hidden_names(view.context)):
         told.append("Some arguments are hidden: the agent's process sent only their digests.")
     return told
+
+
+def _is_separated(view: ApprovalView, permission: Permission) -> bool:
+    return view.separation_of_duties or permission.separation_of_duties
 
 
 def _people(view: ApprovalView) -> set[str]:

@@ -16,6 +16,7 @@ from toolgate_service.console.settings.webhooks import WEBHOOKS
 from toolgate_service.console.visits import Visit, by_admins, deed, page
 from toolgate_service.errors import ApiError
 from toolgate_service.slack import links
+from toolgate_service.slack.apps import signing_secrets
 from toolgate_service.slack.codes import make_code
 from toolgate_service.slack.schemas import LinkCodeView, SlackLinkView
 from toolgate_service.webhooks import desk, service
@@ -41,10 +42,15 @@ async def connect(visit: Visit, form: Form) -> Response:
     return RedirectResponse(visit.url(f"{WEBHOOKS}/{made.id}"), 303)
 
 
-async def code(visit: Visit, _form: Form) -> Response:
-    """Make a code by which one says in Slack who one is, and show it this once."""
-    async with acting(visit.gateway, visit.caller) as session:
-        made, expires_at = await make_code(session, visit.caller)
+async def code(visit: Visit, form: Form) -> Response:
+    """Make a code that links the user's Slack account in one app, and show it this once."""
+    try:
+        async with acting(visit.gateway, visit.caller) as session:
+            made, expires_at = await make_code(
+                session, visit.gateway.vault, visit.caller, form["webhook"] or None
+            )
+    except ApiError as error:
+        return await _page(visit, status_of(error), said=words_of(error))
     return await _page(visit, made=LinkCodeView(code=made, expires_at=expires_at))
 
 
@@ -72,6 +78,7 @@ async def _page(
     async with visit.gateway.database.reading() as session:
         webhooks = await service.list_webhooks(session, visit.caller, visit.environment)
         found = (await links.list_links(session, visit.caller))[:MOST_LINKS]
+        apps = await signing_secrets(session, visit.gateway.vault, visit.caller.organization_id)
         people = await emails(session, {one.user_id for one in found})
     linked = [SlackLinkView.model_validate(one, from_attributes=True) for one in found]
     return await show(
@@ -80,7 +87,9 @@ async def _page(
         status,
         channels=[service.view(one) for one in webhooks if one.kind == SLACK],
         in_plan=has_feature(visit.gateway.plans, visit.caller.plan),
-        mine=next((one for one in linked if one.user_id == visit.caller.user_id), None),
+        mine=[one for one in linked if one.user_id == visit.caller.user_id],
+        apps=[one.webhook for one in apps],
+        is_one_app=all(one.is_same_app(apps[0]) for one in apps),
         others=[one for one in linked if one.user_id != visit.caller.user_id],
         people=people,
         made=made,

@@ -1,0 +1,83 @@
+"""Links to Slack that belong to the app that made them, and the credential that proved each vote.
+
+Revision: 0017, after 0016.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from toolgate_service.storage.types import Id, Timestamp
+
+revision = "0017"
+down_revision = "0016"
+branch_labels = None
+depends_on = None
+
+TABLE = "slack_app_links"
+
+# A former link names no app. It is kept where its app is certain: where the organization never had another Slack
+# webhook, and the signing secret of that one was never replaced. All other links end; their members link again.
+_COPY = f"""
+    INSERT INTO {TABLE}
+        (id, organization_id, environment, webhook_id, secret_id, user_id, team_id, slack_user_id, created_at)
+    SELECT l.id, l.organization_id, w.environment, w.id, s.id, l.user_id, l.team_id, l.slack_user_id, l.created_at
+    FROM slack_links l
+    JOIN webhooks w ON w.organization_id = l.organization_id AND w.kind = 'slack' AND w.deleted_at IS NULL
+    JOIN webhook_secrets s ON s.webhook_id = w.id AND s.purpose = 'slack_signing'
+    WHERE (SELECT count(*) FROM webhooks o WHERE o.organization_id = l.organization_id AND o.kind = 'slack') = 1
+    AND NOT EXISTS (
+        SELECT 1 FROM audit_entries a WHERE a.organization_id = l.organization_id AND (
+            (a.kind = 'webhook.created' AND a.changes LIKE '%"kind":"slack"%' AND a.resource_id <> {{webhook}})
+            OR (a.kind = 'webhook.updated' AND a.changes LIKE '%signing_secret_replaced%')
+        )
+    )
+"""  # noqa: S608 - no value of anybody's
+
+
+def upgrade() -> None:
+    op.create_table(
+        TABLE,
+        sa.Column("id", Id(), nullable=False),
+        sa.Column("organization_id", Id(), nullable=False),
+        sa.Column("environment", sa.String(10), nullable=False),
+        sa.Column("webhook_id", Id(), nullable=False),
+        sa.Column("secret_id", Id(), nullable=False),
+        sa.Column("user_id", Id(), nullable=False),
+        sa.Column("team_id", sa.String(64), nullable=False),
+        sa.Column("slack_user_id", sa.String(64), nullable=False),
+        sa.Column("created_at", Timestamp(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=f"pk_{TABLE}"),
+        sa.UniqueConstraint("secret_id", "user_id", name=f"uq_{TABLE}_secret_id_user_id"),
+        sa.UniqueConstraint(
+            "secret_id", "team_id", "slack_user_id", name=f"uq_{TABLE}_secret_id_team_id_slack_user_id"
+        ),
+        sa.ForeignKeyConstraint(
+            ["organization_id", "user_id"],
+            ["users.organization_id", "users.id"],
+            name=f"fk_{TABLE}_organization_id_user_id",
+        ),
+        sa.ForeignKeyConstraint(
+            ["organization_id", "environment", "webhook_id"],
+            ["webhooks.organization_id", "webhooks.environment", "webhooks.id"],
+            name=f"fk_{TABLE}_organization_id_environment_webhook_id",
+            ondelete="CASCADE",
+        ),
+    )
+    op.create_index(f"ix_{TABLE}_organization_id_user_id", TABLE, ["organization_id", "user_id"])
+    op.create_index(f"ix_{TABLE}_webhook_id", TABLE, ["webhook_id"])
+    op.add_column("slack_link_codes", sa.Column("secret_id", Id(), nullable=True))
+    for votes in ("approval_votes", "grant_votes"):
+        op.add_column(votes, sa.Column("credential", sa.Text(), nullable=True))
+    op.execute(_COPY.format(webhook=_text_of("w.id")))
+
+
+def _text_of(column: str) -> str:
+    # The audit log names what was changed as text; ids are `uuid` on PostgreSQL.
+    return f"CAST({column} AS VARCHAR(36))"
+
+
+def downgrade() -> None:
+    for votes in ("grant_votes", "approval_votes"):
+        op.drop_column(votes, "credential")
+    op.drop_column("slack_link_codes", "secret_id")
+    op.drop_table(TABLE)

@@ -1,0 +1,139 @@
+"""Former links to Slack are kept by the update only where their app is certain."""
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+from support.databases import empty_database, engine
+
+from toolgate_service.storage.migrate import configuration
+
+MOMENT = "2026-01-01 00:00:00+00:00"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
+    """A database of the revision before links belonged to apps."""
+    made = engine(empty_database(tmp_path))
+    async with made.begin() as connection:
+        await connection.run_sync(upgrade, "0016")
+    yield made
+    await made.dispose()
+
+
+def upgrade(connection: Connection, revision: str) -> None:
+    command.upgrade(configuration(connection), revision)
+
+
+def insert(connection: Connection, table: str, **values: Any) -> str:
+    """Insert a row with an id of its own, moments included, and return the id."""
+    row = {"id": str(uuid.uuid4()), **values}
+    if connection.dialect.name == "sqlite":
+        row = {
+            name: "2026-01-01T00:00:00.000000Z" if value == MOMENT else value for name, value in row.items()
+        }
+    marks = {
+        name: f"CAST('{value}' AS {'timestamptz' if value == MOMENT else 'uuid'})"
+        for name, value in row.items()
+        if connection.dialect.name == "postgresql"
+        and (value == MOMENT or name == "id" or name.endswith("_id"))
+        and not (table == "audit_entries" and name == "resource_id")
+        and name not in {"team_id", "slack_user_id"}
+    }
+    given = {name: value for name, value in row.items() if name not in marks}
+    columns = ", ".join(row)
+    places = ", ".join(marks.get(name, f":{name}") for name in row)
+    connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({places})"), given)
+    return str(row["id"])
+
+
+def prepare(connection: Connection, case: str) -> str:
+    """Insert an organization with a linked member and a Slack webhook, and what makes the app uncertain."""
+    organization = insert(
+        connection, "organizations", name="a", slug="a", plan="free", is_active=True, created_at=MOMENT
+    )
+    own = {"organization_id": organization}
+    for name in ("production", "test"):
+        row = own | {"name": name, "log_bytes": 0}
+        connection.execute(
+            text(
+                "INSERT INTO environments (organization_id, name, log_bytes) VALUES "
+                f"({_id(connection, organization)}, :name, :log_bytes)"
+            ),
+            {"name": row["name"], "log_bytes": 0},
+        )
+    user = insert(
+        connection,
+        "users",
+        **own,
+        email="a@example.com",
+        password_hash="x",
+        role="admin",
+        version=1,
+        created_at=MOMENT,
+    )
+    link = insert(
+        connection, "slack_links", **own, user_id=user, team_id="T1", slack_user_id="U1", created_at=MOMENT
+    )
+    for _ in range(2 if case == "another webhook" else 1):
+        webhook = insert(
+            connection,
+            "webhooks",
+            **own,
+            environment="production",
+            kind="slack",
+            url="https://hooks.slack.com/…",
+            include_context=True,
+            is_active=True,
+            created_at=MOMENT,
+            **{"created_by": user}
+            if connection.dialect.name == "sqlite"
+            else {"created_by": uuid.UUID(user)},
+        )
+        insert(
+            connection,
+            "webhook_secrets",
+            **own,
+            environment="production",
+            webhook_id=webhook,
+            purpose="slack_signing",
+            ciphertext=b"x",
+            created_at=MOMENT,
+        )
+    entries = {
+        "certain": ("webhook.created", webhook, '{"kind":"slack"}'),
+        "another webhook": ("webhook.created", webhook, '{"kind":"slack"}'),
+        "removed webhook": ("webhook.created", str(uuid.uuid4()), '{"kind":"slack","url":"x"}'),
+        "replaced secret": ("webhook.updated", webhook, '{"signing_secret_replaced":true}'),
+    }
+    kind, resource, changes = entries[case]
+    insert(
+        connection,
+        "audit_entries",
+        **own,
+        kind=kind,
+        resource_id=resource,
+        changes=changes,
+        created_at=MOMENT,
+    )
+    return link
+
+
+def _id(connection: Connection, value: str) -> str:
+    return f"CAST('{value}' AS uuid)" if connection.dialect.name == "postgresql" else f"'{value}'"
+
+
+@pytest.mark.parametrize("case", ["certain", "another webhook", "removed webhook", "replaced secret"])
+async def test_former_link_is_kept_where_its_app_is_certain(database: AsyncEngine, case: str) -> None:
+    async with database.begin() as connection:
+        link = await connection.run_sync(prepare, case)
+        await connection.run_sync(upgrade, "0017")
+        found = (
+            await connection.execute(text("SELECT id, webhook_id, secret_id FROM slack_app_links"))
+        ).all()
+    assert [str(row[0]) for row in found] == ([link] if case == "certain" else [])
