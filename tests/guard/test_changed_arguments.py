@@ -24,7 +24,7 @@ class Order:
 
 class Unreadable:
     @property
-    def __dict__(self) -> Any:  # type: ignore[override]
+    def __dict__(self) -> Any:  # type: ignore[override]  # a property that raises
         raise RuntimeError("no fields")
 
     def __reduce_ex__(self, protocol: object) -> Any:
