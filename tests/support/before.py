@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.forking import Forked
 from support.gateway import LiveGateway
 from support.readme import ROOT
 
@@ -46,6 +47,11 @@ class GatewayBefore(LiveGateway):
     def __init__(self, code: Path, folder: Path, *, env: Mapping[str, str]) -> None:
         path = os.pathsep.join(str(code / name) for name in (*PACKAGES, "installed"))
         super().__init__(folder, env={"PYTHONPATH": path, "PYTHONSAFEPATH": "1", **env}, prefix=())
+
+    def _read_summary(self, process: subprocess.Popen[str] | Forked) -> str:
+        # That version prints a single line.
+        assert process.stdout is not None
+        return process.stdout.readline()
 
 
 @dataclass(frozen=True, slots=True)

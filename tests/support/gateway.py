@@ -88,7 +88,7 @@ class LiveGateway:
         self.process, *self._others = [
             self._begin("serve", "--port", str(port), "--plan", self.plan) for _ in range(CHOICE.replicas)
         ]
-        lines = [_announced(process) for process in (self.process, *self._others)]
+        lines = [self._read_summary(process) for process in (self.process, *self._others)]
         self.announced, ports = lines[0], [_port_in(line) for line in lines]
         if self._others:
             self._balancer = Balancer(ports, port=self._port)
@@ -102,6 +102,10 @@ class LiveGateway:
             return FORK_SERVER.start(*arguments, env=self.env, cheap_passwords=self._cheap_passwords)
         command = [*self._prefix, sys.executable, "-m", "toolgate", *arguments]
         return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
+
+    def _read_summary(self, process: subprocess.Popen[str] | Forked) -> str:
+        assert process.stdout is not None
+        return read_summary(process.stdout)
 
     def kill(self) -> None:
         """End it without a word: SIGKILL."""
@@ -130,11 +134,6 @@ class LiveGateway:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _announced(process: subprocess.Popen[str] | Forked) -> str:
-    assert process.stdout is not None
-    return read_summary(process.stdout)
 
 
 def _port_in(line: str) -> int:
