@@ -102,7 +102,7 @@ class GuardHooks:
         self.unregister()
         if kind is None and self._setup_errors:
             # No model was called after it: the tool's result was the answer.
-            _, error = self._setup_errors.popitem()[1]
+            _key, (_text, error) = self._setup_errors.popitem()
             raise error
 
     def _first(self, context: ToolCallHookContext) -> None:

@@ -58,7 +58,8 @@ def guard_agent(
             _become(each, _GuardedAgent, bridge)
     _become(agent, _GuardedWorkflow if isinstance(agent, AgentWorkflow) else _GuardedAgent, bridge)
     members = agent.agents.values() if isinstance(agent, AgentWorkflow) else [agent]
-    names = [tool.metadata.name or "" for each in members for tool in each.tools or ()]
+    tools = [tool for each in members for tool in each.tools or () if isinstance(tool, BaseTool)]
+    names = [tool.metadata.name or "" for tool in tools]
     # Retrieved tools and handoffs come later.
     bridge.verify_tools(names, is_complete=False)
     return agent
