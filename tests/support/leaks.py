@@ -26,7 +26,7 @@ _FORMS = {
     "a password's hash": r"\$argon2\w*\$",
     "a link that works once": r"#token=[\w%-]{16,}",
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "a password in a URL": r"\b[a-z][a-z0-9+.-]*://[^\s:/@'\"]*:(?!\*{3}@|…@|\\u2026@|PASSWORD@)[^\s/@'\"]+@",
+    "a password in a URL": r"\b[a-z][a-z0-9+.-]*://[^\s:/@'\"]*:(?!\*{3}@|…@|\[redacted(?: \d+)?\]@|\\u2026@|PASSWORD@)[^\s/@'\"]+@",
     "a credential's header": (
         r"(?i:\bx-api-key|\bauthorization)['\"]?\s*[:=,]\s*b?['\"]?(?:[Bb]earer\s+)?(?!\.\.\.|…)[\w.-]{12,}"
     ),

@@ -27,16 +27,26 @@ def left() -> set[str]:
 BEFORE = set(threading.enumerate())
 
 
+def home_at(folder: Path) -> dict[str, str]:
+    return {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
+
+
+@pytest.fixture
+def same_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the secret of the interpreters that `python` starts: another one does not open their database."""
+    for name, value in home_at(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
 def python(code: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run code in an interpreter that takes warnings as errors."""
-    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
         check=False,
         cwd=folder,
-        env={**os.environ, **home, **env},
+        env={**os.environ, **home_at(folder), **env},
         timeout=300,
     )
 
@@ -88,7 +98,7 @@ def test_a_guard_that_nobody_holds_ends() -> None:
         pytest.param("del guard, add", id="dropped", marks=pytest.mark.slow),
     ],
 )
-def test_the_interpreter_ends_in_order(tmp_path: Path, ending: str) -> None:
+def test_the_interpreter_ends_in_order(tmp_path: Path, ending: str, same_home: None) -> None:
     """Without a word and at once, whether the guard was closed or not; what was done is on record."""
     done = python(f"{OPEN}assert add(1) == 1\n{ending}", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -148,7 +158,7 @@ def test_a_forked_child_is_told_so(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["ConfigurationError True True", "True", "0 3"]
 
 
-def test_two_processes_on_one_file(tmp_path: Path) -> None:
+def test_two_processes_on_one_file(tmp_path: Path, same_home: None) -> None:
     """Both start at once on a new file, find the same agent, and lose no entry."""
     code = f"{OPEN}\nfor n in range(25): add(n)\nprint(guard._runtime.settings.agent_id)"
     with ThreadPoolExecutor(2) as pool:

@@ -98,7 +98,7 @@ def test_it_acts_as_nobody_else(acme: Owner, own_key: str) -> None:
 
 def test_it_tells_nothing_about_other_ids(acme: Owner, rival: Owner, own_key: str) -> None:
     """Existing, unknown and foreign agents look the same through it."""
-    agents = (acme.agent(), "unknown", rival.agent())
+    agents = (acme.agent(), UNKNOWN, rival.agent())
     reasons = {send(acme, own_key, "/sdk/check", agent).json()["reason"] for agent in agents}
     assert len(reasons) == 1
 

@@ -90,7 +90,8 @@ def test_an_email_is_registered_once(gateway: LiveGateway) -> None:
 def test_no_secret_is_made_beside_the_gateways(gateway: LiveGateway, tmp_path: Path) -> None:
     """Run by another user, the command would seal the keys with a secret that the gateway does not know."""
     env = {"TOOLGATE_SECRET": "", "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    assert "run this as the user who runs the gateway" in refusal(
-        gateway, "create-organization", "Acme", fresh_email(), env=env
-    )
+    told = refusal(gateway, "create-organization", "Acme", fresh_email(), env=env)
+    assert f"the secret file '{tmp_path}" in told
+    assert "is missing" in told
+    assert "TOOLGATE_SECRET" in told
     assert list(tmp_path.iterdir()) == []

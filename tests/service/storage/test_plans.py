@@ -21,6 +21,7 @@ ONE_ROW = {"alembic_version", "heartbeats"}
 #: read whole: where, which table, and why that is right
 WHOLE = {
     ("admin/desk.py", "organizations"): "an operator's command: an organization by whatever name",
+    ("console/entrance.py", "users"): "whichever row comes first",
     ("counts/ageing.py", "organizations"): "once a round, one look into an index for each",
     ("counts/folding.py", "environments"): "once a round, one look into an index for each",
     (
@@ -28,6 +29,8 @@ WHOLE = {
         "log_entries",
     ): "a month that is over: whether anything is left, and how much",
     ("logs/months/dropping.py", "organizations"): "once a round: how long any of them keeps entries",
+    ("sealed.py", "api_keys"): "once at start, the first and the last few rows of the primary key",
+    ("sealed.py", "webhook_secrets"): "once at start, the first and the last few rows of the primary key",
     ("storage/readiness.py", "organizations"): "whichever row comes first",
     (
         "upkeep/batches.py",
@@ -41,8 +44,10 @@ WHOLE = {
 AT_LARGE = {
     "accounts/slowing.py": "failed logins that are forgotten",
     "billing/overdue.py": "who owes",
+    "console/entrance.py": "whether the installation has a user",
     "logs/months/catalogue.py": "which months of the log there are",
     "metrics/looks.py": "how much waits, of whomever",
+    "sealed.py": "a few sealed values of any organization, once at start",
     "storage/stalled.py": "sessions of the server, none of its rows",
     "upkeep/batches.py": "what is kept no longer",
     "upkeep/expiry.py": "what runs out",
@@ -65,13 +70,13 @@ UNHEARD = {
     "accounts/slowing.py _familiar",
     "accounts/slowing.py _sweep",
     "admin/rotation.py _audit",
+    "admin/rotation.py _discard_unreadable",
     "admin/rotation.py _reseal",
     "agents/service.py _count_in",
     "agents/service.py _may_switch_on",
     "billing/overdue.py _settle_one",
     "checks/attempts.py remember",
     "checks/attempts.py remembered",
-    "configuration/database.py _findings",
     "configuration/database.py look_at_database",
     "console/inbox/cards.py _permissions",
     "console/inbox/routes.py some_cards",
@@ -91,6 +96,7 @@ UNHEARD = {
     "logs/months/settling.py settle",
     "slack/clicks.py _caller",
     "slack/guessing.py count_wrong",
+    "slack/secrets.py opened",
     "upkeep/retention.py _prune_tenant",
     "webhooks/results.py _delivered",
 }
@@ -103,7 +109,10 @@ ELSEWHERE = {
         "hotpath/sqlite/windows.py",
         "logs/months/",
         "storage/listener.py",
+        "storage/pooler.py",
         "storage/postgres.py",
+        "storage/postgres_connection.py",
+        "storage/stalled.py",
         "storage/sqlite",
     ),
     "postgresql": (

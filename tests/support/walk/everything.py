@@ -114,6 +114,7 @@ def _pages(stage: Stage) -> None:
     held = owner.check(agent, "pay", {}).json()["approval_id"]
     entry = owner.log(agent, "action.0", approval_id=held, context={"text": "x"}).json()["id"]
     filters = (f"agent_id={agent}", "action=action.0", "status=success", "from=2020-01-01&to=2100-01-01")
+    assert httpx.get(f"{stage.gateway.url}/console/sign-in").status_code == 200
     with Reader.of(stage.gateway.url, owner.email) as reader:
         for many in range(len(filters) + 1):
             for chosen in combinations(filters, many):
