@@ -52,7 +52,7 @@ class ApprovalView(SdkApprovalView):
     permission_id: str
     digest: str
     required_approvals: int
-    separation_of_duties: bool
+    separation_of_duties: bool = False
     votes: Sequence[VoteView]
     decided_by: str | None
     consumed_at: datetime | None

@@ -39,18 +39,22 @@ async def signing_secrets(
 ) -> Sequence[SigningSecret]:
     """Return the signing secrets of an organization's Slack webhooks that are not deleted, the oldest webhook first."""
     query = (
-        select(WebhookSecret, Webhook)
-        .join(Webhook, col(Webhook.id) == WebhookSecret.webhook_id)
+        select(Webhook)
         .where(
             Webhook.organization_id == organization_id,
-            WebhookSecret.organization_id == organization_id,
-            WebhookSecret.purpose == SIGNING,
             Webhook.kind == SLACK,
             col(Webhook.deleted_at).is_(None),
         )
         .order_by(col(Webhook.created_at), col(Webhook.id))
     )
-    opened = [(row, webhook, unsealed(vault, row)) for row, webhook in (await session.exec(query)).all()]
+    webhooks = {webhook.id: webhook for webhook in (await session.exec(query)).all()}
+    stored = select(WebhookSecret).where(
+        col(WebhookSecret.webhook_id).in_(webhooks), WebhookSecret.purpose == SIGNING
+    )
+    rows = {row.webhook_id: row for row in (await session.exec(stored)).all()}
+    opened = [
+        (rows[id_], webhook, unsealed(vault, rows[id_])) for id_, webhook in webhooks.items() if id_ in rows
+    ]
     return [SigningSecret(row.id, webhook, plain) for row, webhook, plain in opened if plain is not None]
 
 

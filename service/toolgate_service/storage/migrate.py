@@ -102,6 +102,20 @@ def upgrade(connection: Connection) -> None:
         _use_unknown(schema)
 
 
+def upgrade_once(connection: Connection) -> bool:
+    """Run the next pending migration and return whether there are more; on an empty database run all of them.
+
+    Raises:
+        StorageError: the database was written by a newer version, whose schema this one may not use.
+    """
+    schema = schema_of(connection)
+    if schema.current is None or len(schema.pending) < 2:  # noqa: PLR2004 - the last one
+        upgrade(connection)
+        return False
+    command.upgrade(configuration(connection), schema.pending[0].revision)
+    return True
+
+
 def demand(connection: Connection) -> None:
     """See to it that the schema is this version's, or a newer one's that this version may use; change nothing.
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -17,7 +18,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.errors import StorageError
 from toolgate_service.storage.database import EXPORTS, NOW, TURN_TIMEOUT, Usage
 from toolgate_service.storage.faults import faults_told
-from toolgate_service.storage.migrate import demand, upgrade
+from toolgate_service.storage.migrate import demand, upgrade_once
 from toolgate_service.storage.notices import CHANNEL, announced
 from toolgate_service.storage.pooler import refuse_pooling
 from toolgate_service.storage.pools import usage_of
@@ -41,6 +42,13 @@ POOL = 8
 POOL_TIMEOUT = 5
 #: milliseconds between two statements that a migration, or a command of the operator, may take
 PATIENT = 10_000
+
+#: A migration that waits for a table makes every request for that table wait, and can form a deadlock with one that
+#: has another table. Each migration is a transaction of its own, gives up before the server looks for deadlocks (after
+#: 1 s), and tries again. The time-out is in milliseconds and for each table.
+MIGRATION_LOCK_TIMEOUT = 200
+MIGRATION_ATTEMPTS = 150
+LOCK_NOT_AVAILABLE = "55P03"
 
 #: what says that a server, or the URL that names it, cannot be used; a port may be too large a number
 REFUSALS = (
@@ -105,11 +113,14 @@ class PostgresDatabase:
         Raises:
             StorageError: the server cannot be reached, is too old, or its database cannot be used.
         """
-        async with self.opened() as connection:
-            if migrate:
-                await _migrate(connection)
-            else:
+        if not migrate:
+            async with self.opened() as connection:
                 await connection.run_sync(demand)
+            return
+        is_pending = True
+        while is_pending:
+            async with self.opened() as connection:
+                is_pending = await _migrate_once(connection)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[AsyncConnection]:
@@ -257,10 +268,24 @@ async def _judge(connection: AsyncConnection) -> None:
         logger.warning("the PostgreSQL server runs with fsync=off: a power cut may lose acknowledged records")
 
 
-async def _migrate(connection: AsyncConnection) -> None:
+async def _migrate_once(connection: AsyncConnection) -> bool:
+    """Run the next migration, all of them on a new database, and return whether more are pending."""
     # Several gateways may start at once: one migrates, the others wait and find nothing to do.
     await connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('toolgate schema', 0))"))
-    await connection.run_sync(upgrade)
+    for _ in range(MIGRATION_ATTEMPTS):
+        try:
+            async with connection.begin_nested():
+                await connection.execute(text(f"SET LOCAL lock_timeout = {MIGRATION_LOCK_TIMEOUT}"))
+                return await connection.run_sync(upgrade_once)
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+        # Rolled back to the savepoint, the migration holds no table: the transactions that waited go first.
+        await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - spreads load, guards nothing
+    raise StorageError(
+        f"the schema cannot be migrated: other transactions held its tables in each of {MIGRATION_ATTEMPTS} attempts; "
+        "end long transactions of other clients (see pg_stat_activity) and start again"
+    )
 
 
 def _why(error: Exception) -> str:

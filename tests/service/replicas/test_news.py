@@ -28,7 +28,7 @@ NEVER = 3600.0
 #: what ends every listener's connection: the last thing each of them said
 CUT = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-WHERE datname = current_database() AND query = 'SELECT pg_notify($1, '''')'
+WHERE datname = current_database() AND query LIKE 'SELECT pg_notify($1, '''')%'
 """
 
 

@@ -88,6 +88,7 @@ UNHEARD = {
     "embedded/household.py _person",
     "embedded/household.py token_of",
     "grants/votes.py why_no_longer",
+    "hotpath/postgres/log_known.py begin_available",
     "logs/months/dropping.py _drop",
     "logs/months/making.py hurried",
     "logs/months/making.py make_part",
