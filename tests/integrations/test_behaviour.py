@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,11 +12,17 @@ from support.frameworks.choosing import harnesses
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Session, set_scene
 from support.gateway import LiveGateway, Owner
 
+from toolgate import ActionDenied
+from toolgate.wire.client import AsyncGatewayClient, GatewayClient
+
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
 MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")
 AGAIN = Call("pay", {"to": "eve", "amount": 40}, "call-again")
 DROP = Call("drop", {"table": "users"}, "call-drop")
+SEND = Call("send", {"to": "eve"}, "call-send")
+SEND_LITTLE = Call("send", {"to": "eve", "amount": 50}, "call-little")
+LOOK_AGAIN = Call("look", {"what": "sky"}, "call-look-again")
 BURN = Call("burn", {"what": "water"}, "call-burn")
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -59,6 +66,11 @@ def scene(owner: Owner, harness: Harness, request: pytest.FixtureRequest) -> Ite
     # Where nobody answers, all of it is waited for.
     timeout = 0.3 if request.function is test_outage else None
     with set_scene(owner, harness.prefix, timeout) as scene:
+        scene.more = request.function in (
+            test_default_argument_is_asked_about,
+            test_arguments_changed_during_the_check_do_not_run,
+        )
+        scene.cached = request.function is test_wrapper_of_a_guarded_function_is_asked_about
         yield scene
 
 
@@ -306,6 +318,63 @@ async def test_told_in_parallel(session: Session, scene: Scene) -> None:
     assert asked["ann"] in seen.read["call-more"]
     assert seen.text == "done"
     assert scene.logged() == [("drop", "denied"), ("look", "success"), ("pay", "pending"), ("pay", "pending")]
+
+
+async def test_default_argument_is_asked_about(session: Session, scene: Scene) -> None:
+    """A call that leaves an argument to its default is decided by the value that the tool would receive."""
+    seen = await session.start(SEND)
+    assert scene.ran == []
+    assert seen.read["call-send"].startswith("Not done")
+    assert seen.text == "done"
+    assert scene.logged() == [("send", "denied")]
+    seen = await session.start(SEND_LITTLE)
+    assert scene.ran == [("send", "eve", 50)]
+    assert "sent 50 to eve" in seen.read["call-little"]
+
+
+async def test_arguments_changed_during_the_check_do_not_run(
+    session: Session, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever changes the arguments in memory while the gateway is asked, the tool does not receive it."""
+    changes: list[int] = []
+    sync_check, async_check = GatewayClient.check, AsyncGatewayClient.check
+
+    def check(client: Any, question: Any, *given: Any) -> Any:
+        decision = sync_check(client, question, *given)
+        changes.append(_change_labels())
+        return decision
+
+    async def acheck(client: Any, question: Any, *given: Any) -> Any:
+        decision = await async_check(client, question, *given)
+        changes.append(_change_labels())
+        return decision
+
+    monkeypatch.setattr(GatewayClient, "check", check)
+    monkeypatch.setattr(AsyncGatewayClient, "check", acheck)
+    with contextlib.suppress(ActionDenied):
+        await session.start(Call("tag", {"labels": ["harmless", "label"]}, "call-tag"))
+    assert changes
+    assert scene.ran in ([], [("tag", "harmless", "label")])
+
+
+def _change_labels() -> int:
+    """Change every list in this process that holds the labels; returns how many there were."""
+    found = [each for each in gc.get_objects() if type(each) is list and each == ["harmless", "label"]]
+    for each in found:
+        each[0] = "harmful"
+    return len(found)
+
+
+async def test_wrapper_of_a_guarded_function_is_asked_about(session: Session, scene: Scene) -> None:
+    """A tool that caches what a guarded function returned is asked about at each call."""
+    seen = await session.start(LOOK)
+    assert scene.ran == [("look", "sky")]
+    assert "seen sky" in seen.read["call-look"]
+    scene.revoke("look")
+    seen = await session.start(LOOK_AGAIN)
+    assert seen.read["call-look-again"].startswith("Not done")
+    assert scene.ran == [("look", "sky")]
+    assert ("look", "denied") in scene.logged()
 
 
 async def _ignoring(run: Any) -> None:

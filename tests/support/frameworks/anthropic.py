@@ -26,7 +26,7 @@ def async_tools_of(scene: Scene) -> list[Any]:
 
     async def look(what: str) -> str:
         """Look at something."""
-        return scene.look(what)
+        return str(scene.tools["look"](what))
 
     async def pay(to: str, amount: int) -> str:
         """Pay somebody."""
@@ -40,7 +40,16 @@ def async_tools_of(scene: Scene) -> list[Any]:
         """Fail."""
         return scene.burn(what)
 
-    return [beta_async_tool(each) for each in (look, pay, drop, burn)]
+    async def send(to: str, amount: int = 5000) -> str:
+        """Send money."""
+        return scene.send(to, amount)
+
+    async def tag(labels: list[str]) -> str:
+        """Add labels."""
+        return scene.tag(labels)
+
+    more = (send, tag) if scene.more else ()
+    return [beta_async_tool(each) for each in (look, pay, drop, burn, *more)]
 
 
 def said_to(runner: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """What the behaviour suite asks of a framework's harness, and the scene it plays in."""
 
 import asyncio
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -58,6 +59,10 @@ class Scene:
         agent_id: the agent.
         prefix: of the actions: `tools` or `bank`.
         ran: what the tools were called with, in order.
+        more: whether there are `send` and `tag` too: `send(to, amount=5000)` is allowed up to an amount of 100, and
+            `tag(labels)` is allowed.
+        cached: whether `look` is a function that caches what a guarded function returned.
+        permissions: ids of the agent's permissions, by tool.
     """
 
     owner: Owner
@@ -65,6 +70,9 @@ class Scene:
     agent_id: str
     prefix: str = "tools"
     ran: list[tuple[Any, ...]] = field(default_factory=list)
+    more: bool = False
+    cached: bool = False
+    permissions: dict[str, str] = field(default_factory=dict)
 
     def look(self, what: str) -> str:
         """Look at something."""
@@ -86,10 +94,39 @@ class Scene:
         self.ran.append(("burn", what))
         raise RuntimeError(f"{what} does not burn")
 
+    def send(self, to: str, amount: int = 5000) -> str:
+        """Send money."""
+        self.ran.append(("send", to, amount))
+        return f"sent {amount} to {to}"
+
+    def tag(self, labels: list[str]) -> str:
+        """Add labels."""
+        self.ran.append(("tag", *labels))
+        return f"tagged {labels}"
+
     @property
     def tools(self) -> Mapping[str, Any]:
         """The tools, by name."""
-        return {"look": self.look, "pay": self.pay, "drop": self.drop, "burn": self.burn}
+        look = self.cached_look if self.cached else self.look
+        found: dict[str, Any] = {"look": look, "pay": self.pay, "drop": self.drop, "burn": self.burn}
+        return {**found, "send": self.send, "tag": self.tag} if self.more else found
+
+    @functools.cached_property
+    def cached_look(self) -> Any:
+        """A function around a guarded one, which answers a call that came before by itself."""
+        guarded = self.guard.guarded(f"{self.prefix}.look")(self.look)
+        cached = functools.cache(guarded)
+
+        @functools.wraps(guarded)
+        def look(what: str) -> str:
+            return str(cached(what))
+
+        return look
+
+    def revoke(self, tool: str) -> None:
+        """Delete the agent's permission for a tool."""
+        answer = self.owner.http.delete(f"/api/agents/{self.agent_id}/permissions/{self.permissions[tool]}")
+        assert answer.status_code in (200, 204), answer.text
 
     def approve(self, approval_id: str, **body: Any) -> None:
         """Approve a request, as the admin."""
@@ -139,10 +176,16 @@ def set_scene(owner: Owner, prefix: str, timeout: float | None = None) -> Iterat
         timeout: the guard's; None: as it comes.
     """
     agent_id = owner.agent()
-    for tool, fields in (("look", {}), ("burn", {}), ("pay", {"requires_approval": True})):
-        owner.permit(agent_id, f"{prefix}.{tool}", **fields)
+    allowed: dict[str, dict[str, Any]] = {
+        "look": {},
+        "burn": {},
+        "pay": {"requires_approval": True},
+        "send": {"max_amount": 100},
+        "tag": {},
+    }
+    permissions = {tool: owner.permit(agent_id, f"{prefix}.{tool}", **each) for tool, each in allowed.items()}
     with Guard(owner.url, owner.key, agent_id, timeout=timeout) as guard:
-        yield Scene(owner, guard, agent_id, prefix)
+        yield Scene(owner, guard, agent_id, prefix, permissions=permissions)
 
 
 class Session(Protocol):

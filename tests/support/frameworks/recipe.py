@@ -100,7 +100,9 @@ class Recipe:
 
     prefix = "tools"
     holds: Sequence[OnHold] = ("pause",)
-    cannot: Mapping[str, str] = {}
+    cannot: Mapping[str, str] = {
+        "test_default_argument_is_asked_about": "the invented framework fills in defaults behind its hooks",
+    }
 
     def __init__(self, name: str, modes: Sequence[Mode], hooks: Callable[[Scene], Hooks]) -> None:
         self.name, self.modes, self._hooks = name, modes, hooks

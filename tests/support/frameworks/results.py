@@ -30,6 +30,11 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "waits": ("test_waited_for_then_approved", "test_waited_for_then_declined"),
     "tells": ("test_told_then_asked_again",),
+    "asks about what the tool receives": (
+        "test_default_argument_is_asked_about",
+        "test_arguments_changed_during_the_check_do_not_run",
+    ),
+    "asks for wrappers": ("test_wrapper_of_a_guarded_function_is_asked_about",),
 }
 HEAD = ["framework", "run", *COLUMNS]
 ROW = re.compile(r"^\| \[?`(?P<name>[^`]+)`")

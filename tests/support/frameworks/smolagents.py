@@ -44,11 +44,15 @@ class Scripted(Model):
 
 def tools(scene: Scene) -> list[Tool]:
     """The scene's tools, as this framework wants them: with every argument described."""
-    kinds = {"amount": "integer"}
+    kinds = {"amount": "integer", "labels": "array"}
 
     def made(name: str, function: Any) -> Tool:
         arguments = [each for each in function.__annotations__ if each != "return"]
-        described = {each: {"type": kinds.get(each, "string"), "description": each} for each in arguments}
+        described: dict[str, Any] = {
+            each: {"type": kinds.get(each, "string"), "description": each} for each in arguments
+        }
+        if name == "send":
+            described["amount"]["nullable"] = True
         members = {
             "name": name,
             "description": function.__doc__,
