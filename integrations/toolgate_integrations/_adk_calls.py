@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -11,10 +12,13 @@ from typing import Any, Final
 
 from google.adk.events import Event
 from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
+from pydantic_core import to_jsonable_python
 
 from toolgate import ApprovalPending
+from toolgate_integrations._arguments import ArgumentSchema, CustomSchema, RawSchema, with_signature_defaults
 from toolgate_integrations._base import Begun, ToolCall
 from toolgate_integrations._during import during
 
@@ -29,6 +33,7 @@ __all__ = [
     "inside",
     "outer",
     "recordable",
+    "schema_of",
     "served_by",
     "stopped",
 ]
@@ -141,6 +146,28 @@ def failure(result: object) -> str | None:
 def recordable(error: BaseException) -> Exception:
     """What ended a call, as it is recorded: a run that is cancelled says so by what is no Exception."""
     return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+
+
+def schema_of(tool: BaseTool) -> ArgumentSchema:
+    """Return the schema by which the framework converts the arguments of a tool's calls."""
+    if not isinstance(tool, FunctionTool):
+        return RawSchema()
+    own = {"tool_context", "input_stream", *getattr(tool, "_ignore_params", ())}
+
+    def receive(sent: dict[str, Any]) -> dict[str, Any]:
+        validate = getattr(tool, "_preprocess_args_with_validation", None)
+        # Before 1.2x the framework converts without saying what is wrong.
+        found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - the one place where it converts
+        if errors:
+            raise ValueError("\n".join(errors))
+        parameters = inspect.signature(tool.func).parameters
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            # It leaves out what the function does not take.
+            found = {name: value for name, value in found.items() if name in parameters}
+        found = {name: value for name, value in found.items() if name not in own}
+        return with_signature_defaults(found, tool.func, own)
+
+    return CustomSchema(receive, lambda received: to_jsonable_python(dict(received), by_alias=True))
 
 
 def served_by(tool: BaseTool) -> tuple[str | None, str | None]:

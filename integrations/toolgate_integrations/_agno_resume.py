@@ -11,7 +11,8 @@ from agno.run.agent import RunOutput
 from agno.run.requirement import RunRequirement
 
 from toolgate import ApprovalPending, GatewayUnavailable
-from toolgate_integrations._agno_tools import NAMES
+from toolgate_integrations._agno_tools import NAMES, schema_of
+from toolgate_integrations._arguments import receive_or_keep
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._during import during
 
@@ -75,9 +76,10 @@ class Waking:
             requirement = self._requirement(each)
             name = f"{self.run.run_id}:{each.tool_call_id if requirement is None else requirement.id}"
             self.names[each.tool_call_id or ""] = name
+            tool = each.tool_name or ""
             call = ToolCall(
-                each.tool_name or "",
-                dict(each.tool_args or {}),
+                tool,
+                receive_or_keep(each.tool_args or {}, schema_of(self.bridge, tool)).values,
                 call_id=name,
                 run_id=self.run.session_id,
                 agent=self.agent,

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import copy
 import inspect
+import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+from weakref import WeakKeyDictionary
 
 from agno.exceptions import RetryAgentRun, StopAgentRun
 from agno.tools import Toolkit, tool
 from agno.tools.function import Function, FunctionCall
 
-from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, guarded_action
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, is_guarded
+from toolgate_integrations._arguments import AnnotatedSchema, ArgumentSchema, RawSchema, receive_or_keep
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations._telling import refusal_or_raise
 
-__all__ = ["NAMES", "AgnoBridge", "OnHold", "guarded_tool"]
+__all__ = ["NAMES", "AgnoBridge", "OnHold", "guarded_tool", "schema_of"]
 
 OnHold = Literal["pause", "wait", "tell"]
 
@@ -81,9 +84,11 @@ class _Hook:
         called = self._called()
         asked = called.arguments
         names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks are given the same
+        received = receive_or_keep(called.arguments or {}, schema_of(self._bridge, called.function.name))
         call = ToolCall(
             called.function.name,
-            dict(called.arguments or {}),
+            received.values,
+            received=received,
             call_id=None if names is None else names.get(called.call_id or ""),
             run_id=None if context is None else context.session_id,
             agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - likewise
@@ -92,7 +97,9 @@ class _Hook:
         if inspect.iscoroutinefunction(function_call):
             return self._arun(call, called, function_call)
         try:
-            return self._bridge.run(call, lambda approved: function_call(**_taken(called, approved)))
+            return self._bridge.run(
+                call, lambda approved: function_call(**_taken(called, call.to_send(approved)))
+            )
         except ApprovalPending as pending:
             if call.call_id is None or called.arguments is not asked:
                 # With the second the tool has begun, and what waits is another call, inside.
@@ -127,7 +134,7 @@ class _Hook:
         asked = called.arguments
 
         async def run(approved: dict[str, Any]) -> Any:
-            return await function_call(**_taken(called, approved))
+            return await function_call(**_taken(called, call.to_send(approved)))
 
         try:
             return await self._bridge.arun(call, run)
@@ -201,6 +208,12 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
     return given
 
 
+def schema_of(bridge: Bridge, name: str) -> ArgumentSchema:
+    """Return the schema by which the framework converts the arguments of a tool's calls, by the tool's name."""
+    with _lock:
+        return _schemas.get(bridge, {}).get(name, RawSchema())
+
+
 def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
     """A copy for one run; its functions are asked for late, as those of servers come when they are connected."""
     guarded = copy.copy(toolkit)
@@ -214,11 +227,15 @@ def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
 
 
 def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Function:
+    body: Any = original if callable(original) else None
+    with _lock:
+        # By the name: a call that is looked at before the run goes on has no tool.
+        _schemas.setdefault(bridge, {})[function.name] = AnnotatedSchema(body, _OWN)
     hooks = function.tool_hooks
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    if bridge.on_hold == "pause" and not (_asks_itself(function) or guarded_action(original) is not None):
+    if bridge.on_hold == "pause" and not (_asks_itself(function) or is_guarded(original)):
         if function.requires_confirmation:
             raise ConfigurationError(
                 f"the tool {function.name!r} has requires_confirmation, and where held calls pause the run the gateway "
@@ -250,5 +267,23 @@ def _refused(error: GuardError) -> RetryAgentRun:
     return RetryAgentRun(refusal_or_raise(error))
 
 
+# The framework fills these in by their names.
+_OWN: Final = frozenset(
+    (
+        "self",
+        "agent",
+        "team",
+        "run_context",
+        "session_state",
+        "dependencies",
+        "images",
+        "videos",
+        "audios",
+        "files",
+        "fc",
+    )
+)
+_schemas: Final[WeakKeyDictionary[Bridge, dict[str, ArgumentSchema]]] = WeakKeyDictionary()
+_lock: Final = threading.Lock()
 _UNSEEN: Final = "Not done: the guard was not told which call this is. Tell the operator."
 _TOO_LATE: Final = "Not done: it needs a person now. Ask for it again."

@@ -17,6 +17,7 @@ from anthropic.lib.tools import (
 )
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._arguments import AnnotatedSchema
 from toolgate_integrations._base import ToolActions, ToolCall
 from toolgate_integrations._called import Called, called_now
 from toolgate_integrations._gate import Gate
@@ -93,7 +94,12 @@ class _Guarded:
         """A call, as the gateway is to hear of it."""
         function = getattr(self.inner, "func", None)
         return self.gate.call(
-            self.name, called.input, called.call_id, run_id=called.run_id, function=function
+            self.name,
+            called.input,
+            called.call_id,
+            run_id=called.run_id,
+            function=function,
+            schema=None if function is None else AnnotatedSchema(function),
         )
 
     @contextmanager
@@ -130,7 +136,7 @@ class GuardedTool(_Guarded, BetaBuiltinFunctionTool):
         """
 
         def run(approved: dict[str, Any]) -> Any:
-            return _kept(self.inner.call(approved))
+            return _kept(self.inner.call(call.to_send(approved)))
 
         with self.asking(input) as (called, call):
             return called.once(lambda: self.gate.bridge.run(call, run, pauses=_PAUSES))
@@ -147,7 +153,7 @@ class AsyncGuardedTool(_Guarded, BetaAsyncBuiltinFunctionTool):
         """
 
         async def run(approved: dict[str, Any]) -> Any:
-            return _kept(await self.inner.call(approved))
+            return _kept(await self.inner.call(call.to_send(approved)))
 
         with self.asking(input) as (called, call):
             return await called.aonce(lambda: self.gate.bridge.arun(call, run, pauses=_PAUSES))

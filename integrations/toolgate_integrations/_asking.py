@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Final
 
 from toolgate import (
@@ -16,8 +16,11 @@ from toolgate import (
     acting_as,
     calling,
     default_guard,
+    guarded_action,
+    is_guarded,
 )
 from toolgate.setup_errors import report_setup_error
+from toolgate_integrations._arguments import ReceivedCalls
 from toolgate_integrations._held import HeldCalls
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, fitting
 from toolgate_integrations._setup_errors import SETUP_ERRORS
@@ -66,6 +69,8 @@ class Asking:
         self._guard = guard
         self._names = ToolNames(tool_actions)
         self._held = HeldCalls()
+        #: validated arguments of calls
+        self.received = ReceivedCalls()
         self._agents = dict(agents or {})
         self.on_hold = on_hold
         self._hold_timeout = hold_timeout
@@ -119,6 +124,12 @@ class Asking:
     ) -> AbstractContextManager[None]:
         """The first guarded call inside is this one: for functions that ask by themselves."""
         return self._as(call, pauses)
+
+    @staticmethod
+    def _proof(call: ToolCall, act: Any) -> AbstractContextManager[None]:
+        """Let the guarded function that a call's function wraps run by the decision about the call."""
+        wraps = guarded_action(call.function) is not None and not is_guarded(call.function)
+        return act.proof() if wraps else nullcontext()  # type: ignore[no-any-return]  # act is the SDK's block
 
     def _holding(self, *, waits: bool) -> dict[str, Any]:
         if waits or self.on_hold == "wait":

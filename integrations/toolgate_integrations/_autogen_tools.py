@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench, Workbench
 
 from toolgate import ConfigurationError
+from toolgate_integrations._arguments import ArgumentSchema, JsonSchema, ModelSchema
 
-__all__ = ["framework_call", "function_of", "when_left", "workbench_of"]
+__all__ = ["framework_call", "function_of", "schema_of", "when_left", "workbench_of"]
 
 
 def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., Any]]) -> Workbench:
@@ -42,12 +43,22 @@ def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., 
 
 def function_of(workbench: Workbench, name: str) -> object:
     """The Python function of a tool, if it is one of this process."""
-    if not isinstance(workbench, StaticWorkbench):
-        return None
-    own = workbench._override_name_to_original.get(name, name)  # noqa: SLF001 - its only name
-    tool = next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - likewise
-    function = getattr(tool, "_func", None)
+    function = getattr(_tool_of(workbench, name), "_func", None)
     return getattr(function, "toolgate_carries", function)
+
+
+def schema_of(workbench: Workbench, name: str, listed: Mapping[str, Any]) -> ArgumentSchema:
+    """Return the schema by which the calls of a tool are validated.
+
+    Args:
+        workbench: The tool's workbench.
+        name: The tool's name there.
+        listed: JSON schemas of the tools that the workbench has listed, by name.
+    """
+    tool = _tool_of(workbench, name)
+    if tool is None:
+        return JsonSchema(listed.get(name))
+    return ModelSchema(tool.args_type())
 
 
 def framework_call() -> Any:
@@ -81,6 +92,13 @@ def when_left(then: Callable[[], object]) -> None:
             watch()
 
     watch()
+
+
+def _tool_of(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
+    if not isinstance(workbench, StaticWorkbench):
+        return None
+    own = workbench._override_name_to_original.get(name, name)  # noqa: SLF001 - its only name
+    return next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - likewise
 
 
 def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:

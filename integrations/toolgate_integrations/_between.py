@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from toolgate import guarded_action
+from toolgate import is_guarded
 from toolgate_integrations._asking import Asking
 from toolgate_integrations._carrying import FailedError, judged
 from toolgate_integrations._naming import ToolCall
@@ -86,7 +86,7 @@ class Between(Asking):
         Raises:
             GuardError: The tool must not run.
         """
-        if guarded_action(call.function) is not None:
+        if is_guarded(call.function):
             return self._by_itself(call, pauses)
         block = ExitStack()
         with self._as(call, pauses):
@@ -95,7 +95,7 @@ class Between(Asking):
 
     async def abegin(self, call: ToolCall, pauses: tuple[type[BaseException], ...] = ()) -> Begun:
         """As `begin`."""
-        if guarded_action(call.function) is not None:
+        if is_guarded(call.function):
             return self._by_itself(call, pauses)
         block = ExitStack()
         with self._as(call, pauses):
@@ -104,8 +104,13 @@ class Between(Asking):
         return self._begun(call, act, block)
 
     def _begun(self, call: ToolCall, act: Any, block: ExitStack) -> Begun:
-        # What is guarded inside the tool is other calls of the same agent and run.
-        return Begun(act.context, partial(self.within, call), block)
+        @contextmanager
+        def inside() -> Iterator[None]:
+            # What else is guarded inside the tool is other calls of the same agent and run.
+            with self.within(call), self._proof(call, act):
+                yield
+
+        return Begun(act.context, inside, block)
 
     def _by_itself(self, call: ToolCall, pauses: tuple[type[BaseException], ...]) -> Begun:
         @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from toolgate import guarded_action
+from toolgate import is_guarded
 from toolgate_integrations._asking import Asking
 from toolgate_integrations._naming import ToolCall
 
@@ -36,13 +36,16 @@ class Carrying(Asking):
             GuardError: The tool did not run.
         """
         with self._as(call, pauses):
-            if guarded_action(call.function) is not None:
+            if is_guarded(call.function):
                 with self._held.watching(call):
                     return tool(dict(call.arguments))
             try:
-                with self.guard.action(
-                    self.action_of(call), call.arguments, **self._holding(waits=False), edits=True
-                ) as act:
+                with (
+                    self.guard.action(
+                        self.action_of(call), call.arguments, **self._holding(waits=False), edits=True
+                    ) as act,
+                    self._proof(call, act),
+                ):
                     return judged(tool(dict(act.context)), failed)
             except FailedError as failure:
                 answer: T = failure.answer
@@ -67,14 +70,15 @@ class Carrying(Asking):
             waits: Wait for the person this time, whatever `on_hold` says.
         """
         with self._as(call, pauses):
-            if guarded_action(call.function) is not None:
+            if is_guarded(call.function):
                 with self._held.watching(call):
                     return await tool(dict(call.arguments))
             try:
                 async with self.guard.action(
                     self.action_of(call), call.arguments, **self._holding(waits=waits), edits=True
                 ) as act:
-                    return judged(await tool(dict(act.context)), failed)
+                    with self._proof(call, act):
+                        return judged(await tool(dict(act.context)), failed)
             except FailedError as failure:
                 answer: T = failure.answer
                 return answer

@@ -11,7 +11,9 @@ from crewai.tools import BaseTool
 from crewai.tools.base_tool import Tool
 from crewai.tools.structured_tool import CrewStructuredTool
 
-__all__ = ["function_of", "watched"]
+from toolgate_integrations._arguments import ArgumentSchema, ModelSchema, RawSchema
+
+__all__ = ["function_of", "schema_of", "watched"]
 
 #: makes of a function what stands in its place
 Instead: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -25,6 +27,12 @@ def function_of(tool: CrewStructuredTool | None) -> object:
     while hasattr(found, _BODY):
         found = getattr(found, _BODY)
     return found
+
+
+def schema_of(tool: CrewStructuredTool | None) -> ArgumentSchema:
+    """Return the schema by which the framework validates the calls of a tool."""
+    model = getattr(tool, "args_schema", None)
+    return RawSchema() if model is None else ModelSchema(model, function_of(tool), ("self", "config"))
 
 
 def watched(tool: CrewStructuredTool | None, watching: Instead, *, cached: bool) -> Callable[[], None]:

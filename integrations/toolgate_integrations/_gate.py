@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from toolgate import ApprovalPending, Guard, GuardError
+from toolgate_integrations._arguments import ArgumentSchema, receive_or_keep
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, text_or_none, valid_on_hold
 
 __all__ = ["Gate"]
@@ -49,10 +50,15 @@ class Gate:
             name: The tool's name.
             arguments: What the model gave it, by name.
             call_id: The framework's name of this call.
-            **more: What else a `ToolCall` has; the agent is this gate's, unless it is named.
+            **more: What else a `ToolCall` has; the agent is this gate's, unless it is named. With a `schema` the
+                arguments are those that the tool's function receives.
         """
         # Told that it waits, a model calls again by another id: an approval of this one would be of no use to it.
         more.setdefault("agent", self.agent)
+        schema: ArgumentSchema | None = more.pop("schema", None)
+        if schema is not None:
+            more["received"] = received = receive_or_keep(arguments, schema)
+            arguments = received.values
         return ToolCall(name, arguments, None if self.tells else call_id, **more)
 
     def pauses_for(self, error: GuardError | None) -> TypeGuard[ApprovalPending]:

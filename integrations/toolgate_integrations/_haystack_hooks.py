@@ -22,6 +22,7 @@ from haystack.tools.tool import Tool
 
 from toolgate import ConfigurationError, Guard
 from toolgate_integrations import _base as base
+from toolgate_integrations._arguments import SignatureSchema
 from toolgate_integrations._gate import Gate
 from toolgate_integrations._haystack_messages import answered, divided, waiting
 from toolgate_integrations._made import Made
@@ -96,7 +97,12 @@ class GuardHook(_Hook):
         """A call of one of these tools, as the gateway is to hear of it."""
         named = [each for each in flatten_tools_or_toolsets(tools) if each.name == call.tool_name]
         function = base.function_of(*(one for each in named for one in (each.function, each.async_function)))
-        return self.gate.call(call.tool_name, call.arguments, call.id, function=function, **more)
+        # The run's state fills these in, unless the model does.
+        injected = {one for each in named for one in (each.inputs_from_state or {}).values()}
+        schema = SignatureSchema(function, injected)
+        return self.gate.call(
+            call.tool_name, call.arguments, call.id, function=function, schema=schema, **more
+        )
 
     def write(self, state: State, messages: list[ChatMessage], refused: Iterable[Made]) -> None:
         """Write the conversation anew, and stop the run if a call of it waits."""

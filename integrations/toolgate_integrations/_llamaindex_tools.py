@@ -12,6 +12,7 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOu
 from workflows.runtime.types.results import WaitingForEvent
 
 from toolgate import ApprovalPending, ConfigurationError, GuardError
+from toolgate_integrations._arguments import with_signature_defaults
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._llamaindex_pausing import Place, place_of, turn_of
 from toolgate_integrations._telling import areject, refusal_or_raise
@@ -104,14 +105,18 @@ class GuardedTool(AsyncBaseTool):
         return unnamed, {**dict(zip(unnamed, args, strict=True)), **given}
 
     def _called(self, told: dict[str, Any], place: Place | None, *, coroutine: bool) -> ToolCall:
+        function = _function(self._inner, coroutine=coroutine)
+        # The framework adds what was given in part, and converts nothing.
+        told = {**(getattr(self._inner, "partial_params", None) or {}), **told}
+        own = getattr(self._inner, "ctx_param_name", None)
         return ToolCall(
             self._name,
-            told,
+            with_signature_defaults(told, function, () if own is None else (own,)),
             # Told that it waits, a model calls again, and that is another call.
             call_id=None if place is None or self._bridge.on_hold == "tell" else place.call_id,
             run_id=None if place is None else place.run_id,
             agent=self._agent if self._agent or place is None else place.agent,
-            function=_function(self._inner, coroutine=coroutine),
+            function=function,
         )
 
     def _told(self, given: dict[str, Any], text: str) -> ToolOutput:

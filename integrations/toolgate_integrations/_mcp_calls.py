@@ -13,6 +13,7 @@ from mcp_types import INTERNAL_ERROR, CallToolRequestParams, ElicitResult, Input
 from mcp_types.version import is_version_at_least
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._arguments import Received
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, valid_on_hold
 from toolgate_integrations._mcp_asking import NOBODY_ASKED, ROUNDS, Page, Round, way_to_ask
 from toolgate_integrations._setup_errors import SETUP_ERRORS
@@ -156,16 +157,18 @@ class Calls:
         call_id: str | None,
         client_id: str | None,
         server: str | None = None,
+        received: Received | None = None,
     ) -> ToolCall:
         """One call of the server's tool `name`; the dotted name of a function of this process is its own action."""
         own = function is not None and "." in name.strip(".")
         return ToolCall(
             name,
-            arguments or {},
+            (arguments or {}) if received is None else received.values,
             call_id=call_id,
             agent=client_id,
             function=function,
             server=None if own else self.name or server,
+            received=received,
         )
 
     async def carried_out(self, request: Request[T]) -> T | Refusal | InputRequiredResult:

@@ -12,7 +12,8 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-from toolgate import ConfigurationError, guarded_action
+from toolgate import ConfigurationError, guarded_action, is_guarded
+from toolgate_integrations._arguments import Received
 
 __all__ = ["ToolActions", "ToolCall", "ToolNames", "fitting", "function_of"]
 
@@ -28,7 +29,7 @@ class ToolCall:
 
     Attributes:
         name: The tool's name.
-        arguments: What the model gave it, by name.
+        arguments: What its function receives, by name; the gateway is asked about these.
         call_id: The framework's name of this call; the same when it is carried out again.
         run_id: The framework's name of what the call is part of, the same after a pause.
         agent: The framework agent's name.
@@ -36,6 +37,7 @@ class ToolCall:
         server: The name under which the tool's server is configured here, if the tool is a remote one; empty
             if nobody named it.
         own_name: The tool's name on its server, where the framework shows it by another.
+        received: The validated arguments; None where the tool receives `arguments` as they are.
     """
 
     name: str
@@ -46,6 +48,15 @@ class ToolCall:
     function: object = None
     server: str | None = None
     own_name: str | None = None
+    received: Received | None = field(default=None, compare=False, repr=False)
+
+    def to_send(self, approved: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the framework is given, so that the tool receives exactly what was approved.
+
+        Raises:
+            ConfigurationError: The tool's validation makes other values of it.
+        """
+        return dict(approved) if self.received is None else self.received.to_send(approved)
 
 
 class ToolNames:
@@ -162,7 +173,7 @@ def function_of(*functions: object) -> object:
     One that is not guarded itself, if there is one: that one may be the one that is run.
     """
     found = [each for each in functions if each is not None]
-    return next((each for each in found if guarded_action(each) is None), found[0] if found else None)
+    return next((each for each in found if not is_guarded(each)), found[0] if found else None)
 
 
 def fitting(name: str | None) -> str | None:

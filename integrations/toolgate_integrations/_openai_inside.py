@@ -15,12 +15,24 @@ from typing import Any, cast
 
 from agents import Agent, FunctionTool
 from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
+from agents.exceptions import ModelBehaviorError
 from agents.mcp import MCPServer
 from agents.tool_context import ToolContext
 
 from toolgate import ConfigurationError
+from toolgate_integrations._arguments import ArgumentSchema, CustomSchema, JsonSchema, encoded
 
-__all__ = ["Seen", "agent_of", "function_of", "pauses_inside", "remote_of", "run_by", "watched"]
+__all__ = [
+    "Seen",
+    "agent_of",
+    "function_of",
+    "pauses_inside",
+    "refusing",
+    "remote_of",
+    "run_by",
+    "schema_of",
+    "watched",
+]
 
 Invoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
@@ -50,6 +62,31 @@ def function_of(tool: FunctionTool) -> object:
         return function
     # Before 0.19 it has no name.
     return _enclosed(_inside(tool), "the_func")
+
+
+def schema_of(tool: FunctionTool) -> ArgumentSchema:
+    """Return the schema by which the SDK validates the calls of a tool."""
+    inside: Any = _enclosed(_inside(tool), "schema")
+    model = getattr(inside, "params_pydantic_model", None)
+    if model is None:
+        return JsonSchema(tool.params_json_schema)
+
+    def receive(sent: dict[str, Any]) -> dict[str, Any]:
+        positional, named = inside.to_call_args(model(**sent))
+        context = (None,) if inside.takes_context else ()
+        bound = inside.signature.bind(*context, *positional, **named).arguments
+        return dict(list(bound.items())[len(context) :])
+
+    return CustomSchema(receive, lambda received: encoded(model, received))
+
+
+def refusing(tool: FunctionTool, error: BaseException | None) -> Invoker:
+    """What handles an error of the tool's validation as the SDK does, and runs nothing."""
+
+    async def refuse(_context: ToolContext[Any], _text: str) -> Any:
+        raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {error}") from error
+
+    return refuse if _inside(tool) is None else _with(tool.on_invoke_tool, refuse)
 
 
 def agent_of(tool: FunctionTool) -> Agent[Any] | None:

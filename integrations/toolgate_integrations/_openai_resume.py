@@ -13,6 +13,7 @@ from agents.items import ToolApprovalItem
 from agents.result import RunResultStreaming
 
 from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable
+from toolgate_integrations._arguments import InvalidArgumentsError
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._openai_tools import UNREADABLE, GuardedTool, read
 from toolgate_integrations._telling import refusal_or_raise
@@ -179,7 +180,10 @@ class _Item:
     @property
     def call(self) -> ToolCall:
         """The call, as the gateway heard of it."""
-        return self.tool.call(self.arguments or {}, self.call_id)
+        try:
+            return self.tool.call(self.arguments or {}, self.call_id)
+        except InvalidArgumentsError:
+            return self.tool.unread_call(self.call_id)
 
     async def verdict(self, bridge: Bridge) -> _Verdict:
         """What the gateway decided.

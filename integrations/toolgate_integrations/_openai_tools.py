@@ -13,7 +13,8 @@ from typing import Any, Final
 from agents import FunctionTool, RunContextWrapper
 from agents.tool_context import ToolContext
 
-from toolgate import ApprovalPending, GuardError, guarded_action
+from toolgate import ApprovalPending, GuardError, is_guarded
+from toolgate_integrations._arguments import InvalidArgumentsError
 from toolgate_integrations._base import ToolCall
 from toolgate_integrations._openai_bridge import RunBridge
 from toolgate_integrations._openai_inside import (
@@ -21,7 +22,9 @@ from toolgate_integrations._openai_inside import (
     agent_of,
     function_of,
     pauses_inside,
+    refusing,
     remote_of,
+    schema_of,
     watched,
 )
 from toolgate_integrations._telling import refusal_or_raise
@@ -56,9 +59,10 @@ class GuardedTool:
         self._inner = copy.copy(tool)
         self._is_agent = agent_of(tool) is not None
         self._function = function_of(tool)
+        self._schema = schema_of(tool)
         self._remote = remote_of(tool)
         # What a function that is guarded itself would ask only its own call knows: its holds cannot pause the run.
-        asks_itself = guarded_action(self._function) is not None
+        asks_itself = is_guarded(self._function)
         self.pauses = bridge.on_hold == "interrupt" and not asks_itself
         self._named = bridge.on_hold != "tell" and not asks_itself
 
@@ -67,21 +71,24 @@ class GuardedTool:
         arguments = read(text)
         if arguments is None:
             await self._bridge.areject(
-                self.call({}, context.tool_call_id), "the arguments are not a JSON object"
+                self.unread_call(context.tool_call_id), "the arguments are not a JSON object"
             )
             return UNREADABLE
         seen, outside = Seen(), contextvars.copy_context()
+        try:
+            call = self.call(arguments, context.tool_call_id)
+        except InvalidArgumentsError as error:
+            return await refusing(self._inner, error.__cause__)(context, text)
 
         async def run(approved: dict[str, Any]) -> Any:
             given = text
-            if approved != arguments:
-                given = context.tool_arguments = json.dumps(approved)
+            if (sent := call.to_send(approved)) != arguments:
+                given = context.tool_arguments = json.dumps(sent)
             answer = await self._run(context, given, seen, outside)
             if self._is_agent and pauses_inside(context):
                 raise _PausedError(answer)
             return answer
 
-        call = self.call(arguments, context.tool_call_id)
         continued = self._is_agent and pauses_inside(context)
         carry_out = self._bridge.agoes_on if continued else self._bridge.arun
         try:
@@ -94,16 +101,31 @@ class GuardedTool:
         return self._refusal(seen.error) if isinstance(seen.error, GuardError) else answer
 
     def call(self, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
-        """The call, as the gateway is to hear of it."""
+        """Return the call, with the arguments that the tool's function receives.
+
+        Raises:
+            InvalidArgumentsError: The tool's validation refuses them.
+        """
         server, name = self._remote or (None, self.tool.name)
+        # The model's ids of calls are unique in a program, and the SDK has no id of a run.
+        received = self._bridge.received.of(name, arguments, self._schema, "", call_id)
         return ToolCall(
             name,
-            arguments,
+            received.values,
             # A model that is told to ask again does so by another id.
             call_id=call_id if self._named else None,
             agent=self.agent_name,
             function=self._function,
             server=server,
+            received=received,
+        )
+
+    def unread_call(self, call_id: str | None) -> ToolCall:
+        """Return a call without arguments, for the log entry about arguments that cannot be read."""
+        server, name = self._remote or (None, self.tool.name)
+        named = call_id if self._named else None
+        return ToolCall(
+            name, {}, call_id=named, agent=self.agent_name, function=self._function, server=server
         )
 
     async def needs_approval(
@@ -113,6 +135,9 @@ class GuardedTool:
         try:
             if await self._bridge.awaiting(self.call(arguments, call_id)) is not None:
                 return True
+        except InvalidArgumentsError:
+            # The SDK tells the model when it is invoked.
+            return False
         except GuardError:
             # Asked again when it is invoked: there the model can be told.
             return False

@@ -7,13 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from toolgate import (
-    ConfigurationError,
-    GatewayProtocolError,
-    GatewayUnavailable,
-    Guard,
-    guarded_action,
-)
+from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable, Guard, is_guarded
 from toolgate_integrations._asking import Asking
 from toolgate_integrations._naming import ToolCall, fitting
 
@@ -121,4 +115,4 @@ def noes_of(rejected: object, waiting: Iterable[str]) -> dict[str, str]:
 
 def _tellable(call: ToolCall) -> Mapping[str, Any] | None:
     """What may be told of a call; of a function that is guarded itself only that one knows."""
-    return None if guarded_action(call.function) is not None else call.arguments
+    return None if is_guarded(call.function) else call.arguments

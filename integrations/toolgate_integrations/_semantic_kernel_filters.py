@@ -13,6 +13,7 @@ from semantic_kernel.filters import AutoFunctionInvocationContext, FunctionInvoc
 from semantic_kernel.functions import FunctionResult
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._arguments import json_copy
 from toolgate_integrations._base import ToolActions, ToolCall
 from toolgate_integrations._gate import Gate
 from toolgate_integrations._semantic_kernel_functions import (
@@ -131,7 +132,10 @@ class Filters:
     async def _carry_out(
         self, context: FunctionInvocationContext, call_next: CallNext, called: _Called | None
     ) -> None:
+        # Other code may change the values while the gateway is asked; the framework converts them again.
         given = copy(context.arguments)
+        given.update(json_copy(given))
+        context.arguments = given
         call = self._named(context, called)
 
         async def run(approved: dict[str, Any]) -> None:

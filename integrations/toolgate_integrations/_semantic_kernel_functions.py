@@ -10,6 +10,7 @@ from semantic_kernel import Kernel
 from semantic_kernel.filters import FunctionInvocationContext
 from semantic_kernel.functions import KernelFunctionFromMethod
 
+from toolgate_integrations._arguments import with_signature_defaults
 from toolgate_integrations._base import text_or_none
 
 __all__ = ["AGENT", "RUN_ID", "function_of", "innermost", "ran_through", "said", "told_of"]
@@ -49,6 +50,7 @@ def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
         return dict(context.arguments)
     given = function.gather_function_parameters(context)
     told = {name: value for name, value in given.items() if name not in _GIVEN}
+    told = with_signature_defaults(told, function_of(context), _GIVEN)
     if "arguments" not in given:
         return told
     beside = {name: value for name, value in context.arguments.items() if name not in (AGENT, RUN_ID)}

@@ -14,6 +14,7 @@ from smolagents import LocalPythonExecutor, MultiStepAgent, Tool
 from smolagents.local_python_executor import timeout
 
 from toolgate import ConfigurationError, GuardError
+from toolgate_integrations._arguments import with_signature_defaults
 from toolgate_integrations._base import Bridge, ToolCall
 from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations._telling import refusal_or_raise
@@ -61,9 +62,10 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
 
     def __call__(self, *args: Any, sanitize_inputs_outputs: bool = False, **kwargs: Any) -> Any:
         way = _way(self)
-        call = ToolCall(
-            way.tool.name, _by_name(way.tool, args, kwargs), agent=way.agent, function=way.tool.forward
-        )
+        forward = way.tool.forward
+        # The framework converts nothing.
+        given = with_signature_defaults(_by_name(way.tool, args, kwargs), forward, ("self",))
+        call = ToolCall(way.tool.name, given, agent=way.agent, function=forward)
         before = way.interrupts()
 
         def run(approved: dict[str, Any]) -> Any:

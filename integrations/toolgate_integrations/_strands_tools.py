@@ -9,7 +9,9 @@ from strands.tools.mcp import MCPAgentTool
 from strands.tools.structured_output.structured_output_tool import StructuredOutputTool
 from strands.tools.tools import PythonAgentTool
 
-__all__ = ["function_of", "is_output", "served_by"]
+from toolgate_integrations._arguments import ArgumentSchema, CustomSchema, JsonSchema, encoded
+
+__all__ = ["function_of", "is_output", "schema_of", "served_by"]
 
 
 def function_of(tool: Any) -> object:
@@ -20,6 +22,16 @@ def function_of(tool: Any) -> object:
     if isinstance(tool, (DecoratedFunctionTool, PythonAgentTool)):
         return tool._tool_func  # noqa: SLF001 - its only name
     return None
+
+
+def schema_of(tool: Any) -> ArgumentSchema:
+    """Return the schema by which the framework validates the calls of a tool."""
+    if isinstance(tool, DecoratedFunctionTool):
+        metadata = tool._metadata  # noqa: SLF001 - the one place where it validates
+        return CustomSchema(metadata.validate_input, lambda received: encoded(metadata.input_model, received))
+    spec: Any = getattr(tool, "tool_spec", None) or {}
+    schema = (spec.get("inputSchema") or {}).get("json")
+    return JsonSchema(schema if isinstance(schema, dict) and isinstance(tool, MCPAgentTool) else None)
 
 
 def is_output(tool: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from toolgate import Approval, ApprovalPending, Decision, GatewayUnavailable, GuardError, guarded_action
+from toolgate import Approval, ApprovalPending, Decision, GatewayUnavailable, GuardError, is_guarded
 from toolgate_integrations._carrying import Carrying
 from toolgate_integrations._naming import ToolCall
 
@@ -22,7 +22,7 @@ class Waiting(Carrying):
         Raises:
             GatewayUnavailable: Nobody can say.
         """
-        if guarded_action(call.function) is not None:
+        if is_guarded(call.function):
             return None
         try:
             asked = self.look(call)
@@ -44,7 +44,7 @@ class Waiting(Carrying):
 
     async def awaiting(self, call: ToolCall) -> ApprovalPending | None:
         """As `waiting`."""
-        if guarded_action(call.function) is not None:
+        if is_guarded(call.function):
             return None
         try:
             asked = await self.alook(call)

@@ -17,8 +17,9 @@ from toolgate import (
     GatewayUnavailable,
     Guard,
     GuardError,
-    guarded_action,
+    is_guarded,
 )
+from toolgate_integrations._arguments import InvalidArgumentsError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations._telling import areject, refusal_or_raise, shown
@@ -44,6 +45,7 @@ from toolgate_integrations._adk_calls import (
     inside,
     outer,
     recordable,
+    schema_of,
     served_by,
     stopped,
 )
@@ -93,7 +95,10 @@ class GuardPlugin(BasePlugin):
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
         """Ask; what is refused is told to the model in the tool's place."""
-        call = self._call(tool, tool_args, tool_context)
+        try:
+            call = self._call(tool, tool_args, tool_context)
+        except InvalidArgumentsError as error:
+            return {"error": f"Invoking `{tool.name}()` failed: {error.__cause__}"}
         answered = tool_context.tool_confirmation
         # The framework itself runs a tool whose user said no, if the tool is not declared to be confirmed.
         if answered is not None and answered.confirmed is not True:
@@ -107,10 +112,10 @@ class GuardPlugin(BasePlugin):
                     f"the tools of the agent {tool.name!r} would not be asked about; make it a tool with "
                     "include_plugins=True"
                 )
-            if guarded_action(call.function) is None:
+            if not is_guarded(call.function):
                 begun = await self._bridge.abegin(call, PAUSES)
                 tool_args.clear()
-                tool_args.update(begun.arguments)
+                tool_args.update(call.to_send(begun.arguments))
         except ApprovalPending as pending:
             if answered is None:
                 return self._told(tool_context, pending)
@@ -269,12 +274,16 @@ class GuardPlugin(BasePlugin):
         function = getattr(tool, "func", None)
         around = outer()
         # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
-        waits = self._bridge.on_hold == "wait" and guarded_action(function) is None
+        waits = self._bridge.on_hold == "wait" and not is_guarded(function)
+        run_id = context.session.id if around is None else around.run_id
+        call_id = context.function_call_id
+        received = self._bridge.received.of(tool.name, arguments, schema_of(tool), run_id, call_id)
         return ToolCall(
             tool.name,
-            dict(arguments),
-            call_id=context.function_call_id if waits or self._pauses(context) else None,
-            run_id=context.session.id if around is None else around.run_id,
+            received.values,
+            call_id=call_id if waits or self._pauses(context) else None,
+            run_id=run_id,
+            received=received,
             agent=context.agent_name,
             function=function,
             server=server,

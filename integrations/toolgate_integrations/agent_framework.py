@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, guarded_action
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, is_guarded
+from toolgate_integrations._arguments import with_signature_defaults
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations._telling import shown
@@ -115,8 +116,11 @@ class GuardMiddleware(FunctionMiddleware):
     ) -> None:
         arguments = arguments_of(context)
         args = kept(arguments) if run is not None and run.pauses and self._on_hold == "approval" else None
-        call = self._call(context, run, arguments, pauses=args is not None)
-        behind = Behind(context, run, arguments, call_next)
+        # What the framework leaves out has the default of the function.
+        own = getattr(context.function, "_context_parameter_name", None)
+        told = with_signature_defaults(arguments, context.function.func, () if own is None else (own,))
+        call = self._call(context, run, told, pauses=args is not None)
+        behind = Behind(context, run, told, call_next)
         # Answered within its own run, by a rule: pausing again would go on for ever.
         again = run is not None and request_id(context) in run.paused
         try:
@@ -160,7 +164,7 @@ class GuardMiddleware(FunctionMiddleware):
         server, own_name = served_by(context.function, run)
         function = context.function.func
         # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
-        waits = self._on_hold == "wait" and guarded_action(function) is None
+        waits = self._on_hold == "wait" and not is_guarded(function)
         session_id = None if run is None else run.session_id
         return ToolCall(
             context.function.name,

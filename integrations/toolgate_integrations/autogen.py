@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NoReturn
 from uuid import uuid4
 
 from toolgate import ConfigurationError, Guard, GuardError
+from toolgate_integrations._arguments import InvalidArgumentsError, Received, receive
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations.refusals import refusal_text
@@ -20,7 +21,13 @@ from autogen_core import CancellationToken, MessageHandlerContext
 from autogen_core.tools import BaseTool, TextResultContent, ToolResult, ToolSchema, Workbench
 from pydantic import BaseModel
 
-from toolgate_integrations._autogen_tools import framework_call, function_of, when_left, workbench_of
+from toolgate_integrations._autogen_tools import (
+    framework_call,
+    function_of,
+    schema_of,
+    when_left,
+    workbench_of,
+)
 
 __all__ = ["GuardedWorkbench"]
 
@@ -165,13 +172,21 @@ class GuardedWorkbench(Workbench):
         if not isinstance(given, Mapping):
             return _error(name, "Not done: the arguments are not given by name. Ask for it again with names.")
 
+        listed = {each["name"]: each.get("parameters") for each in self._listed}
+        try:
+            received = receive(given, schema_of(self._workbench, name, listed))
+        except InvalidArgumentsError as error:
+            # As the framework's own workbench says it.
+            return _error(name, str(error.__cause__))
+        call = self._named(name, received, call_id)
+
         async def run(approved: dict[str, Any]) -> ToolResult:
             begun.set()
-            return await self._workbench.call_tool(name, approved, token, call_id)
+            return await self._workbench.call_tool(name, call.to_send(approved), token, call_id)
 
-        return await self._bridge.arun(self._named(name, given, call_id), run, _failed)
+        return await self._bridge.arun(call, run, _failed)
 
-    def _named(self, name: str, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
+    def _named(self, name: str, received: Received, call_id: str | None) -> ToolCall:
         agent = self._agent_name
         if agent is None:
             try:
@@ -183,12 +198,13 @@ class GuardedWorkbench(Workbench):
                 agent = acting.type.removesuffix(f"_{acting.key}")
         return ToolCall(
             name,
-            arguments,
+            received.values,
             call_id=self._once(call_id),
             # A team has another id in each process, and an approval of that would be of no use to the next.
             run_id=self._run_id if self._names_calls else None,
             agent=agent,
             function=function_of(self._workbench, name),
+            received=received,
         )
 
     def _once(self, call_id: str | None) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, Self
 
 from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError
+from toolgate_integrations._arguments import receive_or_keep
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations.refusals import refusal_text
 
@@ -21,7 +22,7 @@ from crewai.hooks.dispatch import HookAborted, InterceptionPoint, get_global_hoo
 from crewai.utilities.string_utils import sanitize_tool_name
 
 from toolgate_integrations._crewai_calls import Call, Passing, Refused, passing
-from toolgate_integrations._crewai_functions import function_of
+from toolgate_integrations._crewai_functions import function_of, schema_of
 from toolgate_integrations._setup_errors import setup_error_in
 
 __all__ = ["GuardHooks", "SetupAborted"]
@@ -144,11 +145,13 @@ class GuardHooks:
             raise ConfigurationError(
                 "the guard's first hook was taken away; unregister the guard, and register it again"
             )
-        begun = self._bridge.begin(_named(context))
+        call = _named(context)
+        begun = self._bridge.begin(call)
         try:
-            if begun.arguments != context.tool_input:
+            sent = call.to_send(begun.arguments)
+            if sent != context.tool_input:
                 context.tool_input.clear()
-                context.tool_input.update(begun.arguments)
+                context.tool_input.update(sent)
             return Passing(begun, context.tool, context.tool_input, outer)
         except Exception as error:
             begun.not_run(error)
@@ -198,9 +201,11 @@ def _named(context: ToolCallHookContext) -> ToolCall:
     role = getattr(context.agent, "_original_role", None) or getattr(context.agent, "role", None)
     # An agent's loop is a flow too, if there is none around it, and its id no longer lived than the call.
     flow = None if current_flow_name.get() == "AgentExecutor" else current_flow_id.get()
+    received = receive_or_keep(context.tool_input, schema_of(context.tool))
     return ToolCall(
         context.tool_name,
-        context.tool_input,
+        received.values,
+        received=received,
         run_id=flow,
         agent=role.strip() if isinstance(role, str) else None,
         function=function_of(context.tool),

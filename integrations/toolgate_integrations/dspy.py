@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, NoReturn
 
 from toolgate import ConfigurationError, Guard, GuardError
+from toolgate_integrations._arguments import with_signature_defaults
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations._setup_errors import SETUP_ERRORS
 from toolgate_integrations.refusals import refusal_text
@@ -73,7 +74,9 @@ class GuardedFunction:
         return self._arun(self._call((), kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolCall:
-        return ToolCall(self._name, {**self._by_name(args, kwargs), **kwargs}, function=self._func)
+        given = {**self._by_name(args, kwargs), **kwargs}
+        # The framework has converted them already.
+        return ToolCall(self._name, with_signature_defaults(given, self._func), function=self._func)
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         parameters = self.__signature__.parameters.values() if args else ()

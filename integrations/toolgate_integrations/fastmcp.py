@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from toolgate import Guard, GuardError, guarded_action
+from toolgate import Guard, GuardError, is_guarded
 from toolgate_integrations._base import ToolActions, ToolCall, require
 
 require("fastmcp")
 
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import Context
-from fastmcp.server.dependencies import bind_request_context, get_access_token
+from fastmcp.server.dependencies import (
+    bind_request_context,
+    get_access_token,
+    without_injected_parameters,
+)
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
-from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from fastmcp.tools.base import InputRequiredToolResult, Tool, ToolResult
 from fastmcp.tools.function_tool import FunctionTool
 from mcp_types import CallToolRequestParams, InputRequiredResult, TextContent
+from pydantic import TypeAdapter
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
+from toolgate_integrations._arguments import (
+    ArgumentSchema,
+    CustomSchema,
+    InvalidArgumentsError,
+    JsonSchema,
+    RawSchema,
+    Received,
+    probe_of,
+    receive,
+)
 from toolgate_integrations._mcp_asking import Round
 from toolgate_integrations._mcp_calls import Calls, OnHold, Refusal, Request, ToolAsksError
 
@@ -77,16 +95,21 @@ class GuardMiddleware(Middleware):
     async def on_call_tool(self, context: Called, call_next: Next) -> ToolResult:
         """Ask, let the tool run, record; what is refused is told to the model."""
         params, fastmcp = context.message, context.fastmcp_context
-        function = None if fastmcp is None else await _function(fastmcp, params.name)
+        known = None if fastmcp is None else await fastmcp.fastmcp.get_tool(params.name)
+        function = known.fn if isinstance(known, FunctionTool) else None
+        try:
+            received = receive(params.arguments or {}, _schema(known))
+        except InvalidArgumentsError as error:
+            return ToolResult(content=str(error.__cause__), is_error=True)
         wire = None if fastmcp is None else fastmcp.request_context
         server = self._calls.name_of(*_named(fastmcp))
 
-        async def tool(turn: Round, arguments: dict[str, Any]) -> ToolResult:
-            seen = context.copy(message=turn.restored(params, arguments))
+        async def tool(turn: Round, approved: dict[str, Any]) -> ToolResult:
+            seen = context.copy(message=turn.restored(params, received.to_send(approved)))
             try:
                 result = await _called(fastmcp, turn, seen, call_next)
             except ToolError as error:
-                if guarded_action(function) is not None and isinstance(error.__cause__, GuardError):
+                if is_guarded(function) and isinstance(error.__cause__, GuardError):
                     raise error.__cause__ from error
                 raise
             if isinstance(result, InputRequiredToolResult):
@@ -97,7 +120,7 @@ class GuardMiddleware(Middleware):
             params,
             None if wire is None else wire.session,
             None if wire is None else wire.request_id,
-            lambda named: self._call(params, function, named, server),
+            lambda named: self._call(params, function, named, server, received),
             tool,
             _failed,
             server,
@@ -108,11 +131,16 @@ class GuardMiddleware(Middleware):
         return InputRequiredToolResult(answer) if isinstance(answer, InputRequiredResult) else answer
 
     def _call(
-        self, params: CallToolRequestParams, function: object, call_id: str | None, server: str
+        self,
+        params: CallToolRequestParams,
+        function: object,
+        call_id: str | None,
+        server: str,
+        received: Received,
     ) -> ToolCall:
         token = get_access_token()
         client_id = None if token is None else token.client_id
-        return self._calls.call(params.name, params.arguments, function, call_id, client_id, server)
+        return self._calls.call(params.name, params.arguments, function, call_id, client_id, server, received)
 
 
 def _named(fastmcp: Context | None) -> tuple[str | None, str]:
@@ -123,10 +151,38 @@ def _named(fastmcp: Context | None) -> tuple[str | None, str]:
     return server.name, rf"{re.escape(type(server).__name__)}-[0-9a-f]{{4}}"
 
 
-async def _function(fastmcp: Context, name: str) -> object:
-    """The function behind a tool; None for one that is elsewhere, or is not there."""
-    tool = await fastmcp.fastmcp.get_tool(name)
-    return tool.fn if isinstance(tool, FunctionTool) else None
+def _schema(tool: Tool | None) -> ArgumentSchema:
+    """Return the schema by which the library validates the calls of a tool; that of a remote tool is its JSON schema."""
+    if tool is None:
+        return RawSchema()
+    if not isinstance(tool, FunctionTool):
+        return JsonSchema(tool.parameters)
+    adapter: TypeAdapter[Any] = TypeAdapter(probe_of(without_injected_parameters(tool.fn)))
+
+    def read(sent: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = adapter.validate_python(sent)
+        return found
+
+    aliases = _aliases(tool.fn)
+    return CustomSchema(
+        read,
+        lambda received: {
+            aliases.get(name, name): to_jsonable_python(value, by_alias=True)
+            for name, value in received.items()
+        },
+    )
+
+
+def _aliases(function: Any) -> dict[str, str]:
+    """The names under which parameters are sent, where they have others."""
+    found: dict[str, str] = {}
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        described = [parameter.default, *getattr(parameter.annotation, "__metadata__", ())]
+        for each in described:
+            alias = getattr(each, "validation_alias", None) if isinstance(each, FieldInfo) else None
+            if isinstance(alias, str):
+                found[name] = alias
+    return found
 
 
 async def _called(fastmcp: Context | None, turn: Round, context: Called, call_next: Next) -> ToolResult:

@@ -16,8 +16,9 @@ from toolgate import (
     GatewayUnavailable,
     Guard,
     GuardError,
-    guarded_action,
+    is_guarded,
 )
+from toolgate_integrations._arguments import InvalidArgumentsError
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations._frameworks import is_at_least
 from toolgate_integrations._telling import refusal_or_raise
@@ -26,10 +27,11 @@ require("langchain")
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
+from toolgate_integrations._langchain_arguments import schema_of
 from toolgate_integrations._langchain_turns import Turn, calls_beside, turn_of
 
 if TYPE_CHECKING:
@@ -83,7 +85,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     ) -> Answer:
         """Ask, let the tool run, record; what is refused is told to the model."""
         self._verify(request)
-        call, turn = self._call(request), turn_of(request.runtime.config)
+        try:
+            call, turn = self._call(request), turn_of(request.runtime.config)
+        except InvalidArgumentsError:
+            # The framework's own error reaches the model.
+            return handler(_refusing(request))
         if turn is not None and (why := turn.why_not(request.tool_call["id"])) is not None:
             self._bridge.reject(call, why)
             return _message(request, _REJECTED.format(why).strip())
@@ -92,7 +98,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             with _running(turn, request):
                 if turn is not None and turn.answered and self._bridge.passed(call):
                     turn.take_answers()
-                return handler(_with(request, arguments))
+                return handler(_with(request, call.to_send(arguments)))
 
         try:
             if turn is not None and self._bridge.on_hold == "interrupt":
@@ -112,7 +118,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     ) -> Answer:
         """As `wrap_tool_call`."""
         self._verify(request)
-        call, turn = self._call(request, coroutine=True), turn_of(request.runtime.config)
+        try:
+            call, turn = self._call(request, coroutine=True), turn_of(request.runtime.config)
+        except InvalidArgumentsError:
+            # The framework's own error reaches the model.
+            return await handler(_refusing(request))
         if turn is not None and (why := turn.why_not(request.tool_call["id"])) is not None:
             await self._bridge.areject(call, why)
             return _message(request, _REJECTED.format(why).strip())
@@ -121,7 +131,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             with _running(turn, request):
                 if turn is not None and turn.answered and await self._bridge.apassed(call):
                     turn.take_answers()
-                return await handler(_with(request, arguments))
+                return await handler(_with(request, call.to_send(arguments)))
 
         try:
             if turn is not None and self._bridge.on_hold == "interrupt":
@@ -171,8 +181,9 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             with suppress(GatewayUnavailable):
                 for called in beside:
                     if turn.why_not(called["id"]) is None:
-                        pending = self._bridge.waiting(self._call(request, called))
-                        waiting += [] if pending is None else [_shown(called, pending)]
+                        with suppress(InvalidArgumentsError):
+                            pending = self._bridge.waiting(self._call(request, called))
+                            waiting += [] if pending is None else [_shown(called, pending)]
             if waiting:
                 self._pause(turn, {**waiting[0], "others": waiting[1:]})
             turn.settled = True
@@ -189,9 +200,10 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             with suppress(GatewayUnavailable):
                 for called in beside:
                     if turn.why_not(called["id"]) is None:
-                        call = self._call(request, called, coroutine=True)
-                        pending = await self._bridge.awaiting(call)
-                        waiting += [] if pending is None else [_shown(called, pending)]
+                        with suppress(InvalidArgumentsError):
+                            call = self._call(request, called, coroutine=True)
+                            pending = await self._bridge.awaiting(call)
+                            waiting += [] if pending is None else [_shown(called, pending)]
             if waiting:
                 self._pause(turn, {**waiting[0], "others": waiting[1:]})
             turn.settled = True
@@ -207,18 +219,23 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         called = called or request.tool_call
         run_id = (config.get("configurable") or {}).get("thread_id")
         function = _function(tool, coroutine=coroutine)
+        thread = None if run_id is None else str(run_id)
+        received = self._bridge.received.of(
+            called["name"], called["args"], schema_of(tool, function), thread, called["id"]
+        )
         return ToolCall(
             called["name"],
-            called["args"],
+            received.values,
             call_id=called["id"] if self._comes_again(run_id, function) else None,
-            run_id=None if run_id is None else str(run_id),
+            run_id=thread,
             agent=(config.get("metadata") or {}).get("lc_agent_name"),
             function=function,
+            received=received,
         )
 
     def _comes_again(self, run_id: object, function: object) -> bool:
         # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
-        own = guarded_action(function) is not None
+        own = is_guarded(function)
         return run_id is not None and (
             self._bridge.on_hold == "interrupt" or (self._bridge.on_hold == "wait" and not own)
         )
@@ -230,6 +247,23 @@ def _function(tool: object, *, coroutine: bool) -> object:
     if plain is None and other is None and isinstance(tool, BaseTool):
         return tool._arun if coroutine and type(tool)._arun is not BaseTool._arun else tool._run  # noqa: SLF001 - the names under which LangChain has them overridden
     return (other or plain) if coroutine else (plain or other)
+
+
+def _refusing(request: ToolCallRequest) -> ToolCallRequest:
+    """The request with a tool that validates as before and never runs."""
+    tool = request.tool
+    if not isinstance(tool, StructuredTool):
+        return request
+
+    def refuse(*_args: Any, **_arguments: Any) -> Any:
+        raise ConfigurationError(
+            f"the tool {tool.name!r} first refused its arguments and then took them: it did not run"
+        )
+
+    async def arefuse(*_args: Any, **_arguments: Any) -> Any:
+        refuse()
+
+    return request.override(tool=tool.model_copy(update={"func": refuse, "coroutine": arefuse}))
 
 
 @contextmanager

@@ -14,8 +14,18 @@ require("mcp")
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension
+from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
+from pydantic_core import to_jsonable_python
 
+from toolgate_integrations._arguments import (
+    ArgumentSchema,
+    CustomSchema,
+    InvalidArgumentsError,
+    RawSchema,
+    Received,
+    receive,
+)
 from toolgate_integrations._mcp_asking import Round
 from toolgate_integrations._mcp_calls import Calls, OnHold, Refusal, Request, ToolAsksError
 
@@ -78,10 +88,19 @@ class GuardExtension(Extension):
         self, params: CallToolRequestParams, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
         """Ask, let the tool run, record; what is refused is told to the model."""
+        name, arguments = params.name, params.arguments or {}
+        behind = _server_of(call_next)
+        server = self._calls.name_of(getattr(behind, "name", None), "mcp-server")
+        try:
+            received = receive(arguments, _schema(behind, name))
+        except InvalidArgumentsError as error:
+            # As the server itself says it.
+            text = f"Error executing tool {name}: {error.__cause__}"
+            return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
-        async def tool(turn: Round, arguments: dict[str, Any]) -> HandlerResult:
+        async def tool(turn: Round, approved: dict[str, Any]) -> HandlerResult:
             # The tool is called with the very object that this was given.
-            seen = turn.restored(params, arguments)
+            seen = turn.restored(params, received.to_send(approved))
             params.arguments = seen.arguments
             params.request_state, params.input_responses = seen.request_state, seen.input_responses
             result = await call_next(ctx)
@@ -89,13 +108,11 @@ class GuardExtension(Extension):
                 raise ToolAsksError(result)
             return result
 
-        name, arguments = params.name, params.arguments or {}
-        server = self._calls.name_of(getattr(_server_of(call_next), "name", None), "mcp-server")
         request = Request(
             params,
             ctx.session,
             ctx.request_id,
-            lambda named: self._call(name, arguments, named, server),
+            lambda named: self._call(name, arguments, named, server, received),
             tool,
             _failed,
             server,
@@ -106,15 +123,22 @@ class GuardExtension(Extension):
         return answer
 
     def _call(
-        self, tool: str, arguments: Mapping[str, Any] | None, call_id: str | None, server: str | None = None
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None,
+        call_id: str | None,
+        server: str | None = None,
+        received: Received | None = None,
     ) -> ToolCall:
         token = get_access_token()
         client_id = None if token is None else token.client_id
-        return self._calls.call(tool, arguments, self._functions.get(tool), call_id, client_id, server)
+        return self._calls.call(
+            tool, arguments, self._functions.get(tool), call_id, client_id, server, received
+        )
 
 
 def _server_of(call_next: Any) -> object:
-    """The server whose tool is called; None where it cannot be found.
+    """Return the server whose tool is called; None where it cannot be found.
 
     The library tells an extension nothing of its server. Behind the extensions stands the server's own handler.
     """
@@ -127,6 +151,26 @@ def _server_of(call_next: Any) -> object:
             return getattr(held["handler"], "__self__", None)
         seen = held.get("call_next")
     return None
+
+
+def _schema(server: object, name: str) -> ArgumentSchema:
+    """Return the schema by which the server validates the calls of a tool.
+
+    Raises:
+        ConfigurationError: The server behind the extension was not found.
+    """
+    if not isinstance(server, MCPServer):
+        raise ConfigurationError(
+            f"the server of the tool {name!r} cannot be found, nor what the tool receives; "
+            "give GuardExtension to MCPServer(extensions=[…])"
+        )
+    tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public list of tools has no validation
+    if tool is None:
+        return RawSchema()
+    return CustomSchema(
+        tool.fn_metadata.validate_arguments,
+        lambda received: to_jsonable_python(dict(received), by_alias=True),
+    )
 
 
 def _failed(result: HandlerResult) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
 from toolgate import ApprovalPending, Guard, GuardError
+from toolgate_integrations._arguments import receive_or_keep
 from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
 from toolgate_integrations._setup_errors import setup_error_in
 from toolgate_integrations._telling import refusal_or_raise
@@ -18,7 +19,7 @@ from strands.plugins import Plugin
 
 from toolgate_integrations._strands_calls import PAUSES, Emit, Next, StoppedError, carried, failed, relayed
 from toolgate_integrations._strands_pausing import can_pause, pause, rejected
-from toolgate_integrations._strands_tools import function_of, is_output, served_by
+from toolgate_integrations._strands_tools import function_of, is_output, schema_of, served_by
 
 __all__ = ["GuardPlugin"]
 
@@ -82,7 +83,7 @@ class GuardPlugin(Plugin):
         call = self._call(context)
 
         async def run(arguments: dict[str, Any]) -> ToolResultEvent:
-            return await carried(context, next_fn, arguments, emit)
+            return await carried(context, next_fn, call.to_send(arguments), emit)
 
         try:
             if (why := rejected(context)) is not None:
@@ -107,9 +108,11 @@ class GuardPlugin(Plugin):
         comes_again = self._bridge.on_hold != "tell" and can_pause(context)
         # Without a session manager the session's id is one of this object, and another after a restart.
         kept = getattr(agent, "_session_manager", None) is not None
+        received = receive_or_keep(used["input"], schema_of(tool))
         return ToolCall(
             name,
-            used["input"],
+            received.values,
+            received=received,
             call_id=used["toolUseId"] if comes_again else None,
             run_id=agent.session_id if kept else None,
             agent=agent.name,
