@@ -106,7 +106,8 @@ def receive(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
         values = schema.received(json_copy(raw))
     except Exception as error:
         raise InvalidArgumentsError(str(error)) from error
-    if not isinstance(values, dict) or any(type(name) is not str for name in values):
+    named: object = values
+    if not isinstance(named, dict) or any(type(name) is not str for name in named):
         raise ConfigurationError(f"the tool's schema {schema!r} gave no arguments by name")
     for candidate in _candidates(raw, values, schema):
         if _is_received_as(schema, candidate, values):

@@ -47,7 +47,7 @@ def schema_of(tool: object, function: object) -> ArgumentSchema:
 
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in sent.items() if name not in injected}
-        parsed = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - the one place where it validates
+        parsed: Any = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - the one place where it validates
         found = {name: value for name, value in dict(parsed).items() if name not in injected}
         return with_signature_defaults(found, function, injected | _OWN)
 
@@ -72,7 +72,7 @@ def _injected(tool: BaseTool) -> frozenset[str]:
     names = frozenset(tool._injected_args_keys)  # noqa: SLF001 - its only name
     if isinstance(tool.args_schema, dict):
         return names
-    everything = set(tool.get_input_schema().model_fields)
+    everything = set(getattr(tool.get_input_schema(), "model_fields", ()))
     shown: Any = tool.tool_call_schema
     asked = set(getattr(shown, "model_fields", ()))
     return names | frozenset(everything - asked) if asked or not everything else names
