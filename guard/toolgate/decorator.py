@@ -129,6 +129,11 @@ class _Tool:
         """The action identifier."""
         return self._options.action
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the gateway is asked about the arguments as they are."""
+        return self._options.rules.is_plain
+
     def __call__(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:

@@ -18,6 +18,7 @@ __all__ = [
     "GuardedBoundFunction",
     "GuardedFunction",
     "guarded_action",
+    "hides_or_derives",
     "is_guarded",
     "refuse_guarded",
 ]
@@ -101,6 +102,12 @@ def guarded_action(function: object) -> str | None:
     """The action with which a function is guarded, however deep inside; None if it is not."""
     seen = _guarded_in(function)
     return None if seen is None else str(seen._self_wrapper.action)  # noqa: SLF001 - wrapt's own name for it
+
+
+def hides_or_derives(function: object) -> bool:
+    """Return whether a function that is guarded, however deep inside, is asked about otherwise than by its arguments."""
+    seen = _guarded_in(function)
+    return seen is not None and not seen._self_wrapper.is_plain  # noqa: SLF001 - wrapt's own name for it
 
 
 def is_guarded(function: object) -> bool:

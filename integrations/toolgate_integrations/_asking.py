@@ -20,6 +20,7 @@ from toolgate import (
     is_guarded,
 )
 from toolgate.setup_errors import report_setup_error
+from toolgate.wrappers import hides_or_derives
 from toolgate_integrations._arguments import ReceivedCalls
 from toolgate_integrations._held import HeldCalls
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, fitting
@@ -85,8 +86,15 @@ class Asking:
         """The action of a call: the function's own, the one named for the tool, or the default.
 
         Raises:
-            ConfigurationError: Two tools have the same default action, or the server has a name it may not have.
+            ConfigurationError: Two tools have the same default action, the server has a name it may not have, or the
+                function wraps a guarded one whose arguments are asked about in another way.
         """
+        if not is_guarded(call.function) and hides_or_derives(call.function):
+            # Asked about by its arguments, it would show what is hidden there, and be compared without its amount.
+            raise ConfigurationError(
+                f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is asked "
+                "about by itself; put @guarded around the wrapper, or give the tool the guarded function"
+            )
         return self._names.action_of(call)
 
     def verify_tools(self, tools: Iterable[str], *, is_complete: bool = True) -> None:

@@ -66,6 +66,13 @@ class Rules:
         for name in sorted((self.include or frozenset()) & (self.exclude | self.unbound)):
             raise ConfigurationError(f"include names {name!r}, which is also excluded or unbound; choose one")
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the context is the arguments and nothing else."""
+        hidden = self.exclude or self.redact or self._patterns or self.unbound
+        derived = (self.amount, self._computed_amount, self.context, self._computed_context)
+        return self.include is None and not hidden and all(each is None for each in derived)
+
     @cached_property
     def names(self) -> SecretRule:
         """What is hidden by name or form; made at the first call, since its patterns are many."""
