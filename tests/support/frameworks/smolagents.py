@@ -1,6 +1,7 @@
 """smolagents' `ToolCallingAgent` and `CodeAgent`, and a scripted model."""
 
 import asyncio
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,25 @@ def tools(scene: Scene) -> list[Tool]:
         }
         if name == "send":
             described["amount"]["nullable"] = True
+
+        def forward(_self: Any, *args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        # As a tool's own method has it, with the defaults.
+        own, signature = (
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            inspect.signature(function),
+        )
+        forward.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by inspect.signature
+            parameters=[own, *signature.parameters.values()]
+        )
         members = {
             "name": name,
             "description": function.__doc__,
             "inputs": described,
             "output_type": "string",
             "skip_forward_signature_validation": True,
-            "forward": lambda self, *args, **kwargs: function(*args, **kwargs),
+            "forward": forward,
         }
         return type("SceneTool", (Tool,), members)()
 
