@@ -65,11 +65,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def scene(owner: Owner, harness: Harness, request: pytest.FixtureRequest) -> Iterator[Scene]:
     # Where nobody answers, all of it is waited for.
     timeout = 0.3 if request.function is test_outage else None
-    with set_scene(owner, harness.prefix, timeout) as scene:
-        scene.more = request.function in (
-            test_default_argument_is_asked_about,
-            test_arguments_changed_during_the_check_do_not_run,
-        )
+    more = request.function in (
+        test_default_argument_is_asked_about,
+        test_arguments_changed_during_the_check_do_not_run,
+    )
+    with set_scene(owner, harness.prefix, timeout, more=more) as scene:
         scene.cached = request.function is test_wrapper_of_a_guarded_function_is_asked_about
         yield scene
 

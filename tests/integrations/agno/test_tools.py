@@ -248,7 +248,7 @@ def test_a_refusal_is_marked_as_an_error(scene: Scene) -> None:
 
 
 def test_a_function_that_is_guarded_itself_is_asked_once(scene: Scene) -> None:
-    """By its own action, and without a pause that only it could give a reason for."""
+    """By its own action; what Agno's decorator puts around one is a wrapper, and pauses the run when it is held."""
     scene.owner.permit(scene.agent_id, "bank.look")
     scene.owner.permit(scene.agent_id, "bank.pay", requires_approval=True)
     tools = [
@@ -258,9 +258,7 @@ def test_a_function_that_is_guarded_itself_is_asked_once(scene: Scene) -> None:
     assert guarded_action(tools[0]) == "bank.look"
     looking = agent(scene, [LOOK, PAY], tools=tools)
     run = looking.run("go")
-    assert (run.is_paused, scene.ran) == (False, [("look", "sky")])
-    assert looking.model.read["call-pay"].startswith("Not done yet")
-    assert scene.logged() == [("look", "success"), ("pay", "pending")]
+    assert (run.is_paused, scene.ran) == (True, [("look", "sky")])
 
 
 def test_identity(scene: Scene) -> None:

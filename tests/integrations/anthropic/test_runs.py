@@ -154,7 +154,7 @@ def test_arguments_of_their_own_types(scene: Scene, client: Anthropic, api: Mess
         run.until_done()
         scene.approve(run.held[0].approval_id, context={"to": name, "day": day})
         assert resume(stored(run), tools, maker(client, tools)).until_done().content[0].text == "done"
-    assert "Invalid arguments" in api.read["call-two"].text
+    assert "edit cannot be applied" in api.read["call-two"].text
     assert days == [dt.date(2026, 12, 24)]
 
 

@@ -167,25 +167,29 @@ class Scene:
 
 
 @contextmanager
-def set_scene(owner: Owner, prefix: str, timeout: float | None = None) -> Iterator[Scene]:
+def set_scene(
+    owner: Owner, prefix: str, timeout: float | None = None, *, more: bool = False
+) -> Iterator[Scene]:
     """Give a new agent its permissions, and a guard that speaks for it until the block ends.
 
     Args:
         owner: decides who may do what.
         prefix: of the actions: `tools` or `bank`.
         timeout: the guard's; None: as it comes.
+        more: whether there are `send` and `tag` too.
     """
     agent_id = owner.agent()
     allowed: dict[str, dict[str, Any]] = {
         "look": {},
         "burn": {},
         "pay": {"requires_approval": True},
-        "send": {"max_amount": 100},
-        "tag": {},
     }
+    if more:
+        # Other tests have tools of these names.
+        allowed |= {"send": {"max_amount": 100}, "tag": {}}
     permissions = {tool: owner.permit(agent_id, f"{prefix}.{tool}", **each) for tool, each in allowed.items()}
     with Guard(owner.url, owner.key, agent_id, timeout=timeout) as guard:
-        yield Scene(owner, guard, agent_id, prefix, permissions=permissions)
+        yield Scene(owner, guard, agent_id, prefix, more=more, permissions=permissions)
 
 
 class Session(Protocol):
