@@ -137,7 +137,7 @@ class Asking:
     def _proof(call: ToolCall, act: Any) -> AbstractContextManager[None]:
         """Let the guarded function that a call's function wraps run by the decision about the call."""
         wraps = guarded_action(call.function) is not None and not is_guarded(call.function)
-        return act.proof() if wraps else nullcontext()  # type: ignore[no-any-return]  # act is the SDK's block
+        return act.proof() if wraps else nullcontext()
 
     def _holding(self, *, waits: bool) -> dict[str, Any]:
         if waits or self.on_hold == "wait":
