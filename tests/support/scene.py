@@ -8,7 +8,7 @@ import httpx
 
 from support.conformity import document
 from support.gateway import PASSWORD, Owner
-from support.slack import linked
+from support.slack import SlackHook, linked
 from toolgate_service.openapi.derived import API_KEY, BEARER
 from toolgate_service.openapi.outline import resolved
 
@@ -28,6 +28,7 @@ class Scene:
             "approval_id": self._approval,
             "grant_id": self._grant,
             "webhook_id": self._webhook_id,
+            "slack_webhook_id": lambda: str(SlackHook(owner).made["id"]),
             "delivery_id": self._delivery,
             "link_id": self._link,
             "invitation_id": lambda: str(self._invite()["id"]),

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
-from toolgate_service.web.bodies import Body
+from toolgate_service.web.bodies import Body, example
 
 
 class NewLinkCode(Body):
@@ -14,6 +14,7 @@ class NewLinkCode(Body):
         webhook_id: a webhook of the Slack app in which the code will be typed; required where several apps are connected.
     """
 
+    model_config = example(webhook_id="{slack_webhook_id}")
     webhook_id: str | None = None
 
 

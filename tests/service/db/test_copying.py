@@ -134,6 +134,15 @@ def _fill_what_is_empty(gateway: LiveGateway, owner: Owner) -> None:
             "total": 2**40,
         },
         "deactivations": {"organization_id": organization, "cause": "payment", "created_at": MOMENT},
+        # Only gateways of earlier versions write this table.
+        "slack_links": {
+            "id": new_id(),
+            "organization_id": organization,
+            "user_id": user,
+            "team_id": "T1DC2JH3J",
+            "slack_user_id": "U2CERLKJA",
+            "created_at": MOMENT,
+        },
         "password_resets": {
             "id": new_id(),
             "organization_id": organization,
