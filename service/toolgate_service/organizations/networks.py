@@ -3,7 +3,7 @@
 An address is judged as `web.proxies` reads it: an IPv4 one stays one when it arrives over IPv6.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_interface, ip_network
 
@@ -20,16 +20,15 @@ _EXAMPLES = "write for instance '203.0.113.7', '10.0.0.0/8' or '2001:db8::/32'"
 _MAPPED = 96
 
 
-def canonical(entries: Iterable[str]) -> list[str]:
+def canonical(entries: Sequence[str]) -> list[str]:
     """Return networks as they are kept: each once and in the order given, a single address without a length.
 
     Raises:
-        ValueError: one is no address or network, or there are more than `MOST`; the message names it and the cure.
+        ValueError: an entry is not an address or network, or there are more than `MOST`; the message contains the value and the fix.
     """
-    found = list(dict.fromkeys(_written(_network(entry)) for entry in entries))
-    if len(found) > MOST:
-        raise ValueError(f"are {len(found)} networks; at most {MOST} are kept, so name larger ones")
-    return found
+    if len(entries) > MOST:
+        raise ValueError(f"are {len(entries)} networks; at most {MOST} are allowed, so name larger ones")
+    return list(dict.fromkeys(_written(_network(entry)) for entry in entries))
 
 
 def stored(networks: Sequence[str]) -> str | None:

@@ -185,6 +185,7 @@ def test_a_use_from_elsewhere_is_audited_and_fills_nothing(proxied: LiveGateway)
         ({"networks": ["10.0.0.1/8"]}, "networks"),
         ({"networks": ["office"]}, "networks"),
         ({"networks": [f"10.0.{number}.1" for number in range(101)]}, "networks"),
+        ({"networks": ["10.0.0.1"] * 101}, "networks"),
         ({"networks": None}, "networks"),
         ({"networks": "10.0.0.0/8"}, "networks"),
         ({"networks": [1]}, "networks.0"),
