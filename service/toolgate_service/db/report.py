@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy.engine import make_url
-
-from toolgate_service.storage.database import is_embedded, one_host
+from toolgate_service.storage.database import is_embedded, one_host, parse_url
 from toolgate_service.storage.sqlite import sqlite_path
 
 
@@ -31,7 +29,7 @@ def shown(url: str) -> str:
     """Return how a database is named to people: without user, password, and whatever else may be secret."""
     if is_embedded(url):
         return file_url(sqlite_path(url))
-    parsed = make_url(one_host(url))
+    parsed = parse_url(one_host(url))
     host = parsed.host or _first(parsed.query.get("host")) or "localhost"
     port = parsed.port or _first(parsed.query.get("port")) or 5432
     return f"postgresql://{host}:{port}/{parsed.database or ''}"

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol
+from urllib.parse import unquote
 
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -108,7 +109,7 @@ def open_database(url: str) -> Database:
         StorageError: the URL is none, or names a kind of database that the gateway does not serve.
     """
     try:
-        parsed = make_url(one_host(url))
+        parsed = parse_url(one_host(url))
     except (ArgumentError, ValueError):
         raise StorageError(f"TOOLGATE_DATABASE_URL is not a database URL; {WRITE}") from None
     backend = parsed.get_backend_name()
@@ -134,6 +135,22 @@ def open_database(url: str) -> Database:
     raise StorageError(
         f"TOOLGATE_DATABASE_URL names the database {backend!r}, which the gateway does not serve; {WRITE}"
     )
+
+
+def parse_url(url: str) -> URL:
+    """Parse a database URL, with a percent-encoded database name decoded.
+
+    Raises:
+        ArgumentError, ValueError: the URL cannot be parsed.
+    """
+    parsed = make_url(url)
+    if not _DATABASE_IS_DECODED and parsed.database:
+        return parsed.set(database=unquote(parsed.database))
+    return parsed
+
+
+# SQLAlchemy 2.0 leaves the name as it is written and 2.1 decodes it: the same URL must name the same file with both.
+_DATABASE_IS_DECODED = make_url("sqlite:///%20").database == " "
 
 
 def one_host(url: str) -> str:

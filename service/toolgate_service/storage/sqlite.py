@@ -9,13 +9,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from sqlalchemy import AsyncAdaptedQueuePool
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.errors import StorageError
-from toolgate_service.storage.database import EXPORTS, Usage
+from toolgate_service.storage.database import EXPORTS, Usage, parse_url
 from toolgate_service.storage.migrate import demand, upgrade
 from toolgate_service.storage.pools import usage_of
 from toolgate_service.storage.sqlite_dialect import DRIVER, Connection
@@ -151,7 +151,7 @@ def sqlite_path(url: str) -> Path:
         StorageError: the URL is none, names another kind of database, or no file.
     """
     try:
-        parsed = make_url(url)
+        parsed = parse_url(url)
     except (ArgumentError, ValueError):
         raise StorageError("TOOLGATE_DATABASE_URL is not a database URL; write sqlite:///PATH") from None
     if parsed.get_backend_name() != "sqlite":

@@ -10,6 +10,7 @@ from support.gateway import LiveGateway
 
 from toolgate_service.accounts.models import LoginFailures
 from toolgate_service.clock import utcnow
+from toolgate_service.db.report import file_url, shown
 from toolgate_service.errors import StorageError
 from toolgate_service.storage.sqlite import SqliteDatabase, sqlite_path
 
@@ -108,6 +109,18 @@ def test_a_wrong_url_is_refused_without_its_password(url: str) -> None:
 def test_a_url_names_a_file(url: str, path: str) -> None:
     """The path is the one that the URL spells."""
     assert sqlite_path(url) == Path(path)
+
+
+@pytest.mark.parametrize("name", ["a b.db", "100%.db", "a%20b.db", "what?.db"])
+def test_shown_url_names_the_same_file(name: str) -> None:
+    """With SQLAlchemy 2.0, which does not decode names, as with 2.1."""
+    assert sqlite_path(file_url(Path("/tmp") / name)) == Path("/tmp") / name
+
+
+def test_shown_postgresql_database_is_decoded() -> None:
+    assert (
+        shown("postgresql://user:secret@db.example:5433/my%20data") == "postgresql://db.example:5433/my data"
+    )
 
 
 def test_a_home_folder_may_be_abbreviated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
