@@ -31,7 +31,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test reduced test-full test-oldest test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
+.PHONY: help demo test reduced test-full test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -85,13 +85,34 @@ OLDEST := $(patsubst tests/integrations/oldest/%.txt,%,$(sort $(wildcard tests/i
 
 # Of each framework alone: beside its oldest version the others may not even be imported. What frameworks of that age
 # warn of among themselves is no error here.
-test-oldest: $(UV) ## the behaviour of plugins with the oldest versions of their frameworks, each in its own environment
+test-oldest: test-oldest-own ## the oldest versions of our own dependencies, then those of each framework in its own environment
 	@for one in $(OLDEST); do echo "$$one"; \
 	  case $$one in crewai|semantic_kernel|strands) apart="--no-default-groups --group apart";; *) apart="";; esac; \
 	  $(RUN) $$apart --isolated --with-requirements tests/integrations/oldest/$$one.txt \
 	    python -m pytest -q -n $(WORKERS) -m "not slow" -W default \
 	      --framework $$one tests/integrations/test_behaviour.py || exit 1; \
 	done
+
+# The oldest declared version of each direct dependency of the SDK, the command line and the gateway, without the optional
+# httpx2. Test tools are of any version. uv.lock is neither read nor changed.
+OWN_OLDEST := .venv-oldest
+OWN_EXTRAS := cli,service,postgres,redis,billing,otel,metrics,traces
+# Schemathesis needs a newer rich, and Claude Code is installed with its SDK, which needs a newer pydantic and starlette.
+OWN_IGNORED := $(addprefix --ignore=tests/,service/openapi/test_schemathesis.py $(addprefix guard/cli/hook/,test_claude_code.py \
+	test_example.py test_here.py test_over_http.py))
+# The PostgreSQL driver and dialect: checks that are held, races, the request path; and Redis, which counts for replicas.
+OWN_POSTGRESQL := $(addprefix tests/service/,approvals/test_waiting.py approvals/test_races.py approvals/test_quorum.py \
+	checks/test_outcomes.py hotpath storage)
+OWN_REPLICAS := $(addprefix tests/service/,hotpath/test_rate_limit.py hotpath/test_rate_by_two.py)
+OWN_PYTEST = $(OWN_OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" -W default
+
+test-oldest-own: $(UV) ## SDK, command line and gateway with the oldest versions of their own dependencies
+	@$(UV) venv --quiet --clear $(OWN_OLDEST)
+	@$(UV) pip install --quiet --python $(OWN_OLDEST) --resolution lowest-direct --editable '.[$(OWN_EXTRAS)]'
+	@$(UV) pip install --quiet --python $(OWN_OLDEST) --requirements tests/oldest/tools.txt
+	@$(OWN_PYTEST) tests/oldest/lower_bounds.py tests/guard tests/service $(OWN_IGNORED)
+	@$(OWN_PYTEST) --database=postgresql $(OWN_POSTGRESQL)
+	@$(OWN_PYTEST) --database=postgresql --replicas=3 $(OWN_REPLICAS)
 
 OPENCODE := 1.18.33
 
@@ -151,4 +172,4 @@ lint-deploy: $(UV) ## Dockerfile, compose, chart and unit, by the tools of those
 	  python service/deploy/lint/lint.py
 
 clean:           ## everything that was made here
-	rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-apart .venv-oldest .tools dist .mypy_cache .ruff_cache .pytest_cache

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from support.http_libraries import NEEDS_HTTPX2
 
 HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "sqlite3", "opentelemetry", "toolgate.wire.client"]
 # What only a call needs: without it an import and a decoration cost little more than wrapt alone.
@@ -83,8 +84,11 @@ def test_the_middleware_is_loaded_by_who_uses_it() -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "other"),
-    [("", "httpx2"), ("httpx", "httpx2"), ("httpx2", "httpx")],
-    ids=["none", "httpx", "httpx2"],
+    [
+        pytest.param("", "httpx2", id="none"),
+        pytest.param("httpx", "httpx2", id="httpx"),
+        pytest.param("httpx2", "httpx", id="httpx2", marks=NEEDS_HTTPX2),
+    ],
 )
 def test_the_library_that_is_chosen_is_the_one_that_is_used(chosen: str, other: str) -> None:
     """TOOLGATE_HTTP names it, httpx is used where it names none, and the other one is not even loaded."""

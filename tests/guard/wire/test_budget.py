@@ -9,14 +9,12 @@ import time
 from typing import Any
 
 import httpcore
-import httpx
-import httpx2
 import pytest
+from support.http_libraries import MODULES
 
 from toolgate.wire import budget
 from toolgate.wire._http import AsyncWire, Request, TransportFault, Wire
 
-LIBRARIES: list[Any] = [httpx, httpx2]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 never = threading.Event()
 
@@ -35,7 +33,7 @@ def drip(connection: socket.socket) -> None:
         never.wait(0.05)
 
 
-@pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("library", MODULES)
 @pytest.mark.parametrize("given", [True, False], ids=["own transport", "the library's"])
 @pytest.mark.parametrize("misbehaviour", [hints, drip])
 def test_a_peer_that_never_ends(peer: Any, library: Any, given: bool, misbehaviour: Any) -> None:
@@ -142,7 +140,7 @@ def test_what_came_while_this_thread_had_no_turn(came: bool) -> None:
     assert raised.value.answered is came
 
 
-@pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("library", MODULES)
 @pytest.mark.parametrize("given", [True, False], ids=["own transport", "the library's"])
 def test_head_and_body_are_one_packet(peer: Any, library: Any, given: bool) -> None:
     """Whoever reads a request of ours reads the whole of it at once, over a kept connection as well."""

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from support.http_libraries import LIBRARIES
 from support.tunnel import Tunnel
 from support.waiting import until
 
@@ -25,7 +26,7 @@ never = threading.Event()
 Ends = Callable[..., Awaitable[GatewayUnavailable]]
 
 
-@pytest.fixture(params=["httpx", "httpx2"])
+@pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_HTTP", request.param)
 

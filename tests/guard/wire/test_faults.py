@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.certificates import certificate_for
+from support.http_libraries import LIBRARIES_AND_KINDS
 
 from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
 from toolgate.identity import Identity
@@ -29,9 +30,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 90
 NONE_BEHIND = b"HTTP/1.1 %d No\r\n%sContent-Length: 2\r\n\r\nno"
 OURS = b"X-API-Version: 2026-11-20\r\n"
 
-pytestmark = pytest.mark.parametrize(
-    ("library", "kind"), [("httpx", "sync"), ("httpx", "async"), ("httpx2", "sync"), ("httpx2", "async")]
-)
+pytestmark = pytest.mark.parametrize(("library", "kind"), LIBRARIES_AND_KINDS)
 
 
 class Haste:

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from support.http_libraries import LIBRARIES
 
 from toolgate import GatewayUnavailable, Guard
 from toolgate.wire._http import AsyncWire, Request, TransportFault, Wire
@@ -61,7 +62,7 @@ def url() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_both_libraries(url: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard works with either HTTP library, synchronously and asynchronously."""
     monkeypatch.setenv("TOOLGATE_HTTP", library)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.certificates import certificate_for
+from support.http_libraries import LIBRARIES
 from support.tunnel import Tunnel
 
 from toolgate import ConfigurationError, Decision, GatewayUnavailable, Guard
@@ -27,7 +28,7 @@ def allow(connection: socket.socket) -> None:
     connection.sendall(head + body)
 
 
-@pytest.fixture(params=["httpx", "httpx2"])
+@pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("TOOLGATE_HTTP", request.param)
     for name in ("CA_FILE", "CLIENT_CERT", "CLIENT_KEY", "CLIENT_KEY_PASSWORD", "PROXY"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import certifi
 import pytest
+from support.http_libraries import LIBRARIES
 
 from toolgate import ConfigurationError, GatewayUnavailable, Guard
 from toolgate.settings import proxies_allowed
@@ -64,7 +65,7 @@ def test_where_proxies_are_used(url: str, allowed: bool) -> None:
     assert proxies_allowed(url) is allowed
 
 
-@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_tls_tunnels_through_a_proxy(proxy: Any, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     """A proxy for TLS is asked for a tunnel and sees nothing of the request."""
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
@@ -86,7 +87,7 @@ async def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, url:
             guard.check("a.b") if kind == "sync" else await guard.acheck("a.b")
 
 
-@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("proxies", [True, False])
 def test_certificates_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str, proxies: bool

@@ -7,16 +7,14 @@ import socket
 import time
 from typing import Any
 
-import httpx
-import httpx2
 import pytest
+from support.http_libraries import MODULES
 
 from toolgate.errors import ConfigurationError
 from toolgate.wire import _http
 from toolgate.wire._http import AsyncWire, Request, TransportFault, Wire
 
-LIBRARIES: list[Any] = [httpx, httpx2]
-LIBRARY = pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.__name__)
+LIBRARY = pytest.mark.parametrize("library", MODULES)
 DIRECT = pytest.mark.parametrize("direct", [True, False], ids=["by pool", "by client"])
 HEADERS = {"Accept": "application/json", "X-API-Key": "ak_1", "Idempotency-Key": "k"}
 REQUESTS = [

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.certificates import certificate_for
+from support.http_libraries import LIBRARIES
 
 from toolgate import ActionDenied, Guard
 from toolgate.wire.within import Within, is_within
@@ -52,7 +53,7 @@ class Holdup:
         never.wait(self.began + 2 * TIMEOUT - time.monotonic())
 
 
-@pytest.mark.parametrize("library", ["httpx", "httpx2"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("secure", [False, True])
 async def test_an_answer_to_a_loop_that_is_held_up(
     peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, secure: bool

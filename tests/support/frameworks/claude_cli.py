@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import claude_agent_sdk
 
-CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+def claude_program() -> Path:
+    """Return the path of Claude Code, which is installed with the Claude Agent SDK."""
+    import claude_agent_sdk
+
+    return Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 
 
 @dataclass
@@ -42,7 +45,7 @@ class ClaudeCLI:
         file.write_text(json.dumps(self.settings))
         going_on = [] if self.session is None else ["--resume", self.session]
         return [
-            str(CLAUDE), "-p", prompt, "--output-format", "json", "--model", "claude-sonnet-4-5",
+            str(claude_program()), "-p", prompt, "--output-format", "json", "--model", "claude-sonnet-4-5",
             "--settings", str(file), "--setting-sources", "user,project", *going_on, *words,
         ]  # fmt: skip
 

@@ -2,13 +2,18 @@
 
 from typing import Any
 
-from fastapi.routing import iter_route_contexts
 from starlette.types import ASGIApp
 
 from support.gateway import SECRET
 from support.provider import SECRET as PROVIDER_SECRET
 from toolgate_service.app import create_app
 from toolgate_service.settings import Settings
+
+try:
+    from fastapi.routing import iter_route_contexts
+except ImportError:
+    # In older versions an application's routes already include those of its routers.
+    iter_route_contexts = iter
 
 #: every setting that brings routes with it
 ALL_ON = {"provider_webhook_secret": PROVIDER_SECRET}

@@ -8,7 +8,7 @@ from typing import Any
 import claude_agent_sdk._cli_version
 import pytest
 from support.elsewhere import alone, claude
-from support.frameworks.claude_cli import CLAUDE
+from support.frameworks.claude_cli import claude_program
 from typer.testing import CliRunner
 
 from toolgate.cli.app import app
@@ -51,7 +51,7 @@ def test_where_it_is_not_nothing_is_said(project: Path) -> None:
 
 def test_the_real_one(project: Path) -> None:
     """Its version is asked of the program itself, and is the one that is tested with."""
-    (project.parent / "bin" / "claude").symlink_to(CLAUDE)
+    (project.parent / "bin" / "claude").symlink_to(claude_program())
     found = told()
     assert found["version"] == TESTED == claude_agent_sdk._cli_version.__cli_version__
     assert (found["state"], found["cure"]) == ("no hooks", "toolgate hook install")
