@@ -103,6 +103,7 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, te
                 "run_id",
                 "call_id",
                 "key_id",
+                "reason",
                 # Nor other terms.
                 "required_approvals",
                 "separation_of_duties",

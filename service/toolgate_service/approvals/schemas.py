@@ -51,6 +51,7 @@ class ApprovalView(SdkApprovalView):
     agent_name: str
     permission_id: str
     digest: str
+    reason: str | None
     required_approvals: int
     separation_of_duties: bool = False
     votes: Sequence[VoteView]

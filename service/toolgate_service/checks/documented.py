@@ -1,7 +1,7 @@
 """POST /sdk/check for the OpenAPI document; `checks.question` reads what is described here."""
 
 from toolgate_service.openapi.by_hand import operation
-from toolgate_service.web.field_schemas import ACTION, CONTEXT, REFERENCE, TEXT, nullable
+from toolgate_service.web.field_schemas import ACTION, CONTEXT, DESCRIPTION, REFERENCE, TEXT, nullable
 
 _QUESTION = {
     "type": "object",
@@ -16,6 +16,10 @@ _QUESTION = {
         "approval_id": nullable(REFERENCE) | {"description": "Narrows the answer to this one approval."},
         "call_id": nullable(REFERENCE) | {"description": "The caller's own name of this one call."},
         "run_id": nullable(REFERENCE) | {"description": "The caller's own name of the run it belongs to."},
+        "reason": nullable(DESCRIPTION)
+        | {
+            "description": "Why, in the agent's own words: shown to approvers, not verified, and bound to nothing."
+        },
         "dry_run": {"type": ["boolean", "null"], "default": False, "description": "Answer, change nothing."},
     },
     "examples": [{"agent_id": "{agent_id}", "action": "stripe.refund", "context": {"amount": 12.5}}],

@@ -19,6 +19,7 @@ class Question(NamedTuple):
         call_id: the caller's own name of this one call.
         run_id: the caller's own name of the run it belongs to.
         dry_run: answer, change nothing.
+        reason: why the agent wants to act, in its own words; only approvers read it.
         canonical_text: the context's canonical text, if it was written while the body was read.
     """
 
@@ -29,6 +30,7 @@ class Question(NamedTuple):
     call_id: str | None
     run_id: str | None
     dry_run: bool
+    reason: str | None = None
     canonical_text: str | None = None
 
     @property
@@ -57,7 +59,8 @@ def read_question(body: Mapping[str, Json], raw: bytes | None = None) -> Questio
     context = fields.context("context")
     approval_id, call_id = fields.reference("approval_id"), fields.reference("call_id")
     run_id, dry_run = fields.reference("run_id"), fields.flag("dry_run")
+    reason = fields.description("reason")
     fields.finish()
     return Question(
-        agent_id, action, context or {}, approval_id, call_id, run_id, dry_run, fields.canonical_text
+        agent_id, action, context or {}, approval_id, call_id, run_id, dry_run, reason, fields.canonical_text
     )

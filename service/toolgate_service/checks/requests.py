@@ -177,6 +177,7 @@ def _request(session: AsyncSession, standing: Standing, question: Question, *, w
         run_id=question.run_id or "",
         call_id=question.call_id or "",
         key_id=standing.key_id,
+        reason=question.reason,
         created_at=moment,
         expires_at=moment + timedelta(seconds=waits),
     )

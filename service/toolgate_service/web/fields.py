@@ -59,6 +59,14 @@ def moment_of(text: str) -> datetime:
         raise ValueError(MOMENT_RULE) from None
 
 
+def is_description(text: str) -> bool:
+    """Return whether a text is free text: at most 1,000 printable characters, line breaks and tabs."""
+    return len(text) <= MAX_DESCRIPTION and all(_shows(char) or char in "\n\r\t" for char in text)
+
+
+DESCRIPTION_RULE = f"must be at most {MAX_DESCRIPTION} printable characters"
+
+
 def _shows(char: str) -> bool:
     # Python calls every space but the ASCII one, and the joiners of emoji and Indic scripts, not printable.
     return char.isprintable() or char in _JOINERS or unicodedata.category(char) == "Zs"
@@ -80,8 +88,8 @@ def _name(text: str) -> str:
 
 
 def _description(text: str) -> str:
-    if len(text) > MAX_DESCRIPTION or not all(_shows(char) or char in "\n\r\t" for char in text):
-        raise ValueError(f"must be at most {MAX_DESCRIPTION} printable characters")
+    if not is_description(text):
+        raise ValueError(DESCRIPTION_RULE)
     return text
 
 

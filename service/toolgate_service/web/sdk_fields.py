@@ -13,9 +13,11 @@ from toolgate_service.errors import REQUIRED, FieldErrors
 from toolgate_service.exact_json import Json, deeper_than
 from toolgate_service.web.fields import (
     ACTION_RULE,
+    DESCRIPTION_RULE,
     MOMENT_RULE,
     REFERENCE_RULE,
     is_action,
+    is_description,
     is_reference,
     moment_of,
 )
@@ -84,6 +86,16 @@ class SdkFields:
         if value is None or (isinstance(value, str) and is_reference(value)):
             return value
         self._complain(name, REFERENCE_RULE)
+        return None
+
+    def description(self, name: str) -> str | None:
+        """Read optional free text without the spaces around it; None when it is empty."""
+        value = self._body.get(name)
+        if value is None:
+            return None
+        if isinstance(value, str) and is_description(value.strip()):
+            return value.strip() or None
+        self._complain(name, DESCRIPTION_RULE)
         return None
 
     def flag(self, name: str) -> bool:

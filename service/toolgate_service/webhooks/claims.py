@@ -29,7 +29,7 @@ OF_ORGANIZATION = 16
 OF_WEBHOOK = 4
 
 #: what is shown of an event only to a webhook that asked for contexts
-CONTEXTS = ("context", "approved_context")
+CONTEXTS = ("context", "approved_context", "reason")
 
 
 @dataclass(frozen=True, slots=True)
