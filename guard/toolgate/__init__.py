@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolgate.guard import Guard
     from toolgate.identity import acting_as
     from toolgate.naming import calling
+    from toolgate.stated_reason import reason
     from toolgate.steps import Approval
     from toolgate.wrappers import guarded_action, is_guarded
 
@@ -57,6 +58,7 @@ __all__ = [
     "guarded",
     "guarded_action",
     "is_guarded",
+    "reason",
     "resume",
 ]
 
@@ -74,6 +76,7 @@ _HOMES = {
     "guarded": "default",
     "guarded_action": "wrappers",
     "is_guarded": "wrappers",
+    "reason": "stated_reason",
     "resume": "default",
 }
 

@@ -17,6 +17,7 @@ from toolgate.held import LONGEST_CHAIN
 from toolgate.identity import identify, valid_approval_id, valid_id
 from toolgate.naming import in_run
 from toolgate.recording.entries import Entry, new_entry
+from toolgate.stated_reason import current_reason, sendable_reason
 from toolgate.steps import Approval, Check, LogStatus, Record
 from toolgate.telling import entry_of, tell_decision
 
@@ -40,6 +41,7 @@ class Asking:
         agent_id: str | None = None,
         approval_id: str | None = None,
         call_id: str | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
     ) -> Decision:
         """Ask whether an action is allowed, and run nothing.
@@ -52,6 +54,7 @@ class Asking:
             agent_id: The agent that acts; wins over `acting_as`.
             approval_id: Pass only by this approval.
             call_id: The call it is about, as `calling` names it.
+            reason: Why the agent makes the call, for the approver to read; default that of `toolgate.reason`.
             dry_run: Only look: no request is made and no approval used up.
 
         Raises:
@@ -59,7 +62,7 @@ class Asking:
             GatewayProtocolError: Something answered that decides nothing.
             ConfigurationError: If an argument or setting is wrong, or the gateway refuses the API key.
         """
-        check = self._check(action, context, agent_id, approval_id, call_id, dry_run=dry_run)
+        check = self._check(action, context, agent_id, approval_id, call_id, reason=reason, dry_run=dry_run)
         return tell_decision(check, self._runtime.client().check(check))
 
     async def acheck(
@@ -70,10 +73,11 @@ class Asking:
         agent_id: str | None = None,
         approval_id: str | None = None,
         call_id: str | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
     ) -> Decision:
         """As `check`."""
-        check = self._check(action, context, agent_id, approval_id, call_id, dry_run=dry_run)
+        check = self._check(action, context, agent_id, approval_id, call_id, reason=reason, dry_run=dry_run)
         return tell_decision(check, await self._runtime.async_client().check(check))
 
     def approval(self, approval_id: str, *, newest: bool = False) -> Approval:
@@ -246,6 +250,7 @@ class Asking:
         approval_id: str | None,
         call_id: str | None = None,
         *,
+        reason: str | None = None,
         dry_run: bool = False,
     ) -> Check:
         explicit = None if agent_id is None else valid_id(agent_id, "agent_id")
@@ -254,7 +259,14 @@ class Asking:
             who = replace(who, call_id=valid_id(call_id, "call_id"))
         if not isinstance(dry_run, bool):
             raise ConfigurationError(f"dry_run is {dry_run!r}; use True or False")
-        return Check(valid_action(action), who, self._capture(context).context, approval_id, dry_run=dry_run)
+        return Check(
+            valid_action(action),
+            who,
+            self._capture(context).context,
+            approval_id,
+            dry_run=dry_run,
+            reason=current_reason() if reason is None else sendable_reason(reason),
+        )
 
     def _entry(
         self,

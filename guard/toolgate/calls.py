@@ -12,6 +12,7 @@ from toolgate.capture.jsontext import Json
 from toolgate.errors import ActionDenied, ApprovalExpired, ApprovalPending
 from toolgate.identity import Identity
 from toolgate.recording.entries import Intent
+from toolgate.stated_reason import current_reason
 from toolgate.steps import Check, Intend, LogStatus, Record, Refusals, Step
 
 __all__ = ["Call", "Flow", "OnHold", "expired", "refused"]
@@ -63,7 +64,8 @@ class Call:
         # After a hold, or with an approval, there is an answer already: only a first check may go unanswered.
         first = self.approval_id is None and self.resumes is None and approval_id is None
         forgiving = self.refusals if self.fail_open and first else None
-        return Check(self.action, self.who, self.captured.context, approval_id, forgiving)
+        reason = current_reason(self.captured.patterns)
+        return Check(self.action, self.who, self.captured.context, approval_id, forgiving, reason=reason)
 
     def intend(self) -> Intend:
         """What is written down before the tool runs, and recorded if nothing is heard of the call again."""

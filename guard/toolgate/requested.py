@@ -17,9 +17,11 @@ class Requested:
         action: What is to be done.
         agent_id: By whom.
         context: With what; numbers with a fraction are decimals.
+        reason: Text that the agent gave; the gateway does not verify it.
     """
 
     approval_id: str
     action: str
     agent_id: str
     context: dict[str, Any] = field(repr=False)
+    reason: str | None = None

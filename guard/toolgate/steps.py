@@ -53,6 +53,7 @@ class Check:
         fail_open: What was refused before, and so does not fail open; None if nothing does.
         dry_run: Only look.
         key: The question's own, however often it is sent: a lost answer must not cost a second approval.
+        reason: Text for the approver; nothing is decided by it.
     """
 
     action: str
@@ -62,6 +63,7 @@ class Check:
     fail_open: Refusals | None = field(default=None, compare=False, repr=False)
     dry_run: bool = False
     key: str = field(default_factory=_new_key, compare=False, repr=False)
+    reason: str | None = field(default=None, compare=False, repr=False)
 
 
 class Refusals(Protocol):

@@ -121,7 +121,12 @@ class Subject:
 
     def stored(self) -> Stored:
         """Return everything the organization has that an operation may change, by table, in order of ids."""
-        return contents(self.gateway, TABLES, self.first.user["organization_id"])
+        organization = self.first.user["organization_id"]
+        # The time of the last check is no part of the state: a repeated check changes it.
+        execute(
+            self.gateway, "UPDATE approvals SET last_asked_at = NULL WHERE organization_id = ?", organization
+        )
+        return contents(self.gateway, TABLES, organization)
 
     def told(self, before: Stored, after: Stored) -> list[str]:
         """Return the kinds of the events about approvals that were written, a star at those about others; in order."""

@@ -49,7 +49,10 @@ class EmbeddedGateway(LocalGateway):
         while True:
             target = f"/api/approvals?status=pending&limit={_PAGE}&offset={len(found)}"
             page: Any = self._decided("GET", target, None)
-            found += [Requested(one["id"], one["action"], one["agent_id"], one["context"]) for one in page]
+            found += [
+                Requested(one["id"], one["action"], one["agent_id"], one["context"], one["reason"])
+                for one in page
+            ]
             if len(page) < _PAGE:
                 return found[::-1]
 

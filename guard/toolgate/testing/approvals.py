@@ -35,6 +35,7 @@ class Asked:
     permission_id: str
     run_id: str
     call_id: str
+    reason: str | None
     created: float
     expires: float
     then: Then | None = None
@@ -145,6 +146,7 @@ class Ledger:
             permission_id=asked.permission_id,
             run_id=asked.run_id,
             call_id=asked.call_id,
+            reason=asked.reason,
             created=self._clock.now(),
             expires=asked.expires,
             replaces=asked.approval_id,

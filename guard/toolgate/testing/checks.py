@@ -49,6 +49,7 @@ class Question:
     call_id: str | None
     run_id: str | None
     dry_run: bool
+    reason: str | None
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Question:
@@ -62,9 +63,9 @@ class Question:
         approval_id, call_id, run_id = (
             fields.reference(name) for name in ("approval_id", "call_id", "run_id")
         )
-        dry_run = fields.flag("dry_run")
+        dry_run, reason = fields.flag("dry_run"), fields.description("reason")
         fields.finish()
-        return cls(agent_id, action, context or {}, approval_id, call_id, run_id, dry_run)
+        return cls(agent_id, action, context or {}, approval_id, call_id, run_id, dry_run, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +235,7 @@ class Checks:
                 permission_id=rule.permission_id,
                 run_id=question.run_id or "",
                 call_id=question.call_id or "",
+                reason=question.reason,
                 created=created,
                 expires=expires,
                 then=rule.then,

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from toolgate.capture.jsontext import exact, loads
+from toolgate.stated_reason import LONGEST_REASON, is_shown
 from toolgate.testing.answers import REQUIRED, fields_refused
 
 __all__ = ["REFERENCE_RULE", "Fields", "is_reference", "read_object"]
@@ -87,6 +88,16 @@ class Fields:
         if value is None or (isinstance(value, str) and is_reference(value)):
             return value
         self._complain(name, REFERENCE_RULE)
+        return None
+
+    def description(self, name: str) -> str | None:
+        """An optional free text, without the blanks around it."""
+        value = self._body.get(name)
+        if value is None:
+            return None
+        if isinstance(value, str) and len(value.strip()) <= LONGEST_REASON and all(map(is_shown, value)):
+            return value.strip() or None
+        self._complain(name, f"must be at most {LONGEST_REASON} printable characters")
         return None
 
     def flag(self, name: str) -> bool:

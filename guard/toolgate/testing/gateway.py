@@ -167,7 +167,7 @@ class FakeGateway(LocalGateway, Assertions):
         """The requests that wait for a decision, the oldest first."""
         with self._roads.lock:
             return [
-                Requested(asked.approval_id, asked.action, asked.agent_id, asked.context)
+                Requested(asked.approval_id, asked.action, asked.agent_id, asked.context, asked.reason)
                 for asked in self._roads.ledger.pending()
             ]
 

@@ -98,6 +98,7 @@ class Roads:
                 verdict.approval_id or question.approval_id,
                 question.run_id,
                 question.dry_run,
+                question.reason,
             )
         )
         return json_answer(verdict.shown(), headers=verdict.headers)

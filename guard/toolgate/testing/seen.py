@@ -24,6 +24,7 @@ class Checked:
         approval_id: The request for approval that was made or named.
         run_id: The run, if one was named.
         dry_run: Whether it was only asked, and changed nothing.
+        stated_reason: Text that the agent gave for the approver.
     """
 
     action: str
@@ -34,6 +35,7 @@ class Checked:
     approval_id: str | None
     run_id: str | None
     dry_run: bool
+    stated_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class _Gateway:
             body["call_id"] = check.who.call_id
         if check.approval_id is not None:
             body["approval_id"] = check.approval_id
+        if check.reason is not None:
+            body["reason"] = check.reason
         if check.dry_run:
             body["dry_run"] = True
         return self._post("/sdk/check", body, check.key)

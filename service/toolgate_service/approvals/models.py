@@ -90,8 +90,12 @@ class Approval(Table, table=True):
     #: empty when none was sent: a null would make two equal requests distinct in the unique index
     run_id: str = Field(default="", max_length=255)
     call_id: str = Field(default="", max_length=255)
-    #: why, in the agent's own words: shown to approvers, not verified, not part of the digest
+    #: reason that the agent gave: shown to approvers, not verified, not part of the digest
     reason: str | None = Field(default=None, max_length=1000)
+    #: the last check or long poll for this request
+    last_asked_at: datetime | None = Field(default=None, sa_type=Timestamp)
+    #: until when a long poll waits for the decision
+    waiting_until: datetime | None = Field(default=None, sa_type=Timestamp)
     status: str = Field(default=PENDING, max_length=10)
     #: the API key that asked
     key_id: str = Field(sa_type=Id)

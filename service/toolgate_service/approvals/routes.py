@@ -9,6 +9,7 @@ from toolgate_service.approvals import desk
 from toolgate_service.approvals.ending import withdraw
 from toolgate_service.approvals.finding import find_approval
 from toolgate_service.approvals.finding import list_approvals as list_page
+from toolgate_service.approvals.models import PENDING
 from toolgate_service.approvals.schemas import ApprovalDecision, ApprovalView, DecisionNote, SdkApprovalView
 from toolgate_service.approvals.views import sdk_view, view, views
 from toolgate_service.approvals.waiting import Asking
@@ -96,9 +97,11 @@ async def wait_for_approval(
 ) -> Reply:
     """Return an approval; with `wait`, once it is no longer pending or after that many seconds."""
     asking = Asking(gateway, caller.key_digest, caller.standing, peer_of(request.scope))
-    await asking.look(approval_id)
-    if wait:
-        await asking.wait_for_change(approval_id, wait, request.is_disconnected)
+    before = await asking.look(approval_id)
+    if wait and before.status == PENDING:
+        until = await asking.announce_call(approval_id, wait)
+        if await asking.wait_for_change(approval_id, wait, request.is_disconnected):
+            await asking.withdraw_call(approval_id, until)
     return Reply(await asking.look(approval_id))
 
 

@@ -46,12 +46,20 @@ class VoteView(BaseModel):
 
 
 class ApprovalView(SdkApprovalView):
-    """An approval as people see it."""
+    """An approval as people see it.
+
+    Attributes:
+        reason: text that the agent sent with its first check. The gateway does not verify it.
+        waiting: whether a call waits for the decision at this moment.
+        last_asked_at: time of the last check or long poll for this request; null for requests before version 0.2.
+    """
 
     agent_name: str
     permission_id: str
     digest: str
-    reason: str | None
+    reason: str | None = None
+    waiting: bool = False
+    last_asked_at: datetime | None = None
     required_approvals: int
     separation_of_duties: bool = False
     votes: Sequence[VoteView]

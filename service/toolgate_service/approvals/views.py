@@ -10,7 +10,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service import exact_json
 from toolgate_service.agents.models import Agent
-from toolgate_service.approvals.models import APPROVED, CONSUMED, REPLACED, Approval, ApprovalVote
+from toolgate_service.approvals.models import APPROVED, CONSUMED, PENDING, REPLACED, Approval, ApprovalVote
 from toolgate_service.approvals.schemas import ApprovalView, SdkApprovalView, VoteView
 from toolgate_service.approvals.states import state_of
 from toolgate_service.storage.database import now
@@ -65,8 +65,13 @@ async def sdk_view(session: AsyncSession, approval: Approval) -> SdkApprovalView
 
 
 def _shown(session: AsyncSession, approval: Approval, successors: Mapping[str, Approval]) -> dict[str, Any]:
+    moment = now(session)
+    status = state_of(approval, moment)
     return approval.model_dump() | {
-        "status": state_of(approval, now(session)),
+        "status": status,
+        "waiting": status == PENDING
+        and approval.waiting_until is not None
+        and approval.waiting_until > moment,
         "context": exact_json.loads_own(approval.context),
         "approved_context": _approved_context(session, approval, successors),
         "run_id": approval.run_id or None,

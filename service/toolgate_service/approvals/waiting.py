@@ -5,17 +5,29 @@ beginning and at the end.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement
+from sqlmodel import col, or_, update
 
 from toolgate_service.approvals.finding import find_approval
+from toolgate_service.approvals.models import PENDING, Approval
 from toolgate_service.approvals.schemas import SdkApprovalView
 from toolgate_service.approvals.views import sdk_view
 from toolgate_service.errors import ApiError, not_found
 from toolgate_service.gateway import Gateway
 from toolgate_service.hotpath.standing import Standing
 from toolgate_service.organizations import networks
+from toolgate_service.storage.database import now
+from toolgate_service.web.edge import STORAGE_FAULTS
 
+logger = logging.getLogger("toolgate.gateway")
+
+#: a call that polls again within this time still waits
+BETWEEN_POLLS = timedelta(seconds=5)
 #: seconds between two looks: what another process decided is seen that late where nobody announces it
 LOOK_AGAIN = 1.0
 #: where it is announced
@@ -50,10 +62,56 @@ class Asking:
                 raise not_found("Approval")
             return await sdk_view(session, approval)
 
+    async def announce_call(self, approval_id: str, seconds: int) -> datetime | None:
+        """Store that a call waits; approvers see it. Return until when, or None if it could not be stored."""
+        try:
+            async with self.gateway.database.writing() as session:
+                moment = now(session)
+                until = moment + timedelta(seconds=seconds) + BETWEEN_POLLS
+                waits_shorter = or_(
+                    col(Approval.waiting_until).is_(None), col(Approval.waiting_until) < until
+                )
+                await session.exec(
+                    update(Approval)
+                    .where(*self._is(approval_id), waits_shorter)
+                    .values(last_asked_at=moment, waiting_until=until)
+                )
+        except STORAGE_FAULTS as error:
+            # Only the display depends on it: the call waits all the same.
+            logger.debug("waiting for approval %s could not be stored: %s", approval_id, type(error).__name__)
+            return None
+        return until
+
+    async def withdraw_call(self, approval_id: str, until: datetime | None) -> None:
+        """Store that the call no longer waits, unless a later poll waits longer."""
+        try:
+            async with self.gateway.database.writing() as session:
+                await session.exec(
+                    update(Approval)
+                    .where(*self._is(approval_id), col(Approval.waiting_until) == until)
+                    .values(waiting_until=None)
+                )
+        except STORAGE_FAULTS as error:
+            logger.debug(
+                "the end of a wait for %s could not be stored: %s", approval_id, type(error).__name__
+            )
+
+    def _is(self, approval_id: str) -> tuple[ColumnElement[bool], ...]:
+        return (
+            col(Approval.id) == approval_id,
+            col(Approval.organization_id) == self.standing.organization_id,
+            col(Approval.environment) == self.standing.environment,
+            col(Approval.status) == PENDING,
+        )
+
     async def wait_for_change(
         self, approval_id: str, seconds: int, hung_up: Callable[[], Awaitable[bool]]
-    ) -> None:
-        """Return once the approval is no longer pending, the time is up, the key stopped working or nobody listens."""
+    ) -> bool:
+        """Wait until the approval is decided, the time is up, the key stopped working or the client hung up.
+
+        Returns:
+            Whether the client hung up.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         with self.gateway.hub.watching(approval_id) as changed:
@@ -66,10 +124,12 @@ class Asking:
                     )
                     or self.gateway.hub.closed
                 ):
-                    return
+                    return False
                 left = deadline - loop.time()
-                if left <= 0 or await hung_up():
-                    return
+                if left <= 0:
+                    return False
+                if await hung_up():
+                    return True
                 # Whoever stops hearing of others wakes everybody.
                 pause = LOOK_SELDOM if self.gateway.hub.hears_others else LOOK_AGAIN
                 try:

@@ -117,7 +117,7 @@ async def _settle_by(
     edited = _edited(states, question)
     if edited is not None:
         return Held(reason, edited.id, Step.CHANGED)
-    pending = next((approval for approval, state in states if state == PENDING), None)
+    pending = _pending(session, states, question)
     if question.approval_id is not None:
         return Held(reason, pending.id, Step.WAITING) if pending else _ended(*states[0])
     # What an approver made of another call waits for that one, and is not used up by this.
@@ -138,6 +138,16 @@ async def _settle_by(
     hear(Step.ROOM, "")
     asked = None if question.dry_run else await requests.ask(session, settings, standing, question)
     return Held(reason, asked, Step.ASKED)
+
+
+def _pending(
+    session: AsyncSession, states: Sequence[tuple[Approval, str]], question: Question
+) -> Approval | None:
+    pending = next((approval for approval, state in states if state == PENDING), None)
+    if pending is not None and not question.dry_run:
+        pending.last_asked_at = now(session)
+        session.add(pending)
+    return pending
 
 
 async def _by_approval(

@@ -178,6 +178,7 @@ def _request(session: AsyncSession, standing: Standing, question: Question, *, w
         call_id=question.call_id or "",
         key_id=standing.key_id,
         reason=question.reason,
+        last_asked_at=moment,
         created_at=moment,
         expires_at=moment + timedelta(seconds=waits),
     )

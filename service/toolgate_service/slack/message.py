@@ -89,7 +89,12 @@ def _about(resource: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _facts(approval: Mapping[str, Any]) -> Iterator[str]:
     yield from labelled("agent", quoted(approval["agent_name"]))
     yield from labelled("action", in_code(approval["action"]))
-    for label, name in (("run", "run_id"), ("call", "call_id"), ("note", "note")):
+    for label, name in (
+        ("agent reason", "reason"),
+        ("run", "run_id"),
+        ("call", "call_id"),
+        ("note", "note"),
+    ):
         if approval.get(name):
             yield from labelled(label, quoted(approval[name]))
     if approval.get("cancel_reason"):

@@ -24,7 +24,13 @@ def left() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread not in BEFORE}
 
 
-BEFORE = set(threading.enumerate())
+BEFORE = set[threading.Thread]()
+
+
+@pytest.fixture(autouse=True)
+def _threads_before() -> None:
+    BEFORE.clear()
+    BEFORE.update(threading.enumerate())
 
 
 def home_at(folder: Path) -> dict[str, str]:

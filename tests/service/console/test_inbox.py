@@ -93,6 +93,17 @@ def test_hostile_arguments_are_posted_back_as_they_were(maya: Reader, acme: Owne
     assert shown(acme, approval)["status"] == "approved"
 
 
+def test_a_card_shows_the_agents_reason_as_text(maya: Reader, acme: Owner, refunder: str) -> None:
+    reason = "<b>The user</b> asked:\n{{ 7*7 }}"
+    answer = acme.check(refunder, "stripe.refund", {"amount": 7}, reason=reason).json()
+    for way in ("/console/approvals", f"/console/approvals/{answer['approval_id']}"):
+        card = card_of(maya.page(way), answer["approval_id"])
+        assert "<b>" not in card
+        assert "Reason given by the agent (not verified) <b>The user</b> asked:" in text_of(card)
+        assert "{{ 7*7 }}" in text_of(card)
+        assert "No call is waiting for this decision now. Last asked" in text_of(card)
+
+
 def test_an_agents_name_is_text(maya: Reader, acme: Owner) -> None:
     """Names, notes and references of others are escaped as well, in titles too."""
     agent = acme.agent("<script>x</script>\u00a0{{1}}")

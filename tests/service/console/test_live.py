@@ -74,7 +74,7 @@ def ask(owner: Owner, agent: str, n: int) -> str:
 def test_news_come_by_themselves(newcomer: Owner, agent: str) -> None:
     """What waits at first, what comes, and what went: each told as it happens."""
     with Reader.of(newcomer.url, newcomer.email) as reader, listening(reader) as page:
-        assert page.until() == {"count": 0, "more": False, "ids": [], "votes": {}}
+        assert page.until() == {"count": 0, "more": False, "ids": [], "votes": {}, "with_call": []}
         one = ask(newcomer, agent, 1)
         assert page.until(one)["count"] == 1
         two = ask(newcomer, agent, 2)

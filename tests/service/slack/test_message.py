@@ -116,6 +116,10 @@ def test_the_buttons_bind_request_and_digest() -> None:
         assert pressed(action, value) is None
 
 
+def test_the_agents_reason_is_named_as_such() -> None:
+    assert 'agent reason "The user asked for it"' in shown_in(message(reason="The user asked for it"))
+
+
 def test_the_visible_part_of_a_redacted_text_is_shown() -> None:
     text = {"$redacted": "ls # token=[redacted]", "$digest": "hmac-sha256:" + "0" * 64, "bytes": 18}
     shown = shown_in(message(context={"script": text}))
@@ -174,7 +178,7 @@ def test_without_the_context_there_are_no_buttons() -> None:
         "\u2502 amount 1",
     ],
 )
-@pytest.mark.parametrize("where", ["context", "name", "agent_name", "action", "note", "run_id"])
+@pytest.mark.parametrize("where", ["context", "name", "agent_name", "action", "note", "run_id", "reason"])
 def test_nothing_of_others_is_read_by_slack(hostile: str, where: str) -> None:
     """No mention, link, format, line or end of a block comes from a value, wherever it stands."""
     about: dict[str, Any] = {

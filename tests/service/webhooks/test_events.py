@@ -66,7 +66,9 @@ def test_approvals(told: Owner, receiver: Receiver) -> None:
     told.permit(agent, "db.drop", requires_approval=True)
     with Receiver() as other:
         curious = Hook(told, other, "approval.requested", include_context=True)
-        approval = told.check(agent, "db.drop", {"table": "t4bl3"}).json()["approval_id"]
+        approval = told.check(agent, "db.drop", {"table": "t4bl3"}, reason="t4bl3 is empty").json()[
+            "approval_id"
+        ]
         requested = told.http.get(f"/api/approvals/{approval}").json()
         assert only(curious.told("approval.requested"))["approval"] == requested
     approved = told.http.post(f"/api/approvals/{approval}/approve").json()
@@ -74,7 +76,7 @@ def test_approvals(told: Owner, receiver: Receiver) -> None:
     consumed = told.http.get(f"/api/approvals/{approval}").json()
     for kind, shown in (("requested", requested), ("approved", approved), ("consumed", consumed)):
         (got,) = hook.told(f"approval.{kind}")
-        expected = {name: shown[name] for name in shown.keys() - {"context", "approved_context"}}
+        expected = {name: shown[name] for name in shown.keys() - {"context", "approved_context", "reason"}}
         # Only admins see the credential of a vote.
         expected["votes"] = [vote | {"credential": None} for vote in shown["votes"]]
         assert got.event["data"]["approval"] == expected

@@ -53,6 +53,10 @@ def _page(
     yield from layout.line("asked", f"{since(approval.created_at)} ago, at {visible(url)}, {environment}")
     if approval.is_pending:
         yield from layout.line("runs out in", until(approval.expires_at))
+        yield from _call(approval, layout)
+    if approval.reason:
+        text = visible(approval.reason, quote=chr(34))
+        yield from layout.line("reason", f'"{text}" (given by the agent, not verified)')
     for label, reference in (("run", approval.run_id), ("call", approval.call_id)):
         if reference:
             yield from layout.line(label, visible(reference))
@@ -75,6 +79,14 @@ def _page(
         yield from layout.context(approval.approved_context)
     if layout.cut:
         yield f"  {layout.cut} cut; --full shows everything"
+
+
+def _call(approval: Approval, layout: Layout) -> Iterator[str]:
+    if approval.waiting:
+        yield from layout.line("waiting", "a call is waiting for this decision now")
+    elif approval.waiting is False:
+        asked = f"; last asked {since(approval.last_asked_at)} ago" if approval.last_asked_at else ""
+        yield from layout.line("waiting", f"no call is waiting for this decision now{asked}")
 
 
 def state_text(approval: Approval, people: dict[str, str] | None = None) -> str:

@@ -58,6 +58,10 @@ class Approval(BaseModel):
     replaced_by: str | None = None
     approved_context: dict[str, Any] | None = None
     grant_id: str | None = None
+    reason: str | None = None
+    #: None from gateways before version 0.2
+    waiting: bool | None = None
+    last_asked_at: AwareDatetime | None = None
 
     @property
     def is_pending(self) -> bool:

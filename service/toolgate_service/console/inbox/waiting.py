@@ -83,6 +83,14 @@ async def votes_on(session: AsyncSession, ids: Sequence[str]) -> Mapping[str, in
     return dict((await session.exec(query)).all())
 
 
+async def with_waiting_call(session: AsyncSession, ids: Sequence[str]) -> Sequence[str]:
+    """Return those of some pending requests for whose decision a call waits now."""
+    if not ids:
+        return ()
+    query = select(Approval.id).where(col(Approval.id).in_(ids), col(Approval.waiting_until) > now(session))
+    return (await session.exec(query.order_by(col(Approval.id)))).all()
+
+
 async def count_waiting(session: AsyncSession, organization_id: str, environment: str) -> int:
     """Return how many wait, counted to one more than `COUNTED`."""
     return len(await waiting_ids(session, organization_id, environment))

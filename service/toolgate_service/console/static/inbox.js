@@ -191,6 +191,17 @@ async function refresh(ids) {
   }
 }
 
+// Whether a call waits changes often: only that line is replaced, and the buttons stay usable.
+async function refreshCalls(ids) {
+  for (const card of await pieces(ids)) {
+    const old = cardOf(card.dataset.id);
+    const line = card.querySelector(".call");
+    if (!old || !line) continue;
+    old.dataset.waiting = card.dataset.waiting;
+    old.querySelector(".call")?.replaceWith(line);
+  }
+}
+
 function tellArrivals() {
   if (!arrivals) return;
   arrivals.hidden = fresh.size === 0;
@@ -217,6 +228,9 @@ async function hear(told, leads) {
   const gone = told.more ? [] : cards().filter((card) => card.classList.contains("waits") && !waits.has(card.dataset.id)).map((card) => card.dataset.id);
   const voted = cards().filter((card) => waits.has(card.dataset.id) && card.dataset.votes !== String(told.votes[card.dataset.id] ?? 0)).map((card) => card.dataset.id);
   if (gone.length || voted.length) await refresh([...gone, ...voted].slice(0, 20));
+  const withCall = new Set(told.with_call);
+  const calls = cards().filter((card) => waits.has(card.dataset.id) && (card.dataset.waiting === "true") !== withCall.has(card.dataset.id)).map((card) => card.dataset.id);
+  if (calls.length) await refreshCalls(calls.slice(0, 20));
   if (alone) return;
   const arrived = told.ids.filter((id) => !known.has(id) && !cardOf(id));
   for (const id of arrived) known.add(id);
