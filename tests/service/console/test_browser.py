@@ -1,6 +1,7 @@
 """The console in a real browser: every flow of the inbox, light and dark, wide and narrow, with and without scripts."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -106,6 +107,7 @@ def test_every_page_is_fit_to_be_read(
 ) -> None:
     """No serious fault by axe-core and nothing wider than the window, in each look, with sheets open too."""
     approval = ask(newcomer, agent, 1.5, lines="a\nb", nested={"deep": [1, {"er": True}]})
+    newcomer.check(agent, "stripe.refund", {"amount": 9}, reason="<b>late</b> " * 60)
     granted = ask(newcomer, agent, 2)
     newcomer.http.post(f"/api/approvals/{granted}/approve", json={"grant": {"uses": 3, "seconds": 900}})
     newcomer.http.post(f"/api/agents/{agent}/keys")
@@ -297,6 +299,30 @@ def test_a_colleagues_vote_is_seen(newcomer: Owner, enter: Callable[..., Page]) 
         ready(page)
         page.get_by_role("button", name="Approve once").click()
         expect(card.locator(".outcome")).to_contain_text("Approved")
+
+
+def test_the_card_shows_whether_a_call_waits(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """The line changes by itself, beside the agent's reason, and the buttons stay usable."""
+    context = {"amount": 3}
+    approval = newcomer.check(agent, "stripe.refund", context, reason="<b>late</b>").json()["approval_id"]
+    page = enter()
+    ready(page)
+    card = page.locator(f"#card-{approval}")
+    expect(card.locator(".reason")).to_contain_text("Reason given by the agent (not verified)")
+    expect(card.locator(".reason")).to_contain_text("<b>late</b>")
+    expect(card.locator(".call")).to_contain_text("No call is waiting for this decision now.")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(
+            newcomer.http.get,
+            f"/sdk/approvals/{approval}",
+            params={"wait": "30"},
+            headers={"X-API-Key": newcomer.key},
+        )
+        expect(card.locator(".call")).to_have_text("A call is waiting for this decision now.")
+        card.get_by_role("button", name="Approve once").click()
+        expect(card.locator(".outcome")).to_be_visible()
+        assert waiting.result().json()["status"] == "approved"
+    expect(card.locator(".call")).to_have_count(0)
 
 
 def test_an_agent_is_switched_off(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
