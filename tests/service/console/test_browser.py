@@ -67,7 +67,8 @@ def enter(browser: Browser, newcomer: Owner) -> Iterator[Callable[..., Page]]:
 
 def ask(owner: Owner, agent: str, amount: float, **more: object) -> str:
     context = {"amount": amount, "customer": "anna@example.test", "reason": REASON} | more
-    approval: str = owner.check(agent, "stripe.refund", context).json()["approval_id"]
+    reason = "<b>late</b> " * 60
+    approval: str = owner.check(agent, "stripe.refund", context, reason=reason).json()["approval_id"]
     return approval
 
 
@@ -107,7 +108,6 @@ def test_every_page_is_fit_to_be_read(
 ) -> None:
     """No serious fault by axe-core and nothing wider than the window, in each look, with sheets open too."""
     approval = ask(newcomer, agent, 1.5, lines="a\nb", nested={"deep": [1, {"er": True}]})
-    newcomer.check(agent, "stripe.refund", {"amount": 9}, reason="<b>late</b> " * 60)
     granted = ask(newcomer, agent, 2)
     newcomer.http.post(f"/api/approvals/{granted}/approve", json={"grant": {"uses": 3, "seconds": 900}})
     newcomer.http.post(f"/api/agents/{agent}/keys")
