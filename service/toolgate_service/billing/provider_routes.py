@@ -2,13 +2,16 @@
 
 import logging
 from datetime import timedelta
+from http import HTTPStatus
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
+from toolgate_service.accounts.caller import peer
 from toolgate_service.billing import intake
 from toolgate_service.billing.facts import EventFacts, read_event
 from toolgate_service.billing.signature import HEADER, ProviderSignature
+from toolgate_service.errors import ApiError
 from toolgate_service.gateway import Gateway, GatewayDep
 from toolgate_service.web.bodies import read_object
 from toolgate_service.web.replies import Reply
@@ -34,9 +37,14 @@ def provider_routes(signature: ProviderSignature) -> APIRouter:
     @router.post("/billing/provider-events", response_model=Receipt)
     async def take_event(request: Request, gateway: GatewayDep) -> Reply:
         """Take an event that the provider signed. The signature is judged before a word of the body is read."""
-        header = signature.require(request.headers.get(HEADER))
-        body = await request.body()
-        signature.verify(body, header)
+        try:
+            header = signature.require(request.headers.get(HEADER))
+            body = await request.body()
+            signature.verify(body, header)
+        except ApiError as error:
+            if error.status_code == HTTPStatus.BAD_REQUEST:
+                raise await gateway.auth_failures.reject(peer(request), error) from None
+            raise
         event = await gateway.parser.run(
             len(body), lambda: read_event(read_object(body, max_nodes=MAX_NODES))
         )

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from http import HTTPStatus
 
 from fastapi import APIRouter, Request
 
@@ -35,8 +36,13 @@ async def take_interaction(webhook_id: str, request: Request, gateway: GatewayDe
         raise await gateway.auth_failures.reject(peer(request), not_signed())
     body = await request.body()
     sent = Signed.of(headers, body)
-    async with gateway.database.reading() as session:
-        place = await signed_place(session, gateway.vault, gateway.plans, webhook_id, sent)
+    try:
+        async with gateway.database.reading() as session:
+            place = await signed_place(session, gateway.vault, gateway.plans, webhook_id, sent)
+    except ApiError as error:
+        if error.status_code == HTTPStatus.UNAUTHORIZED:
+            raise await gateway.auth_failures.reject(peer(request), error) from None
+        raise
     match await gateway.parser.run(len(body), partial(read_sent, body)):
         case Click() as click:
             await gateway.slack.in_time(decide(gateway, place, click))

@@ -9,7 +9,11 @@ import httpx
 import pytest
 from support.databases import CHOICE
 from support.gateway import LiveGateway, Owner
+from support.provider import SECRET
+from support.provider import signed as signed_by_provider
 from support.raw import Raw, whole
+from support.slack import command
+from support.slack import signed as signed_by_slack
 
 from toolgate_service.web.sizes import MAX_BODY, MAX_OPEN_BODY
 
@@ -180,13 +184,33 @@ def test_header_with_one_value_is_refused_twice(acme: Owner, bot: str, name: str
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway that answers few failures of an address with 401."""
     folder: Path = tmp_path_factory.mktemp("strict")
-    env = {"TOOLGATE_FAILED_AUTHENTICATIONS_PER_MINUTE": "4"}
+    env = {"TOOLGATE_FAILED_AUTHENTICATIONS_PER_MINUTE": "4", "TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET}
     with LiveGateway(folder, env=env) as gateway:
         yield gateway
+
+
+@pytest.mark.skipif(CHOICE.replicas > 1, reason="each process counts for itself")
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/integrations/slack/unknown", signed_by_slack(command("help"), "0" * 32), 401),
+        ("/billing/provider-events", signed_by_provider("{}", secret="wrong"), 400),
+    ],
+)
+def test_wrong_signatures_of_an_address_are_limited(
+    strict: LiveGateway, path: str, headers: dict[str, str], status: int
+) -> None:
+    statuses = [
+        httpx.post(f"{strict.url}{path}", content=command("help"), headers=headers).status_code
+        for _ in range(9)
+    ]
+    # The minute may end in between.
+    assert statuses.count(429) >= 1
+    assert set(statuses) == {status, 429}
 
 
 @pytest.mark.skipif(CHOICE.replicas > 1, reason="each process counts for itself")
