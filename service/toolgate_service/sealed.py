@@ -1,7 +1,7 @@
 """The values that the gateway's secret encrypts at rest, and the check that the secret opens them."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection
 from sqlmodel import col, select
@@ -14,8 +14,9 @@ from toolgate_service.storage.database import Database, is_embedded
 from toolgate_service.vault import Vault
 from toolgate_service.webhooks.models import WebhookSecret
 
+SealedModel: TypeAlias = ApiKey | WebhookSecret
 #: the models with a `ciphertext` column; the name of the model, the row's id and the organization are its associated data
-SEALED_MODELS: Sequence[type[ApiKey | WebhookSecret]] = (ApiKey, WebhookSecret)
+SEALED_MODELS: Sequence[type[SealedModel]] = (ApiKey, WebhookSecret)
 #: values looked at from either end of each table: enough to find one that the secret opens, quick in any database
 SAMPLE = 20
 

@@ -13,7 +13,7 @@ from toolgate_service.admin.desk import Desk, Lines, at_desk
 from toolgate_service.audit import service as audit
 from toolgate_service.errors import StartError
 from toolgate_service.organizations.models import Organization
-from toolgate_service.sealed import SEALED_MODELS
+from toolgate_service.sealed import SEALED_MODELS, SealedModel
 from toolgate_service.secret_file import begin_rotation, finish_rotation, secret_path
 from toolgate_service.settings import Settings
 from toolgate_service.storage.database import is_embedded
@@ -73,10 +73,7 @@ async def _discard_unreadable(desk: Desk) -> Lines:
         for model in SEALED_MODELS:
             rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))
             for row, organization, sealed in rows.all():
-                place = {"table": model.__name__, "row": row, "organization": organization}
-                if sealed and vault.open(sealed, **place) is None:
-                    discarded += 1
-                    await session.exec(update(model).where(col(model.id) == row).values(ciphertext=b""))
+                discarded += await _discard_one(session, vault, model, row, organization, sealed)
         if discarded:
             for organization_id in (await session.exec(select(Organization.id))).all():
                 audit.record_outside(session, organization_id, "gateway.sealed_values_discarded")
@@ -106,18 +103,51 @@ async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
     for model in SEALED_MODELS:
         rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))
         for row, organization, sealed in rows.all():
-            if not sealed:
-                # Discarded: its secret was lost.
-                continue
-            anew = vault.resealed(sealed, table=model.__name__, row=row, organization=organization)
-            if anew is None:
-                counts["lost"] += 1
-            elif anew == sealed:
-                counts["present"] += 1
-            else:
-                counts["resealed"] += 1
-                await session.exec(update(model).where(col(model.id) == row).values(ciphertext=anew))
+            outcome = await _reseal_one(session, vault, model, row, organization, sealed)
+            if outcome is not None:
+                counts[outcome] += 1
     return counts
+
+
+async def _reseal_one(
+    session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
+) -> str | None:
+    """Reseal a value and return what it is counted as; None if it is empty, because it was discarded or deleted."""
+    while sealed:
+        resealed = vault.resealed(sealed, table=model.__name__, row=row, organization=organization)
+        if resealed is None:
+            return "lost"
+        if resealed == sealed:
+            return "present"
+        if await _replace(session, model, row, sealed, resealed):
+            return "resealed"
+        # A gateway replaced the value meanwhile.
+        sealed = await _sealed(session, model, row)
+    return None
+
+
+async def _discard_one(
+    session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
+) -> bool:
+    """Remove a value that no known secret opens; return whether it was removed."""
+    while sealed and vault.open(sealed, table=model.__name__, row=row, organization=organization) is None:
+        if await _replace(session, model, row, sealed, b""):
+            return True
+        sealed = await _sealed(session, model, row)
+    return False
+
+
+async def _replace(
+    session: AsyncSession, model: type[SealedModel], row: str, sealed: bytes, by: bytes
+) -> bool:
+    """Replace a sealed value unless it was replaced or deleted since it was read; return whether it was done."""
+    query = update(model).where(col(model.id) == row, col(model.ciphertext) == sealed).values(ciphertext=by)
+    return (await session.exec(query)).rowcount == 1
+
+
+async def _sealed(session: AsyncSession, model: type[SealedModel], row: str) -> bytes:
+    """Return the current sealed value of a row; empty if the row was deleted."""
+    return (await session.exec(select(model.ciphertext).where(model.id == row))).first() or b""
 
 
 def _refuse_a_wrong_secret(counts: Counter[str]) -> None:

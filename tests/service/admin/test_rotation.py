@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,13 +10,15 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from sqlalchemy import LargeBinary
+from sqlalchemy import LargeBinary, make_url
 from support.admin import done, refusal
 from support.crowd import together
 from support.forking import FORK_SERVER
 from support.gateway import PASSWORD, SECRET, LiveGateway, Owner
+from support.lines import Lines
 from support.serving import Serving, environment
 from support.tables import rows
+from support.waiting import until
 
 from toolgate_service.console.safety import form_token, refuse_without_token
 from toolgate_service.errors import ApiError
@@ -216,6 +219,49 @@ def test_the_embedded_secret_is_changed_while_the_gateway_runs(tmp_path: Path) -
     with Serving(home) as serving:
         assert key_at_home(serving.listening()) == key
         assert not serving.knows(token)
+
+
+@pytest.mark.postgresql_only("an SQLite database has one writer at a time")
+@pytest.mark.parametrize(
+    ("options", "secrets"),
+    [((), BOTH), (("--discard-unreadable",), {"TOOLGATE_SECRET": NEW})],
+    ids=["reseal", "discard"],
+)
+def test_value_that_is_replaced_during_rotation_is_kept(
+    sealing: LiveGateway, options: tuple[str, ...], secrets: dict[str, str]
+) -> None:
+    """The command has read the former value and not yet written; a gateway replaces the value and acknowledges that."""
+    body = {
+        "kind": "slack",
+        "url": "https://hooks.slack.com/services/T0/B0/former",
+        "signing_secret": "a" * 32,
+        "events": ["approval.requested"],
+    }
+    replacement = "https://hooks.slack.com/services/T0/B0/replacement"
+    there = make_url(sealing.env["TOOLGATE_DATABASE_URL"])
+    assert there.port is not None
+    with ExitStack() as stack:
+        owner = stack.enter_context(Owner(sealing.url))
+        webhook = owner.http.post("/api/webhooks", json=body).json()["id"]
+        gateway = stack.enter_context(restarted(sealing, **BOTH))
+        line = stack.enter_context(Lines()).to(there.port)
+        url = there.set(host="127.0.0.1", port=line.port).render_as_string(hide_password=False)
+        env = {**sealing.env, **secrets, "TOOLGATE_DATABASE_URL": url}
+        if "TOOLGATE_SECRET_PREVIOUS" not in secrets:
+            env.pop("TOOLGATE_SECRET_PREVIOUS", None)
+        line.freeze(b"UPDATE webhook_secrets")
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        stack.callback(line.heal)
+        command = pool.submit(FORK_SERVER.run, "admin", "rotate-secret", *options, env=env, timeout=60)
+        until(line.frozen)
+        changed = owner.http.put(f"{gateway.url}/api/webhooks/{webhook}", json={"url": replacement})
+        assert changed.status_code == 200, changed.text
+        line.heal()
+        assert command.result(60).returncode == 0, command.result()
+        query = "SELECT id, organization_id, ciphertext FROM webhook_secrets WHERE purpose = 'slack_url'"
+        [(row, organization, sealed)] = rows(gateway, query)
+        place = {"table": "WebhookSecret", "row": str(row), "organization": str(organization)}
+        assert Vault(NEW.encode()).open(bytes(sealed), **place) == replacement
 
 
 def test_a_second_rotation_waits_for_the_first(tmp_path: Path) -> None:
