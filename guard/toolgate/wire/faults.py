@@ -7,12 +7,14 @@ in time may be overloaded, and may have denied the call.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final
 
 from toolgate.wire.exchange import TransportFault
 
-__all__ = ["Faults", "from_a_proxy", "handshake_failed", "hung_up", "refused_tls"]
+__all__ = ["Faults", "from_a_proxy", "handshake_failed", "hung_up", "reached_behind", "refused_tls"]
 
 # What a proxy says when it finds no gateway behind itself.
 _NONE_BEHIND: Final = frozenset({502, 503, 504})
@@ -48,6 +50,11 @@ def hung_up() -> TransportFault:
     )
 
 
+def reached_behind(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether a gateway may have received the request that was answered so: it answered, or a proxy waited for it in vain."""
+    return status == HTTPStatus.GATEWAY_TIMEOUT or not from_a_proxy(status, headers)
+
+
 class Faults:
     """Judges the HTTP library's exceptions.
 
@@ -79,8 +86,13 @@ class Faults:
         return not isinstance(error, self._nobody)
 
     def reached(self, error: BaseException) -> bool:
-        """Whether a connection was established, so that a gateway may have received the request."""
-        return not isinstance(error, self._unconnected)
+        """Whether a connection was established, so that a gateway may have received the request.
+
+        Only a peer that accepted a connection can reset it, also where the library was still waiting for it to be ready.
+        """
+        return not isinstance(error, self._unconnected) or any(
+            isinstance(each, (ConnectionResetError, BrokenPipeError)) for each in _causes(error)
+        )
 
 
 def _named(name: str, libraries: tuple[Any, ...]) -> tuple[type[Exception], ...]:
@@ -89,9 +101,15 @@ def _named(name: str, libraries: tuple[Any, ...]) -> tuple[type[Exception], ...]
 
 def refused_tls(error: BaseException) -> bool:
     """Whether TLS failed because one side refused the other."""
+    return any(
+        isinstance(each, ssl.SSLError) and not isinstance(each, _BROKEN)
+        for each in islice(_causes(error), _LINKS)
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and the errors that caused it."""
     seen: BaseException | None = error
-    for _ in range(_LINKS):
-        if isinstance(seen, ssl.SSLError) and not isinstance(seen, _BROKEN):
-            return True
-        seen = None if seen is None else seen.__cause__ or seen.__context__
-    return False
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__

@@ -12,7 +12,7 @@ from toolgate.capture.jsontext import loads
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
 from toolgate.settings import Settings, masked
 from toolgate.wire.exchange import Answer
-from toolgate.wire.faults import from_a_proxy
+from toolgate.wire.faults import from_a_proxy, reached_behind
 from toolgate.wire.retries import Transient, retry_after
 
 __all__ = ["Reader"]
@@ -77,7 +77,7 @@ class Reader:
             f"{who} at {self._settings.url!r} answers {status}: {detail or 'no detail'}",
             status=status,
             answered=answered,
-            reached=answered,
+            reached=reached_behind(status, answer.headers),
         )
 
     def _not_the_gateway(self, answer: Answer, what: str) -> GatewayProtocolError:

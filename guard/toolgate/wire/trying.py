@@ -9,7 +9,7 @@ from toolgate.capture.redaction import scrub
 from toolgate.errors import GatewayUnavailable
 from toolgate.wire.breaker import Breaker, Open
 from toolgate.wire.exchange import Answer, Clock, TransportFault
-from toolgate.wire.faults import from_a_proxy
+from toolgate.wire.faults import from_a_proxy, reached_behind
 from toolgate.wire.retries import Transient
 
 __all__ = ["Trying"]
@@ -71,6 +71,7 @@ class Trying:
     def heard(self, answer: Answer) -> Answer:
         """An attempt was answered; returns the answer."""
         self._why = f"a proxy answers {answer.status}"
+        self._reached = self._reached or reached_behind(answer.status, answer.headers)
         self._ended(answered=not from_a_proxy(answer.status, answer.headers))
         return answer
 

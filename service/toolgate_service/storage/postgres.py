@@ -22,8 +22,14 @@ from toolgate_service.storage.migrate import demand, upgrade_once
 from toolgate_service.storage.notices import CHANNEL, announced
 from toolgate_service.storage.pooler import refuse_pooling
 from toolgate_service.storage.pools import usage_of
-from toolgate_service.storage.postgres_connection import WRITE_SETTINGS, Connector
+from toolgate_service.storage.postgres_connection import (
+    EXPORT,
+    PATIENT_APPLICATION,
+    WRITE_SETTINGS,
+    Connector,
+)
 from toolgate_service.storage.races import committed
+from toolgate_service.storage.stalled import IDLE_SESSIONS_IN_MIGRATION, StalledSessions
 from toolgate_service.storage.turns import Turns
 from toolgate_service.tracing.transactions import traced
 
@@ -48,6 +54,8 @@ PATIENT = 10_000
 #: 1 s), and tries again. The time-out is in milliseconds and for each table.
 MIGRATION_LOCK_TIMEOUT = 200
 MIGRATION_ATTEMPTS = 150
+#: Seconds between two looks for stalled sessions that a migration waits for: several in each attempt.
+MIGRATION_LOOK = 0.05
 LOCK_NOT_AVAILABLE = "55P03"
 
 #: what says that a server, or the URL that names it, cannot be used; a port may be too large a number
@@ -73,14 +81,16 @@ WRITE_MOMENT = text(
 )
 #: Applies the settings of a write transaction that may take long between two statements.
 PATIENT_WRITE = text(
-    f"SELECT {WRITE_SETTINGS} || set_config('idle_in_transaction_session_timeout', '{PATIENT}', true)"
+    f"SELECT {WRITE_SETTINGS} || set_config('idle_in_transaction_session_timeout', '{PATIENT}', true) "
+    f"|| set_config('application_name', '{PATIENT_APPLICATION}', true)"
 )
 MOMENT = text("SELECT clock_timestamp()")
 #: Heard by every gateway once the transaction is committed, by nobody when it is rolled back.
 NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', notice) FROM unnest(CAST(:notices AS text[])) AS notice")  # noqa: S608 - our own name
 #: The moment of a read that takes as long as its caller takes the rows; a caller that stops reading for an hour is gone.
 UNHURRIED = text(
-    "SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '3600000', true)"
+    "SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '3600000', true) AS timeout, "  # noqa: S608 - constants
+    f"set_config('application_name', '{EXPORT}', true) AS name"
 )
 
 
@@ -117,10 +127,14 @@ class PostgresDatabase:
             async with self.opened() as connection:
                 await connection.run_sync(demand)
             return
+        stalled = StalledSessions(self, MIGRATION_LOOK, IDLE_SESSIONS_IN_MIGRATION)
         is_pending = True
-        while is_pending:
-            async with self.opened() as connection:
-                is_pending = await _migrate_once(connection)
+        try:
+            while is_pending:
+                async with self.opened() as connection:
+                    is_pending = await _migrate_once(connection, stalled)
+        finally:
+            await stalled.stop()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[AsyncConnection]:
@@ -268,7 +282,7 @@ async def _judge(connection: AsyncConnection) -> None:
         logger.warning("the PostgreSQL server runs with fsync=off: a power cut may lose acknowledged records")
 
 
-async def _migrate_once(connection: AsyncConnection) -> bool:
+async def _migrate_once(connection: AsyncConnection, stalled: StalledSessions) -> bool:
     """Run the next migration, all of them on a new database, and return whether more are pending."""
     # Several gateways may start at once: one migrates, the others wait and find nothing to do.
     await connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('toolgate schema', 0))"))
@@ -280,6 +294,8 @@ async def _migrate_once(connection: AsyncConnection) -> bool:
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                 raise
+        # A frozen replica may hold a table in a read transaction. No running gateway of the version before ends that one.
+        stalled.start()
         # Rolled back to the savepoint, the migration holds no table: the transactions that waited go first.
         await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - spreads load, guards nothing
     raise StorageError(

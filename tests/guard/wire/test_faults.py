@@ -117,9 +117,19 @@ async def test_nobody_listens(library: str, kind: str) -> None:
 
 async def test_request_that_was_sent_may_have_been_received(peer: Any, library: str, kind: str) -> None:
     """A peer that accepts and says nothing, or ends the connection, is no outage in which a call may fail open."""
-    for misbehaviour in (silent, resets, says()):
+    for misbehaviour in (silent, resets, says(), says(NONE_BEHIND % (504, b""))):
         error = await failure(peer(misbehaviour).url, library, kind, 0.3)
         assert (error.answered, error.reached) == (False, True)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_connection_that_is_reset_at_once_was_established(
+    peer: Any, library: str, kind: str, scheme: str
+) -> None:
+    """The reset may come while the client still waits for its connection, so that connecting itself fails."""
+    url = peer(resets, at_once=True).url.replace("http", scheme)
+    found = [await failure(url, library, kind, 0.15) for _ in range(15)]
+    assert {(error.answered, error.reached) for error in found} == {(False, True)}
 
 
 async def test_connection_that_is_not_established_was_not_received(library: str, kind: str) -> None:
