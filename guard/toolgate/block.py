@@ -30,6 +30,7 @@ from toolgate.performers import AsyncPerformer, Performer
 from toolgate.proof import prove
 from toolgate.resuming import resumed_by
 from toolgate.runtime import Runtime
+from toolgate.shutdown import ensure_not_finalizing
 from toolgate.steps import HandOver, Outcome, Raised, Record, Returned
 
 __all__ = ["Action"]
@@ -221,6 +222,7 @@ class Action:
         )
 
     def _begin(self, *, elsewhere: bool = False) -> tuple[Runtime, Flow]:
+        ensure_not_finalizing()
         if elsewhere and self._options.fail_open:
             raise ConfigurationError(
                 f"action {self._options.action!r} fails open; what runs elsewhere cannot be recorded as such"

@@ -13,6 +13,7 @@ from toolgate.capture.rules import Rules
 from toolgate.holding import refuse_async
 from toolgate.layers import guarded_below
 from toolgate.options import Options, make_options
+from toolgate.shutdown import ensure_not_finalizing
 from toolgate.tools import (
     Kind,
     inner_function,
@@ -137,6 +138,8 @@ class _Tool:
     def __call__(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
+        # Before the imports, which fail during finalization.
+        ensure_not_finalizing()
         from toolgate.capture.arguments import CallArguments
         from toolgate.running.kinds import RUN, Turn
 

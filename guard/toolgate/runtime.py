@@ -13,6 +13,7 @@ from toolgate.errors import ConfigurationError
 from toolgate.recording.place import Place
 from toolgate.recording.recorder import Recorder
 from toolgate.settings import Settings
+from toolgate.shutdown import ensure_not_finalizing
 from toolgate.waiters import waiters_at
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Runtime:
         self.recorder = Recorder(place, self._recording, self._whose, settings.timeout)
         self.transport = transport
         self._closed = False
+        self._closed_at_exit = False
         self._breaker: Breaker | None = None
         self._client: GatewayClient | None = None
         self._async_client: AsyncGatewayClient | None = None
@@ -85,7 +87,14 @@ class Runtime:
 
         Raises:
             ConfigurationError: If the guard is closed.
+            GatewayUnavailable: If the interpreter is finalizing.
         """
+        ensure_not_finalizing()
+        if self._closed_at_exit:
+            raise ConfigurationError(
+                "the embedded gateway has closed because the interpreter is shutting down; make the last guarded call "
+                "before the program ends, not in an atexit handler"
+            )
         if self._closed:
             raise ConfigurationError("this Guard is closed; make a new one, or close it after its last call")
         return self
@@ -101,6 +110,11 @@ class Runtime:
             self._client.close()
         if (end := self._local_end()) is not None:
             end()
+
+    def close_at_exit(self) -> None:
+        """Close because the interpreter shuts down, before any exit handler runs."""
+        self._closed_at_exit = not self._closed
+        self.close()
 
     async def aclose(self) -> None:
         """As `close`, and close the running loop's connections too."""

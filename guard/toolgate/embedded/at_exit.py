@@ -29,4 +29,4 @@ def close_at_exit(runtime: Runtime) -> None:
 def _close_all() -> None:
     with ExitStack() as each:
         for runtime in list(_open):
-            each.callback(runtime.close)
+            each.callback(runtime.close_at_exit)

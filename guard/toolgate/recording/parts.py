@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import hashlib
 import hmac
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -23,11 +24,15 @@ from toolgate.recording.store import Target
 from toolgate.recording.telling import Losses
 from toolgate.recording.unwritten import Unwritten
 from toolgate.settings import Settings
+from toolgate.shutdown import are_handlers_done
 
 __all__ = ["Parts"]
 
 _living: Final[weakref.WeakSet[Parts]] = weakref.WeakSet()
 _LABEL: Final = b"toolgate outbox v1"
+# When the time for the process's end is over, on the monotonic clock; None before the end.
+_ends: float | None = None
+_warned = False
 
 
 class Parts:
@@ -99,9 +104,16 @@ class Parts:
 
     def recorded(self) -> None:
         """An entry was kept: have it sent, and looked after when the guard is closed already."""
+        last = are_handlers_done()
+        if sys.is_finalizing() or (last and time.monotonic() >= _end_of_process([self])):
+            self._leave()
+            return
         if self._closed:
             _living.add(self)
         self.sender.wake()
+        if last:
+            # No other moment comes: it is sent now, in what is left of the time for the process's end.
+            close_all()
 
     def _let_go(self) -> None:
         """Leave what is in the file to whoever comes next; what is in memory alone is lost, and told."""
@@ -111,6 +123,29 @@ class Parts:
                 gone[-1], "the guard is closed, and nobody has taken them", len(gone), aloud=True
             )
         self.outbox.close()
+
+    def _leave(self) -> None:
+        """Leave an entry of a call that ended during finalization to the next process: nothing can be sent."""
+        if self.unwritten.owes or self.outbox.place.path is None:
+            gone = [*self.unwritten.abandon(), *self.outbox.abandon()]
+            self.losses.lost(
+                gone[-1] if gone else None, "the interpreter is shutting down", len(gone), aloud=True
+            )
+            return
+        self.outbox.close()
+        self.warn_of_rest()
+
+    def warn_of_rest(self) -> None:
+        """Log once per process that the next process sends what is left in the file."""
+        global _warned  # noqa: PLW0603 - once in the process
+        if not _warned and self.outbox.place.path is not None:
+            _warned = True
+            logger.warning(
+                "record_failed: the interpreter is shutting down: log entries stay in the outbox %r until the next "
+                "process sends them",
+                str(self.outbox.place.path),
+                extra={"toolgate_event": "record_failed"},
+            )
 
     def before_fork(self) -> None:
         """Nothing: the outbox holds everybody up."""
@@ -128,16 +163,30 @@ class Parts:
 
 
 @atexit.register
-def _end() -> None:
+def close_all() -> None:
+    """Send what waits, within the time that the outboxes give to the process's end, and close them."""
     living = list(_living)
+    if not living:
+        return
     for parts in living:
         # All of them at once, before any of them is waited for.
         parts.sender.hurry()
-    ends = time.monotonic() + max((parts.outbox.place.exit_seconds for parts in living), default=0.0)
+    ends = _end_of_process(living)
+    in_time = time.monotonic() < ends
     for parts in living:
-        parts.sender.flush(max(0.0, ends - time.monotonic()))
+        sent = parts.sender.flush(max(0.0, ends - time.monotonic()))
         # A request under way still has what is left of the time: closing its connection would look like a fault.
         parts.close(max(0.0, ends - time.monotonic()))
+        if not sent and not in_time:
+            parts.warn_of_rest()
+
+
+def _end_of_process(living: list[Parts]) -> float:
+    """Return when sending must have ended, on the monotonic clock: one time for all exit handlers together."""
+    global _ends  # noqa: PLW0603 - once in the process
+    if _ends is None:
+        _ends = time.monotonic() + max(parts.outbox.place.exit_seconds for parts in living)
+    return _ends
 
 
 def _fingerprint(api_key: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -144,7 +145,8 @@ class Sender:
 
     def _start(self) -> None:
         with self._starting:
-            if self._thread is not None:
+            if self._thread is not None or sys.is_finalizing():
+                # During finalization `Thread.start` would wait for ever; what waits is sent by the next process.
                 return
             thread = threading.Thread(target=self._run, name="toolgate-outbox", daemon=True)
             self._thread, self._stopped = thread, False

@@ -185,3 +185,37 @@ def test_many_threads_at_once() -> None:
     ):
         allowed = list(pool.map(lambda n: guard.check("pay", {"amount": n}).allowed, range(100)))
     assert allowed == [n <= 50 for n in range(100)]
+
+
+def test_an_unfinished_generator_does_not_keep_the_process_from_ending(
+    tmp_path: Path, same_home: None
+) -> None:
+    code = f"""{OPEN}
+@guard.guarded("math.add")
+def items():
+    yield 1
+    yield 2
+it = items()
+assert next(it) == 1
+"""
+    done = python(code, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.count("\n") == 1
+    assert "log entries stay in the outbox" in done.stderr
+
+
+def test_a_call_of_an_exit_handler_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """The gateway of this process closes before exit handlers run: the tool does not run unasked."""
+    code = f"""{OPEN}
+import atexit
+def late():
+    try:
+        print(add(1))
+    except GuardError as error:
+        print(error)
+atexit.register(late)
+add(1)
+"""
+    done = python(code, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("the embedded gateway has closed because the interpreter is shutting down")

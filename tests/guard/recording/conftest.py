@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from support.slow_gateway import SlowGateway
 
 from toolgate.errors import GatewayUnavailable
 from toolgate.recording.entries import Entry, new_entry
@@ -93,3 +95,13 @@ def make_sender(taker: Taker) -> Iterator[Callable[[Outbox], Sender]]:
 @pytest.fixture
 def sender(make_sender: Callable[[Outbox], Sender], outbox: Outbox) -> Sender:
     return make_sender(outbox)
+
+
+@pytest.fixture
+def slow_gateway() -> Iterator[SlowGateway]:
+    with SlowGateway() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

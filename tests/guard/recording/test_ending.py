@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from support.slow_gateway import SlowGateway
 from support.waiting import until
 
 from toolgate import Guard
@@ -159,58 +157,6 @@ def test_whoever_sets_up_no_logging_reads_that_it_fills(tmp_path: Path, own_outb
     half, most = (next(n for n, line in enumerate(lines) if f"{part} % full" in line) for part in (50, 90))
     assert (lines[half + 1], lines[most + 1]) == ("5", "9")
     assert f"the outbox {str(own_outbox)!r} is 50 % full: 5 log entries wait for the gateway" in lines[half]
-
-
-class SlowGateway(ThreadingHTTPServer):
-    """Allows every call, and takes some time for each request, as one behind a network does."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), SlowAnswers)
-        self.taken: list[str] = []
-        self.broken = 0
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        self.broken += 1
-
-
-class SlowAnswers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: SlowGateway
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        found: dict[str, Any] = {
-            "allowed": True,
-            "requires_approval": False,
-            "reason": None,
-            "approval_id": None,
-        }
-        if self.path == "/sdk/logs":
-            # No sleep: half of the time the interpreter of the client is ending meanwhile.
-            threading.Event().wait(0.05)
-            self.server.taken += [entry["action"] for entry in body["entries"]]
-            found = {"results": [{"status": 200} for _ in body["entries"]]}
-        content = json.dumps(found).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        return
-
-
-@pytest.fixture
-def slow_gateway() -> Iterator[SlowGateway]:
-    with SlowGateway() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 SHORT = {
