@@ -16,10 +16,16 @@ if TYPE_CHECKING:
     #: asyncpg's classes are generic to type checkers alone
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
+#: Application name of every connection, and those of transactions that may be idle for long: exports, and commands and
+#: migrations, which may compute for seconds.
+APPLICATION = "toolgate"
+EXPORT = "toolgate export"
+PATIENT_APPLICATION = "toolgate patient"
+
 #: Settings of every connection. Nothing waits forever (milliseconds), timestamps come back in UTC, and no statement is
 #: long enough for the compiler to pay.
 SESSION_SETTINGS: Mapping[str, str] = {
-    "application_name": "toolgate",
+    "application_name": APPLICATION,
     "lock_timeout": "10000",
     "statement_timeout": "30000",
     "idle_in_transaction_session_timeout": "90000",
