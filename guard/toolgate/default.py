@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from os import PathLike
     from ssl import SSLContext
 
+    from toolgate._http.network import ClientCert
     from toolgate.block import Action
     from toolgate.calls import OnHold
     from toolgate.capture.deriving import AmountFrom, ContextFrom
     from toolgate.guard import Guard
-    from toolgate.network import ClientCert
     from toolgate.resuming import Resume
     from toolgate.runtime import Runtime
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from os import PathLike
     from ssl import SSLContext
 
+    from toolgate._http.network import ClientCert
     from toolgate.decorator import Guardable
     from toolgate.embedded.gateway import EmbeddedGateway
-    from toolgate.network import ClientCert
     from toolgate.permitted import Actions
 
 __all__ = ["Guard"]

@@ -17,9 +17,9 @@ from toolgate.shutdown import ensure_not_finalizing
 from toolgate.waiters import waiters_at
 
 if TYPE_CHECKING:
+    from toolgate._http.breaker import Breaker
+    from toolgate._http.client import AsyncGatewayClient, GatewayClient
     from toolgate.recording.parts import Parts
-    from toolgate.wire.breaker import Breaker
-    from toolgate.wire.client import AsyncGatewayClient, GatewayClient
 
 __all__ = ["Runtime"]
 
@@ -54,7 +54,7 @@ class Runtime:
         """The synchronous client, made when first asked for."""
         client = self._client
         if client is None:
-            from toolgate.wire.client import GatewayClient
+            from toolgate._http.client import GatewayClient
 
             with _making:
                 client = self._client = self._client or GatewayClient(
@@ -66,7 +66,7 @@ class Runtime:
         """The asynchronous client, made when first asked for."""
         client = self._async_client
         if client is None:
-            from toolgate.wire.client import AsyncGatewayClient
+            from toolgate._http.client import AsyncGatewayClient
 
             with _making:
                 client = self._async_client = self._async_client or AsyncGatewayClient(
@@ -75,7 +75,7 @@ class Runtime:
         return client
 
     def _shared_breaker(self) -> Breaker:
-        from toolgate.wire.breaker import Breaker
+        from toolgate._http.breaker import Breaker
 
         # A gateway in this process may have a clock of its own.
         clock = getattr(self.transport, "clock", time.monotonic)
@@ -137,8 +137,8 @@ class Runtime:
         return end
 
     def _recording(self, place: Place) -> Parts:
+        from toolgate._http.batch import Deliverer
         from toolgate.recording.parts import Parts
-        from toolgate.wire.delivery import Deliverer
 
         return Parts(self.settings, place, lambda: Deliverer(self.settings, self.transport))
 

@@ -12,9 +12,9 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
+from toolgate._http.network import USUAL, ClientCert, Network, load_network
 from toolgate.errors import ConfigurationError
 from toolgate.identity import valid_id
-from toolgate.network import USUAL, ClientCert, Network, load_network
 
 if TYPE_CHECKING:
     import ssl

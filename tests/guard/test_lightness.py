@@ -7,7 +7,7 @@ import sys
 import pytest
 from support.http_libraries import NEEDS_HTTPX2
 
-HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "sqlite3", "opentelemetry", "toolgate.wire.client"]
+HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "sqlite3", "opentelemetry", "toolgate._http.client"]
 # What only a call needs: without it an import and a decoration cost little more than wrapt alone.
 OF_CALLS = [
     "toolgate.flow",
@@ -69,7 +69,7 @@ def test_the_first_call_loads_what_it_needs() -> None:
         "try: guard.check('a.b')\nexcept GuardError: pass"
     )
     called = loaded_after(code, HEAVY + OF_CALLS)
-    assert called >= {"httpx", "pydantic", "tenacity", "toolgate.wire.client", *OF_CALLS} - {
+    assert called >= {"httpx", "pydantic", "tenacity", "toolgate._http.client", *OF_CALLS} - {
         "toolgate.flow",
         "toolgate.performers",
     }

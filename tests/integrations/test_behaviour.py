@@ -13,7 +13,7 @@ from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Sessi
 from support.gateway import LiveGateway, Owner
 
 from toolgate import ActionDenied
-from toolgate.wire.client import AsyncGatewayClient, GatewayClient
+from toolgate._http.client import AsyncGatewayClient, GatewayClient
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")

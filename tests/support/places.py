@@ -9,8 +9,8 @@ from typing import Any
 
 from support.gateway import PASSWORD
 from support.inside import Clock, InsideGateway
+from toolgate._http.messages import Request
 from toolgate.testing import FakeGateway
-from toolgate.wire.exchange import Request
 
 
 @dataclass(frozen=True, slots=True)

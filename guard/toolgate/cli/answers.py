@@ -6,9 +6,9 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from toolgate._http.messages import Answer
 from toolgate.capture.jsontext import read_decimal
 from toolgate.cli.visible import visible
-from toolgate.wire.exchange import Answer
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -7,13 +7,13 @@ from http import HTTPStatus
 from typing import Any, Literal, Self
 from urllib.parse import unquote, urlencode
 
+from toolgate._http.transport import Answer, Request, TransportFault, Wire
 from toolgate.capture.jsontext import dumps
 from toolgate.cli.answers import ManagementError, read_answer
 from toolgate.cli.patience import Patience
 from toolgate.cli.visible import visible
 from toolgate.errors import ConfigurationError
 from toolgate.settings import proxies_allowed
-from toolgate.wire._http import Answer, Request, TransportFault, Wire
 
 #: seconds a management request may take, and each piece of an answer that comes in pieces
 DEADLINE = 15.0

@@ -90,8 +90,8 @@ def list_(
 @outbox.command()
 def retry() -> None:
     """Send once more what was parked, and what dead processes left, with the key of TOOLGATE_API_KEY."""
+    from toolgate._http.batch import Deliverer
     from toolgate.recording.parts import Parts
-    from toolgate.wire.delivery import Deliverer
 
     place, _ = _file()
     try:

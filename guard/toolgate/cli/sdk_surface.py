@@ -5,13 +5,13 @@ from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from toolgate._http.transport import Answer, Request, TransportFault, Wire
 from toolgate.capture.jsontext import dumps
 from toolgate.cli.answers import ManagementError, read_answer
 from toolgate.cli.patience import Patience
 from toolgate.cli.visible import visible
 from toolgate.errors import ConfigurationError
 from toolgate.settings import Settings, proxies_allowed
-from toolgate.wire._http import Answer, Request, TransportFault, Wire
 
 
 class SdkSurface:

@@ -10,12 +10,12 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from toolgate._http.in_process import LocalGateway
+from toolgate._http.messages import Answer, Request, TransportFault
 from toolgate.capture.jsontext import dumps, loads
 from toolgate.embedded.loading import Answered, Embedded
 from toolgate.errors import ConfigurationError
 from toolgate.requested import Requested
-from toolgate.wire.exchange import Answer, Request, TransportFault
-from toolgate.wire.local import LocalGateway
 
 __all__ = ["EmbeddedGateway"]
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from toolgate._http.batch import Delivery
+from toolgate._http.client import whose
 from toolgate.events import logger
 from toolgate.recording.faults import Busy, OutboxFault
 from toolgate.recording.outbox import Outbox
@@ -17,8 +19,6 @@ from toolgate.recording.signals import Signals
 from toolgate.recording.store import Row
 from toolgate.recording.telling import Troubles, tell_parked
 from toolgate.recording.unwritten import Unwritten
-from toolgate.wire.client import whose
-from toolgate.wire.delivery import Delivery
 
 __all__ = ["Sender"]
 

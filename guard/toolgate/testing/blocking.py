@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
+from toolgate._http.barrier import set_barrier
 from toolgate.setup_errors import set_setup_error_listener
-from toolgate.wire.barrier import set_barrier
 
 __all__ = ["Block"]
 

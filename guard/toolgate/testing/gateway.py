@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
+from toolgate._http.in_process import LocalGateway
+from toolgate._http.messages import Answer, Request, TransportFault
 from toolgate.capture.jsontext import dumps, loads
 from toolgate.errors import ConfigurationError
 from toolgate.guard import Guard
@@ -24,8 +26,6 @@ from toolgate.testing.asserting import Assertions
 from toolgate.testing.checks import Rule
 from toolgate.testing.roads import Roads
 from toolgate.testing.seen import Checked, Logged
-from toolgate.wire.exchange import Answer, Request, TransportFault
-from toolgate.wire.local import LocalGateway
 
 __all__ = ["FakeGateway"]
 

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from toolgate._http.messages import Answer, Request
 from toolgate.testing.answers import REQUIRED, Refusal, fields_refused, json_answer
 from toolgate.testing.approvals import Ledger
 from toolgate.testing.checks import Checks, Question
@@ -16,7 +17,6 @@ from toolgate.testing.clock import LeapingClock
 from toolgate.testing.fields import REFERENCE_RULE, is_reference, read_object
 from toolgate.testing.logbook import ORGANIZATION, Logbook
 from toolgate.testing.seen import Checked
-from toolgate.wire.exchange import Answer, Request
 
 __all__ = ["Roads"]
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from support.pretend_gateway import PretendGateway
 
+from toolgate._http.messages import Answer
 from toolgate.cli import patience
 from toolgate.cli.patience import LONGEST, Patience
-from toolgate.wire.exchange import Answer
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.slow_gateway import SlowGateway
 
+from toolgate._http.batch import Delivery, Result
 from toolgate.errors import GatewayUnavailable
 from toolgate.recording.entries import Entry, new_entry
 from toolgate.recording.outbox import Outbox
@@ -16,7 +17,6 @@ from toolgate.recording.place import Place
 from toolgate.recording.sender import Sender
 from toolgate.recording.store import Target
 from toolgate.recording.unwritten import Unwritten
-from toolgate.wire.delivery import Delivery, Result
 
 OURS = Target("https://gateway.example", "f" * 64, "production", "org-1")
 TAKEN = Result(taken=True)

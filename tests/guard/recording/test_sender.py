@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from support.waiting import until
 
+from toolgate._http.batch import Delivery, Result
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
 from toolgate.recording.faults import Busy
 from toolgate.recording.outbox import Outbox
 from toolgate.recording.pace import Pace
 from toolgate.recording.sender import Sender
-from toolgate.wire.delivery import Delivery, Result
 
 from .conftest import DOWN, TAKEN, Taker, entry
 from .test_outbox import die

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
+from toolgate._http.transport import Answer, Request, TransportFault, Wire
 from toolgate.cli.doctor.findings import Finding, from_error
 from toolgate.cli.doctor.surroundings import Surroundings, network_of
 from toolgate.errors import ConfigurationError
 from toolgate.settings import proxies_allowed
-from toolgate.wire._http import Answer, Request, TransportFault, Wire
 
 _DEADLINE = 10.0
 

@@ -3,12 +3,12 @@
 import os
 from dataclasses import dataclass, field
 
+from toolgate._http.network import Network
 from toolgate.cli.doctor.findings import Finding, from_error
 from toolgate.cli.private_file import PrivateFileError
 from toolgate.cli.stored_login import StoredLogin
 from toolgate.errors import ConfigurationError
 from toolgate.identity import valid_id
-from toolgate.network import Network
 from toolgate.settings import load_settings, masked
 
 #: in place of what is not looked at just now

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from support.certificates import certificate_for
 
 from toolgate import ConfigurationError, Guard
-from toolgate.network import USUAL, needed
+from toolgate._http.network import USUAL, needed
 
 KEY = "ak_" + "k3y" * 12 + "z"
 URL = "https://gateway.example"

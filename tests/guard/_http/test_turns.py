@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from toolgate import Guard
-from toolgate.wire import _http
-from toolgate.wire._http import AsyncWire, Request, TransportFault, Wire
+from toolgate._http import transport
+from toolgate._http.transport import AsyncWire, Request, TransportFault, Wire
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
@@ -127,7 +127,7 @@ def test_waiting_threads_hinder_nobody(server: Server) -> None:
 
 def test_no_turn_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queueing counts against the deadline, and the fault says that the queue was the reason."""
-    monkeypatch.setattr(_http, "_TURNS", 1)
+    monkeypatch.setattr(transport, "_TURNS", 1)
     wire = Wire("httpx", None, lambda: 0.0)
     blocked = threading.Thread(target=wire.send, args=(Request("GET", server.url, {}), 60))
     blocked.start()
@@ -142,7 +142,7 @@ def test_no_turn_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_no_turn_in_time_async(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the synchronous test."""
-    monkeypatch.setattr(_http, "_TURNS", 1)
+    monkeypatch.setattr(transport, "_TURNS", 1)
     wire = AsyncWire("httpx", None)
     blocked = asyncio.create_task(wire.send(Request("GET", server.url, {}), 60))
     assert await asyncio.to_thread(server.one_waits.wait, 60)

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any, Final
 
-from toolgate.wire.exchange import TransportFault
+from toolgate._http.messages import TransportFault
 
 __all__ = ["Faults", "from_a_proxy", "handshake_failed", "hung_up", "reached_behind", "refused_tls"]
 

@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from toolgate import GatewayProtocolError, GatewayUnavailable
+from toolgate._http.breaker import Breaker
+from toolgate._http.client import AsyncGatewayClient, GatewayClient
 from toolgate.identity import Identity
 from toolgate.recording.entries import new_entry
 from toolgate.settings import Settings
 from toolgate.steps import Check
-from toolgate.wire.breaker import Breaker
-from toolgate.wire.client import AsyncGatewayClient, GatewayClient
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent-1"), {})

@@ -16,13 +16,13 @@ from support.certificates import certificate_for
 from support.http_libraries import LIBRARIES_AND_KINDS
 
 from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
+from toolgate._http import budget, closing
+from toolgate._http.client import AsyncGatewayClient, GatewayClient
+from toolgate._http.messages import TransportFault
+from toolgate._http.within import Within
 from toolgate.identity import Identity
 from toolgate.settings import Settings
 from toolgate.steps import Check
-from toolgate.wire import budget, closing
-from toolgate.wire.client import AsyncGatewayClient, GatewayClient
-from toolgate.wire.exchange import TransportFault
-from toolgate.wire.within import Within
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent"), {})

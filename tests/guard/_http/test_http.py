@@ -16,7 +16,7 @@ import pytest
 from support.http_libraries import LIBRARIES
 
 from toolgate import GatewayUnavailable, Guard
-from toolgate.wire._http import AsyncWire, Request, TransportFault, Wire
+from toolgate._http.transport import AsyncWire, Request, TransportFault, Wire
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}

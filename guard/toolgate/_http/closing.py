@@ -9,8 +9,8 @@ import asyncio
 import ssl
 from typing import Any
 
-from toolgate.wire.faults import handshake_failed, hung_up, refused_tls
-from toolgate.wire.within import connecting, is_within
+from toolgate._http.faults import handshake_failed, hung_up, refused_tls
+from toolgate._http.within import connecting, is_within
 
 __all__ = ["close_given_up", "closing_given_up"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
+from toolgate._http.barrier import before_request
+from toolgate._http.kept import Kept
+from toolgate._http.messages import Request
 from toolgate.errors import ConfigurationError
-from toolgate.wire.barrier import before_request
-from toolgate.wire.exchange import Request
-from toolgate.wire.kept import Kept
 
 __all__ = [
     "Arriving",

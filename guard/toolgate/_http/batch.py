@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from toolgate._http.client import GatewayClient
+from toolgate._http.messages import Answer, TransportFault
+from toolgate._http.retries import Transient
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
 from toolgate.settings import Settings, masked
-from toolgate.wire.client import GatewayClient
-from toolgate.wire.exchange import Answer, TransportFault
-from toolgate.wire.retries import Transient
 
 __all__ = ["Deliverer", "Delivery", "Result"]
 

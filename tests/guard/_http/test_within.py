@@ -16,7 +16,7 @@ from support.certificates import certificate_for
 from support.http_libraries import LIBRARIES
 
 from toolgate import ActionDenied, Guard
-from toolgate.wire.within import Within, is_within
+from toolgate._http.within import Within, is_within
 
 KEY = "ak_" + "k3y" * 12 + "z"
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no", "approval_id": None}

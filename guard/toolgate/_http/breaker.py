@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from toolgate._http.messages import Clock
 from toolgate.events import logger
-from toolgate.wire.exchange import Clock
 
 __all__ = ["Breaker", "Open"]
 

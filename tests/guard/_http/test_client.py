@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
+from toolgate._http.client import AsyncGatewayClient, GatewayClient
+from toolgate._http.messages import Request
+from toolgate._http.retries import retry_after
 from toolgate.identity import Identity
 from toolgate.recording.entries import new_entry
 from toolgate.settings import Settings
 from toolgate.steps import Approval, Check
-from toolgate.wire.client import AsyncGatewayClient, GatewayClient
-from toolgate.wire.exchange import Request
-from toolgate.wire.retries import retry_after
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent-1", "run-1"), {"amount": 5})

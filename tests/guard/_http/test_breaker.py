@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from toolgate.wire.breaker import Breaker, Open
+from toolgate._http.breaker import Breaker, Open
 
 
 class Clock:

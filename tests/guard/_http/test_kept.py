@@ -10,8 +10,8 @@ from typing import Any
 import httpcore
 import pytest
 
-from toolgate.wire._http import Request, Wire
-from toolgate.wire.kept import Kept
+from toolgate._http.kept import Kept
+from toolgate._http.transport import Request, Wire
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

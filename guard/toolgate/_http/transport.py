@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolgate.network import USUAL, Network
-from toolgate.wire.budget import spending
-from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
-from toolgate.wire.faults import Faults, from_a_proxy
-from toolgate.wire.http_library import Library
-from toolgate.wire.roads import Arriving, AsyncArriving, AsyncRoad, Road, describe
-from toolgate.wire.within import Within
+from toolgate._http.budget import spending
+from toolgate._http.faults import Faults, from_a_proxy
+from toolgate._http.http_library import Library
+from toolgate._http.messages import Answer, Clock, Request, TransportFault
+from toolgate._http.network import USUAL, Network
+from toolgate._http.roads import Arriving, AsyncArriving, AsyncRoad, Road, describe
+from toolgate._http.within import Within
 
 __all__ = ["Answer", "AsyncWire", "Request", "TransportFault", "Wire"]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.request import getproxies
 
+from toolgate._http.budget import keep_budget, within_budget
+from toolgate._http.closing import close_given_up, closing_given_up
+from toolgate._http.faults import Faults
+from toolgate._http.kept import Kept
+from toolgate._http.network import Network
+from toolgate._http.roads import AsyncRoad, Building, ByClient, ByKept, ByPool, Road, describe
 from toolgate.errors import ConfigurationError
-from toolgate.network import Network
-from toolgate.wire.budget import keep_budget, within_budget
-from toolgate.wire.closing import close_given_up, closing_given_up
-from toolgate.wire.faults import Faults
-from toolgate.wire.kept import Kept
-from toolgate.wire.roads import AsyncRoad, Building, ByClient, ByKept, ByPool, Road, describe
 
 __all__ = ["Library"]
 

@@ -12,8 +12,8 @@ import httpcore
 import pytest
 from support.http_libraries import MODULES
 
-from toolgate.wire import budget
-from toolgate.wire._http import AsyncWire, Request, TransportFault, Wire
+from toolgate._http import budget
+from toolgate._http.transport import AsyncWire, Request, TransportFault, Wire
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 never = threading.Event()

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from toolgate.wire.exchange import TransportFault
-from toolgate.wire.faults import handshake_failed, hung_up, refused_tls
-from toolgate.wire.names import look_up
+from toolgate._http.faults import handshake_failed, hung_up, refused_tls
+from toolgate._http.messages import TransportFault
+from toolgate._http.names import look_up
 
 __all__ = ["keep_budget", "spending", "within_budget"]
 

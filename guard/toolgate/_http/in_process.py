@@ -6,7 +6,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 
-from toolgate.wire.exchange import Answer, Request
+from toolgate._http.messages import Answer, Request
 
 __all__ = ["AsyncLocalWire", "LocalGateway", "LocalWire"]
 

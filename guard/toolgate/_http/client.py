@@ -13,23 +13,23 @@ from urllib.parse import quote
 from pydantic import BaseModel
 from tenacity import AsyncRetrying, Retrying
 
+from toolgate._http.breaker import Breaker
+from toolgate._http.in_process import AsyncLocalWire, LocalGateway, LocalWire
+from toolgate._http.messages import Answer, Clock, Request, TransportFault
+from toolgate._http.network import needed
+from toolgate._http.reading import Reader
+from toolgate._http.retries import Deadline, Transient, aafter_failure, after_failure, policy
+from toolgate._http.schemas import ApprovalAnswer, CheckAnswer, DryCheckAnswer, LogAnswer
+from toolgate._http.transport import AsyncWire, Wire
+from toolgate._http.trying import Trying
 from toolgate.capture.jsontext import Json, dumps
 from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.failing import refusals_at
-from toolgate.network import needed
 from toolgate.recording.entries import Entry
 from toolgate.settings import Settings, proxies_allowed
 from toolgate.steps import Approval, Check
 from toolgate.traced import trace_headers
-from toolgate.wire._http import AsyncWire, Wire
-from toolgate.wire.answers import ApprovalAnswer, CheckAnswer, DryCheckAnswer, LogAnswer
-from toolgate.wire.breaker import Breaker
-from toolgate.wire.exchange import Answer, Clock, Request, TransportFault
-from toolgate.wire.local import AsyncLocalWire, LocalGateway, LocalWire
-from toolgate.wire.reading import Reader
-from toolgate.wire.retries import Deadline, Transient, aafter_failure, after_failure, policy
-from toolgate.wire.trying import Trying
 
 __all__ = ["AsyncGatewayClient", "GatewayClient", "whose"]
 

@@ -12,8 +12,8 @@ import pytest
 from support.http_libraries import LIBRARIES
 
 from toolgate import ConfigurationError, GatewayUnavailable, Guard
+from toolgate._http.transport import Request, TransportFault, Wire
 from toolgate.settings import proxies_allowed
-from toolgate.wire._http import Request, TransportFault, Wire
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.http_libraries import MODULES
 
+from toolgate._http import transport
+from toolgate._http.transport import AsyncWire, Request, TransportFault, Wire
 from toolgate.errors import ConfigurationError
-from toolgate.wire import _http
-from toolgate.wire._http import AsyncWire, Request, TransportFault, Wire
 
 LIBRARY = pytest.mark.parametrize("library", MODULES)
 DIRECT = pytest.mark.parametrize("direct", [True, False], ids=["by pool", "by client"])
@@ -106,7 +106,7 @@ class TestRoads:
         self, peer: Any, library: Any, direct: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What an answer is unpacked to counts, not what it was packed to."""
-        monkeypatch.setattr(_http, "_MAX_ANSWER", 1_000)
+        monkeypatch.setattr(transport, "_MAX_ANSWER", 1_000)
         body = gzip.compress(b" " * 2_000)
         head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
         asking = wire(library, direct=direct)
@@ -166,7 +166,7 @@ class TestAsyncRoads:
         self, peer: Any, library: Any, direct: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As its twin."""
-        monkeypatch.setattr(_http, "_MAX_ANSWER", 1_000)
+        monkeypatch.setattr(transport, "_MAX_ANSWER", 1_000)
         body = gzip.compress(b" " * 2_000)
         head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
         asking = async_wire(library, direct=direct)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from toolgate._http.breaker import Breaker, Open
+from toolgate._http.faults import from_a_proxy, reached_behind
+from toolgate._http.messages import Answer, Clock, TransportFault
+from toolgate._http.retries import Transient
 from toolgate.capture.redaction import scrub
 from toolgate.errors import GatewayUnavailable
-from toolgate.wire.breaker import Breaker, Open
-from toolgate.wire.exchange import Answer, Clock, TransportFault
-from toolgate.wire.faults import from_a_proxy, reached_behind
-from toolgate.wire.retries import Transient
 
 __all__ = ["Trying"]
 
