@@ -119,10 +119,12 @@ async def _each(columns: Columns, file: sqlite3.Connection) -> AsyncIterator[tup
 
 @asynccontextmanager
 async def _transaction(target: Database) -> AsyncIterator[Any]:
-    import asyncpg
-
     from toolgate_service.storage.postgres import PostgresDatabase
-    from toolgate_service.storage.postgres_connection import WRITE_SETTINGS
+    from toolgate_service.storage.postgres_connection import (
+        DRIVER_FAULTS,
+        PATIENT_APPLICATION,
+        WRITE_SETTINGS,
+    )
 
     assert isinstance(target, PostgresDatabase)  # noqa: S101 - for the types: a file was refused above
     try:
@@ -132,14 +134,15 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
                 await connection.execute(f"SELECT {WRITE_SETTINGS}")
                 # Reading the file may take long between two tables.
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                await connection.execute(f"SET LOCAL application_name = '{PATIENT_APPLICATION}'")
                 await connection.execute("SET LOCAL statement_timeout = 0")
                 await connection.execute("SET LOCAL tcp_user_timeout = 0")
                 yield connection
         finally:
             # A server that went away says no goodbye.
-            with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with suppress(*DRIVER_FAULTS):
                 await connection.close(timeout=10)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except DRIVER_FAULTS as error:
         # Nobody knows what became of a commit that was not answered: the next attempt does.
         raise StartError(
             f"the PostgreSQL server did not go on ({type(error).__name__}: {first_line(error)}); run this again: a copy that "

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import asyncpg
 from sqlalchemy.exc import DBAPIError
 
+from toolgate_service.storage.postgres_connection import DRIVER_FAULTS
 from toolgate_service.storage.races import fault
 
 #: Classes of SQLSTATE that are no fault of the statement: the connection, the login, the database gone, a lost race,
@@ -23,8 +23,8 @@ async def faults_told() -> AsyncIterator[None]:
     """
     try:
         yield
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        # Only connecting raises these: once connected, SQLAlchemy has its own names for them.
+    except DRIVER_FAULTS as error:
+        # Connecting raises these, and a connection that has just ended: SQLAlchemy has its own names for all others.
         raise fault(f"PostgreSQL: {type(error).__name__}", getattr(error, "sqlstate", None)) from None
     except DBAPIError as error:
         code = str(getattr(error.orig, "sqlstate", None) or "")

@@ -12,11 +12,9 @@ import random
 import secrets
 from collections.abc import Callable
 
-import asyncpg
-
 from toolgate_service.storage.notices import CHANNEL
 from toolgate_service.storage.postgres import PostgresDatabase
-from toolgate_service.storage.postgres_connection import COMMIT_FROM_MEMORY
+from toolgate_service.storage.postgres_connection import COMMIT_FROM_MEMORY, DRIVER_FAULTS
 
 logger = logging.getLogger("toolgate.gateway")
 
@@ -73,7 +71,7 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            except DRIVER_FAULTS as error:
                 self._tell_why(type(error).__name__)
             except Exception:
                 logger.exception("news of other gateways cannot be listened to; the gateway tries again")

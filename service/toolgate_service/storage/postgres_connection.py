@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     #: asyncpg's classes are generic to type checkers alone
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
+#: Errors of a server that cannot be used, or of the network. A connection that the server has ended, and that is not closed
+#: yet, raises `InternalClientError`: "cannot switch to state 12".
+DRIVER_FAULTS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
 #: Application name of every connection, and those of transactions that may be idle for long: exports, and commands and
 #: migrations, which may compute for seconds.
 APPLICATION = "toolgate"
@@ -149,7 +153,7 @@ class Connector:
                 )
             except asyncpg.TargetServerAttributeNotMatched:
                 failed = failed or ConnectionError("no host of the database URL accepts changes")
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except DRIVER_FAULTS as error:
                 failed = error
             else:
                 self._preferred = place

@@ -12,9 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import asyncpg
-
-from toolgate_service.storage.postgres_connection import APPLICATION, EXPORT, IDLE_IN_WRITE
+from toolgate_service.storage.postgres_connection import APPLICATION, DRIVER_FAULTS, EXPORT, IDLE_IN_WRITE
 
 if TYPE_CHECKING:
     from toolgate_service.storage.postgres import PostgresDatabase
@@ -79,7 +77,7 @@ class StalledSessions:
     async def _run(self) -> None:
         while True:
             # A database that is away is logged by whoever needs it.
-            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            with contextlib.suppress(*DRIVER_FAULTS):
                 await self._watch()
             await asyncio.sleep(PAUSE)
 

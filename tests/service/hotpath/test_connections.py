@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 from support.databases import database_url
 from support.plans import nodes
@@ -82,6 +83,32 @@ async def test_one_that_ended_is_replaced(two: Connections) -> None:
     with pytest.raises(StorageFault, match="PostgreSQL"):
         await ending()
     assert await pid_of(two) != pid
+
+
+async def test_connection_that_the_driver_cannot_use_is_replaced(two: Connections) -> None:
+    """The driver raises this if the server has ended the session and the socket is not closed yet."""
+    pid = await pid_of(two)
+
+    async def fail() -> None:
+        async with two.one():
+            raise asyncpg.InternalClientError(
+                "cannot switch to state 12; another operation (2) is in progress"
+            )
+
+    with pytest.raises(StorageFault, match="PostgreSQL: InternalClientError"):
+        await fail()
+    assert await pid_of(two) != pid
+
+
+async def test_session_that_the_driver_cannot_use_is_a_fault(database: PostgresDatabase) -> None:
+    async def fail() -> None:
+        async with database.reading():
+            raise asyncpg.InternalClientError(
+                "cannot switch to state 12; another operation (2) is in progress"
+            )
+
+    with pytest.raises(StorageFault, match="PostgreSQL: InternalClientError"):
+        await fail()
 
 
 async def test_an_idle_one_that_ended_is_not_lent(two: Connections, database: PostgresDatabase) -> None:

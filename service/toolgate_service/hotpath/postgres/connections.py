@@ -12,6 +12,7 @@ from toolgate_service.errors import LostRace
 from toolgate_service.hotpath.patience import DEADLINE
 from toolgate_service.storage.database import Usage
 from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.storage.postgres_connection import DRIVER_FAULTS
 from toolgate_service.storage.races import LOST, anew, fault
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Connections:
                 raise
             finally:
                 self._give(connection)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except DRIVER_FAULTS as error:
             # Not the driver's own words: they quote rows, and rows hold contexts.
             code = getattr(error, "sqlstate", None)
             raise fault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else ""), code) from None

@@ -5,12 +5,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import asyncpg
-
 from toolgate_service.errors import StorageFault
 from toolgate_service.logs.months.catalogue import bound
 from toolgate_service.storage.postgres import PostgresDatabase
-from toolgate_service.storage.postgres_connection import WRITE_SETTINGS
+from toolgate_service.storage.postgres_connection import DRIVER_FAULTS, WRITE_SETTINGS
 
 if TYPE_CHECKING:
     from toolgate_service.storage.postgres_connection import Connection
@@ -38,7 +36,7 @@ async def alone(database: PostgresDatabase) -> AsyncIterator["Connection | None"
             async with guard.transaction():
                 await guard.execute(_PATIENCE)
                 yield connection if await guard.fetchval(_TURN) else None
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except DRIVER_FAULTS as error:
         # Not the driver's own words: they quote rows, and rows hold contexts.
         code = getattr(error, "sqlstate", None)
         raise StorageFault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else "")) from None

@@ -15,6 +15,7 @@ import asyncpg
 
 from toolgate_service.logs.months.catalogue import DEFAULT, PAST, bound, moment_of, month_of, parts_of
 from toolgate_service.logs.months.making import attaching, hurried, make_part, name_of
+from toolgate_service.storage.postgres_connection import DRIVER_FAULTS
 
 if TYPE_CHECKING:
     from toolgate_service.storage.postgres_connection import Connection
@@ -71,7 +72,7 @@ async def settle(connection: "Connection") -> str:
         await _change_places(connection, name, begins, ends)
     except BaseException:
         # Left behind, it would refuse whatever is written after its end.
-        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        with suppress(*DRIVER_FAULTS):
             async with hurried(connection):
                 await connection.execute(_FORGET)
         raise
