@@ -6,6 +6,7 @@ in time may be overloaded, and may have denied the call.
 
 from __future__ import annotations
 
+import errno
 import ssl
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -90,9 +91,7 @@ class Faults:
 
         Only a peer that accepted a connection can reset it, also where the library was still waiting for it to be ready.
         """
-        return not isinstance(error, self._unconnected) or any(
-            isinstance(each, (ConnectionResetError, BrokenPipeError)) for each in _causes(error)
-        )
+        return not isinstance(error, self._unconnected) or any(map(_was_established, _causes(error)))
 
 
 def _named(name: str, libraries: tuple[Any, ...]) -> tuple[type[Exception], ...]:
@@ -107,9 +106,20 @@ def refused_tls(error: BaseException) -> bool:
     )
 
 
+def _was_established(error: BaseException) -> bool:
+    if isinstance(error, ConnectionError):
+        return not isinstance(error, ConnectionRefusedError)
+    # What the operating system returns for a connection that was reset before it was first used.
+    return isinstance(error, OSError) and error.errno == errno.ENOTCONN
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and the errors that caused it."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
+        if isinstance(seen, BaseExceptionGroup):
+            # One for each address of the host.
+            for each in seen.exceptions:
+                yield from _causes(each)
         seen = seen.__cause__ or seen.__context__
