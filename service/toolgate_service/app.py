@@ -8,6 +8,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolgate_service import exact_json
 from toolgate_service.accounts.reset_routes import router as resets
 from toolgate_service.accounts.routes import router as accounts
 from toolgate_service.agents.key_routes import router as agent_keys
@@ -27,6 +28,7 @@ from toolgate_service.logs.many import logs_endpoint
 from toolgate_service.logs.routes import router as logs
 from toolgate_service.metrics.requests import Counted
 from toolgate_service.openapi.document import describe
+from toolgate_service.openapi.page import page
 from toolgate_service.openapi.routes import router as openapi
 from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
@@ -135,7 +137,10 @@ def _management(gateway: Gateway) -> FastAPI:
     app.state.gateway = gateway
     tell_faults(app)
     app.add_middleware(Anew)
-    app.state.document = cache(partial(describe, ROUTERS))
+    # Written once: each of these takes tens of milliseconds, and needs no credential.
+    app.state.document = document = cache(partial(describe, ROUTERS))
+    app.state.document_json = cache(lambda: exact_json.dumps(document()).encode())
+    app.state.document_page = cache(lambda: page(document()).encode())
     for router in ROUTERS:
         app.include_router(router)
     # Beside the document, as the provider's events are: their shapes are not ours.

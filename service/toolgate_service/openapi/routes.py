@@ -3,23 +3,22 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
-from toolgate_service.openapi.page import CONTENT_SECURITY_POLICY, page
-from toolgate_service.web.replies import Reply
+from toolgate_service.openapi.page import CONTENT_SECURITY_POLICY
 
 router = APIRouter(tags=["documentation"])
 
 
 @router.get("/openapi.json", response_model=dict[str, Any])
-async def get_openapi_document(request: Request) -> Reply:
+async def get_openapi_document(request: Request) -> Response:
     """Return this document."""
-    return Reply(request.app.state.document())
+    return Response(request.app.state.document_json(), media_type="application/json")
 
 
 @router.get("/docs", response_class=HTMLResponse)
 async def get_documentation(request: Request) -> HTMLResponse:
     """Return this document as a page to read: no script, nothing from elsewhere."""
     return HTMLResponse(
-        page(request.app.state.document()), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY}
+        request.app.state.document_page(), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY}
     )

@@ -97,6 +97,7 @@ class QuickConnection(Connection):
         if self._kept is None:
             super().on_body(body)
         else:
+            self.count_chunk(body)
             self._kept += body
             if len(self._kept) > MAX_ON_LOOP:
                 # Authenticated by its headers before any of it is parsed, and then in a thread.
@@ -142,7 +143,7 @@ class QuickConnection(Connection):
         body, self._kept = self._kept, None
         self.begin_request()
         if body:
-            super().on_body(body)
+            self.take_body(body)
 
     def _promise(self, later: Later, body: bytes) -> None:
         future, finish = later

@@ -24,8 +24,11 @@ from toolgate_service.web.sizes import CUT_SHORT, too_large
 from toolgate_service.web.unread import has_bytes
 
 MAX_HEAD = 64 * 1024
-#: beyond every honest body of the greatest size, chunked byte by byte
+#: bytes of a request with the framing of its chunks
 MAX_MESSAGE = 2 * 1024 * 1024
+#: chunks of a body whose average is below `SMALL_CHUNK` bytes: parsing a chunk costs more than sending it
+MAX_SMALL_CHUNKS = 4_000
+SMALL_CHUNK = 8
 #: seconds in which a client may still read the answer to a request that was not taken in whole
 LINGER = 5.0
 #: seconds in which whoever has connected may still begin a first request when the gateway ends
@@ -78,6 +81,10 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         #: bytes of the request that is coming in
         self._taken = 0
+        self._chunks = self._chunked = 0
+        #: whether the connection stays open after the answer, once the request is whole
+        self._keeps_alive = True
+        self._malformed = "The request is not valid HTTP"
         #: the client may wait for as long as it may take for a request
         self._resting = False
         #: nothing that comes is taken any more
@@ -138,13 +145,41 @@ class Connection(HttpToolsProtocol):
         """Hand a request whose head was checked to the application."""
         super().on_headers_complete()
         self._in_head = False
+        # An answer before the whole body ends the connection: parsing the rest costs more than a new one.
+        self._keeps_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
         # What follows are trailers: they are no headers, and a proxy may not have looked at them.
         self.headers = []
         self.cycle.transport = self._answering
 
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self.count_chunk(body)
+        self.take_body(body)
+
+    def take_body(self, body: bytes) -> None:
+        """Hand a part of the body, already counted, to the application."""
+        super().on_body(body)
+
+    def count_chunk(self, body: bytes) -> None:
+        """Refuse a body in a great number of tiny chunks.
+
+        Raises:
+            ValueError: there are too many; the parser makes a 400 of it.
+        """
+        self._chunks += 1
+        self._chunked += len(body)
+        if self._chunks > MAX_SMALL_CHUNKS and self._chunked < SMALL_CHUNK * self._chunks:
+            self._malformed = (
+                f"The body has more than {MAX_SMALL_CHUNKS:,} chunks of fewer than {SMALL_CHUNK} bytes on average; "
+                "send larger chunks"
+            )
+            raise ValueError(self._malformed)
+
     def on_message_complete(self) -> None:
         """Wait for nothing any more: the request is whole."""
         super().on_message_complete()
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self._keeps_alive
         self._has_all()
 
     def on_response_complete(self) -> None:
@@ -160,7 +195,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's signature
         """Answer what is not HTTP."""
-        self._refuse(ApiError(400, "The request is not valid HTTP"))
+        self._refuse(ApiError(400, self._malformed))
 
     def _unsupported_upgrade_warning(self) -> None:
         # The parser has stopped: what follows, a body perhaps, is not read and must not pass for the next request.
@@ -208,7 +243,7 @@ class Connection(HttpToolsProtocol):
         """Take no request after the one that is under way; where none is, the next one's answer says so by itself."""
         cycle = self._under_way()
         if cycle is not None:
-            cycle.keep_alive = False
+            self._keeps_alive = cycle.keep_alive = False
 
     def shutdown(self) -> None:
         """Close, unless a request is under way or has begun to arrive: then its answer is the last. May be asked again."""
@@ -271,7 +306,7 @@ class Connection(HttpToolsProtocol):
         """The client waits for us, and what it may send meanwhile is the next request."""
         self._deadline = None
         self._in_head = True
-        self._taken = 0
+        self._taken = self._chunks = self._chunked = 0
 
     def _wait(self) -> None:
         self._resting = False
@@ -281,7 +316,7 @@ class Connection(HttpToolsProtocol):
         """Be ready for the next request, for as long as a connection may be idle."""
         self._wait()
         self._resting = self._in_head = True
-        self._taken = 0
+        self._taken = self._chunks = self._chunked = 0
 
 
 class _Answering(asyncio.Transport):

@@ -29,6 +29,38 @@ def test_chunks_without_end_are_refused(acme: Owner) -> None:
             assert raw.ended()
 
 
+@pytest.mark.parametrize("path", [b"/sdk/log", b"/auth/login", b"/nowhere"])
+def test_a_body_in_thousands_of_tiny_chunks_is_refused(acme: Owner, path: bytes) -> None:
+    """Parsing them costs the gateway far more than the client; a thousand of them, or larger ones, are accepted."""
+    head = b"POST %b HTTP/1.1\r\n%b%bX-API-Key: %b\r\n\r\n" % (path, HOST, CHUNKED, acme.key.encode())
+    with Raw(acme.url) as raw:
+        raw.send(head, chunk(b" ") * 5_000)
+        answer = whole(raw.answer())
+        assert answer.status in ({404} if path == b"/nowhere" else {400})
+        if answer.status == 400:
+            assert "send larger chunks" in answer.json()["detail"]
+        assert raw.ended()
+    body = b'{"email": "a@example.test", "password": "wrong wrong"}'
+    with Raw(acme.url) as raw:
+        login = b"POST /auth/login HTTP/1.1\r\n" + HOST + CHUNKED + b"\r\n"
+        raw.send(login, chunk(b" ") * 1_000, *map(chunk, (body[:9], body[9:])), b"0\r\n\r\n")
+        assert whole(raw.answer()).status == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [(b"/nowhere", 404), (b"/sdk/check", 401), (b"/api/agents", 401)]
+)
+def test_after_an_early_answer_the_rest_of_the_body_is_not_read(
+    acme: Owner, path: bytes, status: int
+) -> None:
+    """The connection ends: what follows is neither parsed nor taken for a request."""
+    with Raw(acme.url) as raw:
+        raw.send(b"POST %b HTTP/1.1\r\n%bContent-Length: 200000\r\n\r\n" % (path, HOST), b"x" * 100)
+        assert whole(raw.answer()).status == status
+        raw.send(b"x" * 199_900, b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert raw.ended()
+
+
 def test_trailers_without_end_are_refused(acme: Owner) -> None:
     """A small body followed by trailers for ever is 413: they are counted as well."""
     with Raw(acme.url) as raw:
