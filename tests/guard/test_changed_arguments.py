@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import datetime as dt
 import itertools
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import Any
+from xml.etree import ElementTree as ET
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from toolgate import ActionDenied, ApprovalPending, Guard
+from toolgate import ActionDenied, ApprovalPending, ConfigurationError, Guard
 
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
@@ -228,3 +235,145 @@ def test_held_call_still_raises_pending(gateway: Any, make_guard: Callable[..., 
     gateway.check.append(then(HELD, lambda: items.append(2)))
     with pytest.raises(ApprovalPending):
         make_guard().guarded("pay")(lambda items: None)(items)
+
+
+Basket: Any = Enum("Basket", {"SMALL": [1], "LARGE": Order(5)})
+
+
+class Fruit(Enum):
+    APPLE = "apple"
+
+
+class Tier(Enum):
+    GOLD = "gold"
+
+    def __init__(self, _: str) -> None:
+        self.limit = 5
+
+
+class Zone(dt.tzinfo):
+    hours = 0
+
+    def utcoffset(self, _: dt.datetime | None) -> dt.timedelta:
+        return dt.timedelta(hours=self.hours)
+
+    def dst(self, _: dt.datetime | None) -> None:
+        return None
+
+    def tzname(self, _: dt.datetime | None) -> str:
+        return "own"
+
+
+class Point(ctypes.Structure):
+    _fields_ = (("Price", ctypes.c_int),)
+
+
+def changeable_values() -> Iterator[Any]:
+    """Values of kinds that look immutable or cannot be iterated, each with a change that is undone afterwards."""
+    yield pytest.param(Basket.SMALL, Basket.SMALL.value.append, Basket.SMALL.value.remove, id="enum-list")
+    order: Any = Basket.LARGE.value
+    yield pytest.param(
+        Basket.LARGE,
+        partial(setattr, order, "amount"),
+        lambda _: setattr(order, "amount", 5),
+        id="enum-object",
+    )
+    yield pytest.param(
+        [Basket.LARGE],
+        partial(setattr, order, "amount"),
+        lambda _: setattr(order, "amount", 5),
+        id="enum-in-list",
+    )
+    yield pytest.param(
+        Tier.GOLD,
+        partial(setattr, Tier.GOLD, "limit"),
+        lambda _: setattr(Tier.GOLD, "limit", 5),
+        id="enum-attribute",
+    )
+    zone = Zone()
+    for moment in (dt.datetime(2026, 1, 1, tzinfo=zone), dt.time(12, tzinfo=zone)):
+        yield pytest.param(
+            moment,
+            lambda _: setattr(zone, "hours", 5),
+            lambda _: setattr(zone, "hours", 0),
+            id=f"{type(moment).__name__}-with-own-zone",
+        )
+    point = Point(5)
+    yield pytest.param(point, partial(setattr, point, "Price"), lambda _: None, id="ctypes-structure")
+    array = (ctypes.c_int * 3)(1, 2, 3)
+    yield pytest.param(array, partial(array.__setitem__, 0), lambda _: None, id="ctypes-array")
+    number = ctypes.c_int(5)
+    yield pytest.param(number, partial(setattr, number, "value"), lambda _: None, id="ctypes-number")
+    element = ET.fromstring("<a><b amount='5'/></a>")
+    yield pytest.param(element, lambda n: element[0].set("amount", str(n)), lambda _: None, id="xml-element")
+    other = Order(5)
+    yield pytest.param(
+        weakref.ref(other), partial(setattr, other, "amount"), lambda _: None, id="weak-reference"
+    )
+
+
+@pytest.mark.parametrize(("value", "change", "undo"), list(changeable_values()))
+def test_value_of_a_special_kind_that_changed_does_not_run(
+    gateway: Any, make_guard: Callable[..., Guard], value: Any, change: Any, undo: Any
+) -> None:
+    ran: list[object] = []
+    pay = make_guard().guarded("stripe.refund")(recorder(ran))
+    pay(value)
+    gateway.check = [then(ALLOWED, lambda: change(5000))]
+    try:
+        with pytest.raises(ActionDenied, match="changed while the gateway was asked"):
+            pay(value)
+    finally:
+        undo(5000)
+    assert ran == [value]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Fruit.APPLE,
+        dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        dt.datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")),
+        dt.time(12),
+    ],
+    ids=["enum", "utc", "zoneinfo", "time"],
+)
+def test_constants_are_not_compared(make_guard: Callable[..., Guard], value: object) -> None:
+    """A context that is computed from them may differ each time."""
+    counted = itertools.count()
+    guard = make_guard()
+    pay = guard.guarded("stripe.refund", context=lambda order: {"call": next(counted)})(recorder([]))
+    pay(value)
+    assert next(counted) == 1
+
+
+class Row:
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda rows: {"rows": rows}], ids=["list", "tuple", "dict"])
+def test_container_of_too_many_objects_is_refused_before_the_gateway_is_asked(
+    gateway: Any, make_guard: Callable[..., Guard], kind: Callable[[list[Row]], Any]
+) -> None:
+    ran: list[object] = []
+    pay = make_guard().guarded("stripe.refund")(recorder(ran))
+    with pytest.raises(ConfigurationError, match=r"'order' contains more than 10,000 objects.*unbound="):
+        pay(kind([Row(n) for n in range(40_000)]))
+    assert ran == []
+    assert gateway.checks == []
+
+
+def test_unbound_container_of_too_many_objects_is_passed(make_guard: Callable[..., Guard]) -> None:
+    ran: list[object] = []
+    rows = [Row(n) for n in range(40_000)]
+    make_guard().guarded("stripe.refund", unbound={"order"})(recorder(ran))(rows)
+    assert ran == [rows]
+
+
+def test_container_of_many_numbers_is_compared(gateway: Any, make_guard: Callable[..., Guard]) -> None:
+    numbers = [{"amount": n} for n in range(40_000)]
+    pay = make_guard().guarded("stripe.refund")(recorder([]))
+    gateway.check = [then(ALLOWED, lambda: numbers[-1].update(amount=-1))]
+    with pytest.raises(ActionDenied, match="changed while the gateway was asked"):
+        pay(numbers)

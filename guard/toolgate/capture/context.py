@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from toolgate.capture.binding import free_name
 from toolgate.capture.fitting import fit
@@ -19,6 +19,9 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["Captured", "Rules", "capture", "copy_context"]
 
+# Data, other than a client or a session from which the whole process may be reachable.
+_CONTAINERS: Final = frozenset((dict, list, tuple, set, frozenset))
+
 
 @dataclass(frozen=True, slots=True)
 class Captured:
@@ -28,11 +31,13 @@ class Captured:
         context: JSON-safe, within the gateway's size.
         hidden: The forms of what the context hides, to be kept out of error messages as well.
         patterns: Further forms to be kept out of them.
+        too_large: The first argument that is a container of more objects than are digested.
     """
 
     context: dict[str, Json]
     hidden: tuple[str, ...] = ()
     patterns: tuple[re.Pattern[str], ...] = ()
+    too_large: str | None = None
 
 
 def copy_context(context: object) -> dict[Any, Any]:
@@ -64,6 +69,7 @@ def capture(
     """
     safe = JsonSafe(hider, rules.names)
     context: dict[str, Json] = {}
+    too_large: str | None = None
     if not all(type(name) is str for name in arguments):
         arguments = _with_text_names(arguments, safe)
     for name, value in arguments.items():
@@ -77,6 +83,8 @@ def capture(
             context.update(_beside(name, value, safe))
         else:
             context[safe.name(name)] = safe.convert(value)
+        if too_large is None and safe.is_cut and type(value) in _CONTAINERS:
+            too_large = name
     if rules.amount is not None and rules.amount in context:
         context[AMOUNT] = context[rules.amount]
     for name, value in (derived or {}).items():
@@ -84,7 +92,7 @@ def capture(
             context[name] = safe.show(value)
         else:
             context[safe.name(name)] = safe.member(name, value)
-    return Captured(fit(context, hider), tuple(sorted(set(safe.hidden))), rules.names.patterns)
+    return Captured(fit(context, hider), tuple(sorted(set(safe.hidden))), rules.names.patterns, too_large)
 
 
 def _beside(name: str, value: object, safe: JsonSafe) -> dict[str, Json]:

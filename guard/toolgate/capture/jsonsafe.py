@@ -19,7 +19,7 @@ from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import Json, dumps
 from toolgate.capture.plain import binary, is_model, is_number, measure, moment, number
 from toolgate.capture.redaction import Masked, SecretRule
-from toolgate.capture.state import added, extra, qualified, state
+from toolgate.capture.state import added, enum_attributes, extra, qualified, state
 from toolgate.capture.tree import TreeDigest
 
 __all__ = ["JsonSafe"]
@@ -51,6 +51,7 @@ class JsonSafe:
 
     Attributes:
         hidden: The forms of what was hidden, to keep them out of error messages.
+        is_cut: Whether a value had more objects than are digested.
     """
 
     def __init__(self, hider: Hider, names: SecretRule | None) -> None:
@@ -60,6 +61,7 @@ class JsonSafe:
         self._left = _MOST_MEMBERS
         self._tree: TreeDigest | None = None
         self.hidden: list[str] = []
+        self.is_cut = False
 
     def convert(self, value: object) -> Json:
         """One argument as JSON; what cannot be shown becomes a digest."""
@@ -105,6 +107,7 @@ class JsonSafe:
             return self._hider.binary(data), 0
         whole = JsonSafe(self._hider, None)
         safe = whole.convert(value)
+        self.is_cut = self.is_cut or whole.is_cut
         self.hidden.extend(whole.hidden)
         self.hidden.extend(forms_within(safe))
         return self._hider.json(safe), _MOST_MEMBERS - whole._left
@@ -130,6 +133,7 @@ class JsonSafe:
                 self._tree = TreeDigest(hides, self._hider.unrepeatable)
             digest, size = self._tree.of(value)
             node = self._hider.node(digest, size)
+            self.is_cut = self.is_cut or self._tree.is_cut
         except Exception:  # noqa: BLE001 - too little stack or memory is left
             return self._once(value)
         if self._names is None:
@@ -165,7 +169,7 @@ class JsonSafe:
         if self._names is None and kind.__module__ != "builtins":
             self.hidden.extend(told(value))
         if issubclass(kind, Enum):
-            return self._convert(value._value_)
+            return self._enum_member(value)
         if issubclass(kind, str):
             return self._with_extra(value, self._text(str.__str__(value)))
         if is_number(kind):
@@ -182,6 +186,10 @@ class JsonSafe:
         if issubclass(kind, (type, ModuleType)):
             return {"$object": qualified(value) if issubclass(kind, type) else value.__name__}
         return self._container(value, kind)
+
+    def _enum_member(self, value: Any) -> Json:
+        shown, attributes = self._convert(value._value_), enum_attributes(value)
+        return {**self.digest(attributes), "$object": _label(value), "$value": shown} if attributes else shown
 
     def _text(self, value: str) -> Json:
         if self._names is None:

@@ -13,6 +13,9 @@ from uuid import UUID
 from toolgate.capture.context import Captured, Rules, capture
 from toolgate.capture.hiding import Hider
 from toolgate.capture.jsontext import dumps
+from toolgate.capture.state import enum_attributes, has_fixed_zone
+from toolgate.capture.tree import MOST_OBJECTS
+from toolgate.errors import ConfigurationError
 
 __all__ = ["Snapshot", "is_immutable", "same_arguments"]
 
@@ -27,9 +30,7 @@ _IMMUTABLE: Final = frozenset(
         complex,
         Decimal,
         UUID,
-        dt.datetime,
         dt.date,
-        dt.time,
         dt.timedelta,
     )
 )
@@ -60,13 +61,19 @@ class Snapshot:
         """Capture the arguments.
 
         Raises:
-            ConfigurationError: A value cannot be computed from the arguments.
+            ConfigurationError: A value cannot be computed from the arguments, or a container is too large to be
+                compared later.
         """
         self._derived = self._rules.derive(arguments)
         if not self._rules.changeable(arguments):
             return capture(arguments, self._rules, self._hider, self._derived)
         hider = self._hider.recording(None)
         captured = capture(arguments, self._rules, hider, self._derived)
+        if captured.too_large is not None:
+            raise ConfigurationError(
+                f"argument {captured.too_large!r} contains more than {MOST_OBJECTS:,} objects, so that it cannot be "
+                "compared after the gateway was asked; pass fewer, or name it in unbound="
+            )
         self._once = hider.issued
         self._taken = _texts(captured)
         return captured
@@ -95,8 +102,13 @@ def _texts(captured: Captured) -> dict[str, str]:
 def is_immutable(value: object) -> bool:
     """Return whether no other code can change `value`."""
     kind = type(value)
-    if kind in _IMMUTABLE or issubclass(kind, Enum):
+    if kind in _IMMUTABLE:
         return True
+    if issubclass(kind, Enum):
+        # A member is shared by the whole process: its attributes can be set, and its value may be a list.
+        return is_immutable(value._value_) and not enum_attributes(value)  # type: ignore[attr-defined]  # of every member
+    if kind is dt.datetime or kind is dt.time:
+        return has_fixed_zone(value)
     if kind is tuple or kind is frozenset:
         return all(map(is_immutable, value))  # type: ignore[call-overload]  # its exact class is iterable
     return False

@@ -8,13 +8,15 @@ import dataclasses
 import functools
 import io
 import re
+import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable
 from datetime import timezone
 from typing import Any, Final
 
-__all__ = ["added", "extra", "qualified", "state"]
+__all__ = ["added", "enum_attributes", "extra", "has_fixed_zone", "qualified", "state"]
 
 _WORD: Final = object.__basicsize__ // 2
 # Their repr is everything they are, and it is Python's own.
@@ -53,6 +55,20 @@ def extra(value: object) -> dict[str, Any]:
         found.pop(name, None)
     # Some dictionaries are their own attributes.
     return {} if _present(value, ("__dict__",)).get("__dict__") is value else found
+
+
+def enum_attributes(value: object) -> dict[str, Any]:
+    """Return the attributes that an enum member has beside its name and value."""
+    attributes = _present(value, ("__dict__",)).get("__dict__")
+    found = dict.items(attributes) if isinstance(attributes, dict) else ()
+    return {name: item for name, item in found if not (name.startswith("_") and name.endswith("_"))}
+
+
+def has_fixed_zone(value: Any) -> bool:
+    """Return whether the zone of a `datetime` or `time` can never give another offset for it."""
+    zone = value.tzinfo
+    known = getattr(sys.modules.get("zoneinfo"), "ZoneInfo", timezone)
+    return zone is None or type(zone) in {timezone, known}
 
 
 def added(value: object) -> dict[str, Any]:
@@ -120,6 +136,11 @@ def _hides_nothing(kind: type) -> bool:
 
 
 def _buffer(value: Any) -> dict[str, Any] | None:
+    for module, name, read in _LOADED_READERS:
+        known = getattr(sys.modules.get(module), name, None)
+        if known is not None and issubclass(type(value), known):
+            found = read(value)
+            return None if found is None else {**found, **_attributes(value)}
     if isinstance(value, _VIEWS):
         views: Any = value
         return {"items": list(views)}
@@ -134,6 +155,24 @@ def _buffer(value: Any) -> dict[str, Any] | None:
 
 def _exports_memory(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in {"array", "numpy"} and kind.__name__ in {"array", "ndarray"}
+
+
+def _memory(value: Any) -> dict[str, Any] | None:
+    """Return the memory of a value of ctypes, unless it points to other memory."""
+    view = memoryview(value)
+    if _POINTER.search(_FIELD_NAME.sub("", view.format)):
+        return None
+    return {"format": view.format, "shape": view.shape, "data": view.tobytes()}
+
+
+def _element(value: Any) -> dict[str, Any]:
+    return {
+        "tag": value.tag,
+        "attrib": dict(value.attrib),
+        "text": value.text,
+        "tail": value.tail,
+        "items": list(value),
+    }
 
 
 def _function(value: Any) -> dict[str, Any]:
@@ -177,4 +216,16 @@ _READERS: Final[tuple[tuple[Any, Any], ...]] = (
     (re.Pattern, lambda value: {"pattern": value.pattern, "flags": value.flags}),
     (OSError, lambda value: {"args": value.args, "files": (value.filename, value.filename2)}),
     (BaseException, lambda value: {"args": value.args}),
+    (weakref.ref, lambda value: {"of": weakref.ref.__call__(value)}),
 )
+# Classes of modules that are not imported for this: only a program that has loaded one has its instances.
+_LOADED_READERS: Final[tuple[tuple[str, str, Any], ...]] = (
+    ("_ctypes", "_SimpleCData", _memory),
+    ("_ctypes", "Structure", _memory),
+    ("_ctypes", "Union", _memory),
+    ("_ctypes", "Array", _memory),
+    ("xml.etree.ElementTree", "Element", _element),
+    ("lxml.etree", "_Element", _element),
+)
+_FIELD_NAME: Final = re.compile(":[^:]*:")
+_POINTER: Final = re.compile("[PzZOX&]")

@@ -15,13 +15,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from toolgate.capture.plain import binary, moment, names_of, number
-from toolgate.capture.state import added, extra, qualified, state
+from toolgate.capture.state import added, enum_attributes, extra, qualified, state
 
-__all__ = ["TreeDigest"]
+__all__ = ["MOST_OBJECTS", "TreeDigest"]
 
 _PLAIN: Final = frozenset((str, int, bool, type(None), float))
 _TOLD_BY_TEXT: Final = (dt.date, dt.time, dt.timedelta, UUID, PurePath)
-_MOST_OBJECTS: Final = 10_000
+MOST_OBJECTS: Final = 10_000
 _MOST_BYTES: Final = 2**53 - 1
 
 Node = tuple[bytes, int]
@@ -49,6 +49,7 @@ class TreeDigest:
         unrepeatable: Makes the digest of a value that cannot be read, 32 bytes.
 
     Attributes:
+        is_cut: Whether there were more objects than are digested.
         secret: Whether a secret's name was met: its value is not remembered.
     """
 
@@ -60,6 +61,7 @@ class TreeDigest:
         # An id is another object's as soon as the first is gone.
         self._kept: list[object] = []
         self._objects = 0
+        self.is_cut = False
         self.secret = False
 
     def of(self, value: object) -> Node:
@@ -138,7 +140,8 @@ class TreeDigest:
             return _Frame(ident, "set", list(value), 1)
         self._objects += 1
         # What is reachable from a client or a session may be the whole process.
-        if self._objects > _MOST_OBJECTS:
+        if self._objects > MOST_OBJECTS:
+            self.is_cut = True
             return self._never()
         parts = _parts(value)
         return self._never() if parts is None else self._mapping(ident, qualified(kind), parts)
@@ -166,7 +169,7 @@ class TreeDigest:
 def _parts(value: Any) -> dict[str, Any] | None:
     kind = type(value)
     if issubclass(kind, Enum):
-        return {"value": value._value_}
+        return {"value": value._value_, **enum_attributes(value)}
     own: Any = None
     if issubclass(kind, dict):
         # Keys may lie about being equal: pairs cannot.
