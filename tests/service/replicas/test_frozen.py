@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from sqlalchemy import make_url
@@ -154,6 +155,28 @@ def test_held_checks_of_others_go_on_while_a_replica_is_frozen(
         assert there.status in {200, 503}, there.raw
         through = [heard for heard in (here, there) if heard.status == 200 and heard.json()["allowed"]]
         assert len(through) == 1
+
+
+def test_log_entries_of_other_organizations_do_not_wait_for_a_frozen_held_check(
+    pair: Pair, owners: tuple[Owner, Owner]
+) -> None:
+    """The held check froze after it counted its request: it keeps a row that log entries of its organization change."""
+    one, other = owners
+    agent, others_agent = one.agent(), other.agent()
+    one.permit(agent, "files.delete", requires_approval=True)
+    with Wire.of(one, pair.far.url) as far:
+        pair.line.freeze(b"INSERT INTO log_counts", further=2)
+        with _in_background(lambda: far.check(agent, "files.delete")), pair.frozen(is_stopped=True):
+
+            def timed(owner: Owner, whose: str) -> float:
+                with Wire.of(owner) as wire:
+                    return _seconds(lambda: wire.log(whose, "batch"))
+
+            took = together(*[partial(timed, one, agent), partial(timed, other, others_agent)] * 6)
+    assert max(took) < BAR
+    assert max(took[1::2]) < 1
+    with Wire.of(one) as near, Wire.of(other) as others:
+        assert [len(wire.entries("batch")) for wire in (near, others)] == [6, 6]
 
 
 def test_a_log_entry_waits_only_for_its_own_organization(pair: Pair, owners: tuple[Owner, Owner]) -> None:

@@ -23,7 +23,7 @@ async def begin(connection: "Connection", entries: Sequence[NewEntry], patience:
     Args:
         connection: in no transaction.
         entries: to be written.
-        patience: milliseconds to wait for a lock.
+        patience: milliseconds to wait for these locks, and for each row that another transaction has changed.
 
     Raises:
         asyncpg.LockNotAvailableError: another gateway kept a lock for longer.
@@ -35,10 +35,12 @@ async def begin(connection: "Connection", entries: Sequence[NewEntry], patience:
     )
 
 
-async def begin_available(connection: "Connection", entries: Sequence[NewEntry]) -> frozenset[Tenant]:
-    """Begin a transaction as `begin` does, wait for no lock, and return the tenants whose locks were free."""
+async def begin_available(
+    connection: "Connection", entries: Sequence[NewEntry], patience: int
+) -> frozenset[Tenant]:
+    """Begin a transaction as `begin` does, wait for no tenant's lock, and return the tenants whose locks were free."""
     tenants = _tenants(entries)
-    await connection.execute(f"BEGIN; {_SETTINGS}")
+    await connection.execute(f"BEGIN; SET LOCAL lock_timeout = {patience}; {_SETTINGS}")
     rows = await connection.fetch(_TRY_LOCK, [_name(tenant) for tenant in tenants])
     return frozenset(tenants[place - 1] for place, is_locked in rows if is_locked)
 
@@ -89,8 +91,7 @@ _TRY_LOCK = """
 SELECT place::int, pg_try_advisory_xact_lock(hashtextextended(name, 0))
 FROM unnest($1::text[]) WITH ORDINALITY AS asked (name, place)
 """
-#: Rows that a background job holds are waited for longer than another gateway's batch.
-_SETTINGS = f"SELECT {WRITE_SETTINGS}; SET LOCAL lock_timeout = 3000"
+_SETTINGS = f"SELECT {WRITE_SETTINGS}"
 
 # Row by row, and by limits that the planner cannot undo: a plan is kept as long as its connection, and one made for the
 # empty tables of a young gateway read all of them (64 entries took 45 ms beside 6,000 remembered keys). The moment is that

@@ -21,10 +21,10 @@ from toolgate_service.webhooks.outbox import wake
 if TYPE_CHECKING:
     from toolgate_service.storage.postgres_connection import Connection
 
-#: milliseconds that a batch waits for the lock of an organization before those that are locked are set aside; another
+#: milliseconds that a batch waits for the lock of an organization, or of a row, before entries are set aside; another
 #: gateway that works needs a few
 SHARED_WAIT = 250
-#: milliseconds that entries which were set aside wait for their organization's lock
+#: milliseconds that entries which were set aside wait for their organization's lock, and for each row
 LANE_WAIT = 3_000
 #: connections for entries that were set aside
 LANES = 4
@@ -56,7 +56,8 @@ class PostgresLogStore:
         Args:
             entries: of any organizations; with `wait`, of one.
             wait: whether to wait for a lock that another gateway holds. Otherwise the outcome of its organization's
-                entries is None: nothing was done, and they are to be committed with `wait`.
+                entries is None: nothing was done, and they are to be committed with `wait`. If the lock is that of a
+                row, the outcome of all entries is None.
 
         Raises:
             StorageFault: nothing of the batch is acknowledged.
@@ -83,17 +84,31 @@ class PostgresLogStore:
             except asyncpg.LockNotAvailableError:
                 await connection.execute("ROLLBACK")
                 return None
+            if connections is self._lanes:
+                return await _write(connection, entries)
+            return await self._write_shared(connection, entries)
+
+    async def _write_shared(self, connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
+        """Write entries as `_write` does, or set all of them aside if another transaction keeps a row of one of them.
+
+        A held check that froze keeps the row of its organization's counts. The error does not name the organization, so
+        that each organization continues in a lane of its own.
+        """
+        try:
             return await _write(connection, entries)
+        except asyncpg.LockNotAvailableError:
+            await connection.execute("ROLLBACK")
+            return [None] * len(entries), False
 
     async def _commit_available(self, entries: Sequence[NewEntry]) -> "_Committed":
         async with self._connections.one() as connection:
-            locked = await begin_available(connection, entries)
+            locked = await begin_available(connection, entries, SHARED_WAIT)
             places = [place for place, entry in enumerate(entries) if tenant_of(entry) in locked]
             outcomes: list[Outcome | None] = [None] * len(entries)
             if not places:
                 await connection.execute("ROLLBACK")
                 return outcomes, False
-            found, told = await _write(connection, [entries[place] for place in places])
+            found, told = await self._write_shared(connection, [entries[place] for place in places])
             for place, outcome in zip(places, found, strict=True):
                 outcomes[place] = outcome
             return outcomes, told
