@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TypeAlias
 
 _Watchers: TypeAlias = dict[str, set[asyncio.Event]]
@@ -14,6 +15,8 @@ class DecisionHub:
     def __init__(self) -> None:
         self._waiting: _Watchers = {}
         self._pages: _Watchers = {}
+        #: until when the calls of this process wait, by approval
+        self.calls: dict[str, list[datetime]] = {}
         #: nobody should wait any longer: the gateway is stopping
         self.closed = False
         #: whether what other processes change is told here as well, at once

@@ -99,9 +99,7 @@ async def wait_for_approval(
     asking = Asking(gateway, caller.key_digest, caller.standing, peer_of(request.scope))
     before = await asking.look(approval_id)
     if wait and before.status == PENDING:
-        until = await asking.announce_call(approval_id, wait)
-        if await asking.wait_for_change(approval_id, wait, request.is_disconnected):
-            await asking.withdraw_call(approval_id, until)
+        await asking.wait_as_call(approval_id, wait, request.is_disconnected)
     return Reply(await asking.look(approval_id))
 
 

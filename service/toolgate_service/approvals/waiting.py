@@ -62,7 +62,26 @@ class Asking:
                 raise not_found("Approval")
             return await sdk_view(session, approval)
 
-    async def announce_call(self, approval_id: str, seconds: int) -> datetime | None:
+    async def wait_as_call(
+        self, approval_id: str, seconds: int, hung_up: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Wait as `wait_for_change` does; meanwhile approvers see that a call waits."""
+        until = await self._announce_call(approval_id, seconds)
+        if until is None:
+            await self.wait_for_change(approval_id, seconds, hung_up)
+            return
+        calls = self.gateway.hub.calls.setdefault(approval_id, [])
+        calls.append(until)
+        try:
+            left = await self.wait_for_change(approval_id, seconds, hung_up)
+        finally:
+            calls.remove(until)
+            if not calls:
+                self.gateway.hub.calls.pop(approval_id, None)
+        if left:
+            await self._withdraw_call(approval_id, until, max(calls, default=None))
+
+    async def _announce_call(self, approval_id: str, seconds: int) -> datetime | None:
         """Store that a call waits; approvers see it. Return until when, or None if it could not be stored."""
         try:
             async with self.gateway.database.writing() as session:
@@ -82,14 +101,14 @@ class Asking:
             return None
         return until
 
-    async def withdraw_call(self, approval_id: str, until: datetime | None) -> None:
-        """Store that the call no longer waits, unless a later poll waits longer."""
+    async def _withdraw_call(self, approval_id: str, until: datetime, others: datetime | None) -> None:
+        """Store that a call no longer waits, and until when other calls of this process do."""
         try:
             async with self.gateway.database.writing() as session:
                 await session.exec(
                     update(Approval)
                     .where(*self._is(approval_id), col(Approval.waiting_until) == until)
-                    .values(waiting_until=None)
+                    .values(waiting_until=others)
                 )
         except STORAGE_FAULTS as error:
             logger.debug(

@@ -71,7 +71,7 @@ async def settle(
     verdict = decide(standing, question.agent_id, question.action, question.context)
     if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
         return verdict
-    attempt = Attempt.of(idempotency_key, raw)
+    attempt = Attempt.of(idempotency_key, question.identity(raw))
     earlier = await remembered(session, standing, attempt, now(session))
     if earlier is not None:
         return LetThrough(earlier, Step.ATTEMPT)

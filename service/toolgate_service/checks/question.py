@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from toolgate_service import exact_json
 from toolgate_service.canonical import canonical, digest
 from toolgate_service.exact_json import Json
 from toolgate_service.web.sdk_fields import SdkFields
@@ -32,6 +33,14 @@ class Question(NamedTuple):
     dry_run: bool
     reason: str | None = None
     canonical_text: str | None = None
+
+    def identity(self, raw: bytes) -> bytes:
+        """Return what identifies this check among retries: the body as it came, or without a reason, which may differ."""
+        if self.reason is None:
+            return raw
+        return exact_json.dumps(
+            ["check", self.agent_id, self.action, self.digest, self.approval_id, self.call_id, self.run_id]
+        ).encode()
 
     @property
     def canonical(self) -> str:

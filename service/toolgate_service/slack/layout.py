@@ -90,7 +90,7 @@ class Layout:
 
 def labelled(label: str, text: str) -> Iterator[str]:
     """Yield the lines of a text, already safe, behind a label of ours."""
-    yield from _wrapped(BAR, f"{label:<13}", text)
+    yield from _wrapped(BAR, f"{label + ' ':<13}", text)
 
 
 def quoted(value: str) -> str:

@@ -90,7 +90,7 @@ def _facts(approval: Mapping[str, Any]) -> Iterator[str]:
     yield from labelled("agent", quoted(approval["agent_name"]))
     yield from labelled("action", in_code(approval["action"]))
     for label, name in (
-        ("agent reason", "reason"),
+        ("reason (not verified)", "reason"),
         ("run", "run_id"),
         ("call", "call_id"),
         ("note", "note"),

@@ -103,8 +103,12 @@ def test_a_call_that_hangs_up_no_longer_waits(acme: Owner, ask: Ask) -> None:
     until_waiting(acme, approval, waiting=False)
 
 
-def test_one_of_two_waiting_calls_that_hangs_up_leaves_the_other(acme: Owner, ask: Ask) -> None:
-    approval = ask({"waits": 3})["approval_id"]
+@pytest.mark.parametrize(("stays", "leaves"), [(12, 5), (12, 50)])
+def test_one_of_two_waiting_calls_that_hangs_up_leaves_the_other(
+    acme: Owner, ask: Ask, stays: int, leaves: int
+) -> None:
+    """Whichever of them would have waited longer."""
+    approval = ask({"waits": leaves})["approval_id"]
 
     def poll(wait: int, timeout: float) -> None:
         acme.http.get(
@@ -117,11 +121,29 @@ def test_one_of_two_waiting_calls_that_hangs_up_leaves_the_other(acme: Owner, as
     def hang_up() -> None:
         until_waiting(acme, approval, waiting=True)
         with pytest.raises(httpx.ReadTimeout):
-            poll(5, 1)
-        # The gateway looks for clients that left at the latest every five seconds.
-        assert shown(acme, approval)["waiting"] is True
+            poll(leaves, 1)
+        # The gateway looks for clients that left every five seconds at the latest.
+        ends = time.monotonic() + 7
+        while time.monotonic() < ends:
+            assert shown(acme, approval)["waiting"] is True
 
-    together(partial(poll, 12, 30), hang_up)
+    together(partial(poll, stays, 30), hang_up)
+
+
+def test_a_retry_with_another_reason_is_the_same_attempt(
+    acme: Owner, bot: str, ask: Ask, decide: Decide
+) -> None:
+    decide(ask({"attempt": 1}, reason="first")["approval_id"])
+    headers = {"X-API-Key": acme.key, "Idempotency-Key": "with a reason"}
+
+    def attempt(reason: str, context: object) -> httpx.Response:
+        body = {"agent_id": bot, "action": "db.drop", "context": context, "reason": reason}
+        return acme.http.post("/sdk/check", json=body, headers=headers)
+
+    first, again = attempt("first", {"attempt": 1}), attempt("second", {"attempt": 1})
+    assert first.json()["allowed"] is again.json()["allowed"] is True
+    assert first.headers["X-Decision-ID"] == again.headers["X-Decision-ID"]
+    assert attempt("first", {"attempt": 2}).json()["requires_approval"] is True
 
 
 def test_a_repeated_check_is_the_last_time_it_was_asked(acme: Owner, ask: Ask) -> None:

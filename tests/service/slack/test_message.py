@@ -117,7 +117,9 @@ def test_the_buttons_bind_request_and_digest() -> None:
 
 
 def test_the_agents_reason_is_named_as_such() -> None:
-    assert 'agent reason "The user asked for it"' in shown_in(message(reason="The user asked for it"))
+    assert 'reason (not verified) "The user asked for it"' in shown_in(
+        message(reason="The user asked for it")
+    )
 
 
 def test_the_visible_part_of_a_redacted_text_is_shown() -> None:

@@ -20,7 +20,17 @@ HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 @pytest.fixture
 def hostile(gateway: PretendGateway) -> PretendGateway:
     """Everything that somebody else may have written is hostile."""
-    texts = ("agent_name", "action", "note", "cancel_reason", "run_id", "call_id", "decided_by", "replaces")
+    texts = (
+        "reason",
+        "agent_name",
+        "action",
+        "note",
+        "cancel_reason",
+        "run_id",
+        "call_id",
+        "decided_by",
+        "replaces",
+    )
     votes = [{"user_id": HOSTILE, "decision": HOSTILE, "note": HOSTILE}]
     context = {"amount": HOSTILE, "to": HOSTILE, HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}
     approval = {
@@ -51,6 +61,31 @@ def test_every_text_of_others_is_escaped_in_full(hostile: PretendGateway, run: A
     assert [line for line in lines if line.startswith("  │ amount 1")] == []
     assert any(SHOWN[:40] in line for line in lines if line.startswith("  agent"))
     assert lines[0].startswith("Approval ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"waiting": True}, "waiting      a call is waiting for this decision now"),
+        ({"waiting": False}, "waiting      no call is waiting for this decision now"),
+        (
+            {"waiting": False, "last_asked_at": "2026-11-21T12:00:00Z"},
+            "waiting      no call is waiting for this decision now; last asked ",
+        ),
+        ({"reason": "the user\nasked"}, 'reason       "the user\\nasked" (given by the agent, not verified)'),
+    ],
+)
+def test_the_page_shows_the_reason_and_whether_a_call_waits(
+    gateway: PretendGateway, run: Any, fields: dict[str, Any], shown: str
+) -> None:
+    gateway.approvals = [APPROVAL | fields]
+    assert shown in run("approvals", "show", str(APPROVAL["id"])).stdout
+
+
+def test_the_page_of_an_older_gateway_has_neither(gateway: PretendGateway, run: Any) -> None:
+    page = run("approvals", "show", str(APPROVAL["id"])).stdout
+    assert "waiting" not in page
+    assert "reason" not in page
 
 
 def test_a_forged_refusal_is_one_line(gateway: PretendGateway, run: Any) -> None:
