@@ -17,15 +17,35 @@ __all__ = ["LEAST_CARD", "secret_spans"]
 _CHAR: Final = r"(?:[^\s&,;|<>()`\"'\\$]|\$(?![({])|\\\r?\n)"
 # What an earlier redaction left is no secret.
 _NEW: Final = r"(?!\[redacted(?: \d{1,9})?\](?:[\s&,;|<>()`\"'\\@]|\Z))"
+# Not a secret, also under a secret's name: an address, a path, the name of a host. The approver must see them.
+_END: Final = r"(?:[\s&,;|<>()`\"'\\]|\Z)"
+_PLACE: Final = (
+    r"(?![a-zA-Z][a-zA-Z0-9+.-]{1,20}://|\.{1,2}/|~/|\$HOME\b|(?-i:(?:/[a-z_.-]{1,64}){1,20}/?"
+    rf"|(?:[a-z0-9-]{{1,63}}\.){{1,5}}[a-z]{{2,10}}(?::[0-9]{{1,5}})?){_END})"
+)
 # Values of one to three characters are too common to be secrets, unless a longer one is cut short by a delimiter.
-_VALUE: Final = rf"{_NEW}(?:{_CHAR}{{4,4096}}|{_CHAR}{{1,3}}(?=[|<>()`\\$]))"
+_VALUE: Final = rf"{_NEW}{_PLACE}(?:{_CHAR}{{4,4096}}|{_CHAR}{{1,3}}(?=[|<>()`\\$]))"
 # A value in quotes may have escapes, and blanks between words that look like neither an option nor a path.
 _QUOTED_CHAR: Final = r"(?:[^\s&;|<>`\"'\\$]|\$(?![({])|\\[\"'/bfnrtu\\])"
 _QUOTED: Final = (
-    rf"{_NEW}(?:{_QUOTED_CHAR}(?:{_QUOTED_CHAR}|[ ](?=[A-Za-z0-9_.!?]{{1,64}}(?:[ \"'\\]|\Z))){{3,4095}}"
+    rf"{_NEW}{_PLACE}(?:{_QUOTED_CHAR}(?:{_QUOTED_CHAR}|[ ](?=[-+=:] [^\s&;|<>()`\"'\\$]{{1,64}}[\"']|[A-Za-z0-9_.!?]{{1,64}}(?:[ \"'\\]|\Z))){{3,4095}}"
     rf"|{_QUOTED_CHAR}{{1,3}}(?=[&;|<>`$]))"
 )
-_KEY: Final = r"(?:passw(?:or)?d|pwd|passphrase|secret|(?:api|access|secret)[_-]?key|token)"
+_KEY: Final = (
+    r"(?:passw(?:or)?d|pwd|passphrase|secret|token"
+    r"|(?:api|access|secret|account|private|master|signing|encryption)[_-]?key)"
+)
+# Where a sentence could stand, a secret has a digit, which a sentence seldom has.
+_DIGIT: Final = r"(?=[^\s&,;|<>()`\"'\\$]{0,200}[0-9])"
+_RANDOM: Final = rf"{_DIGIT}({_NEW}{_PLACE}{_CHAR}{{6,4096}})"
+# An assignment, up to the value itself: with blanks, quotes, the prefix of a literal, or a bracket.
+_SIGN: Final = r"(?:\\?[\"'])?[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}(?:[\[({][ \t]?)?(?:[bfru]{1,2}(?=[\"']))?\$?(?:\\?[\"']){0,3}"
+# Words in lower case are no key, as in "sk-delete-all-the-data".
+_WORDS: Final = r"(?!(?:[a-z]{1,14}[-_]){2,20}[a-z]{1,14}(?![A-Za-z0-9_-]))"
+_PREFIXES: Final = (
+    r"(?:do[por]_v1_|shp(?:at|ca|pa|ss)_|sq0[a-z]{3}-|pypi-|hv[sbr]\.|lin_api_|dckr_pat_|nvapi-|xai-|gsk_|glsa_|sbp_"
+    r"|PMAK-|AGE-SECRET-KEY-|key-(?=[0-9a-f]{32}\b))"
+)
 
 _HEADER: Final = (
     r"(?i:\b(?:(?:proxy-)?authorization|x-(?:[a-z]{1,20}-){0,3}(?:key|token|secret)|api-key)"
@@ -42,7 +62,8 @@ _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ("\n", r"(?i:\b(?:bearer|basic)\s{1,20}(?=[a-z._~+/=-]{0,200}[0-9])([a-z0-9._~+/=-]{16,}))"),
     ("ak_", r"\bak_[a-z0-9]{37}\b"),
     ("test_", r"\btest_[a-z0-9]{35}\b"),
-    ("k", r"\b(?:sk|rk|pk)[-_][A-Za-z0-9_-]{16,}"),
+    ("k", rf"\b(?:sk|rk|pk)[-_]{_WORDS}[A-Za-z0-9_-]{{16,}}"),
+    (("_", "-", "."), rf"\b{_PREFIXES}(?=[A-Za-z._-]{{0,200}}[0-9])[A-Za-z0-9_.-]{{16,}}"),
     ("gh", r"\b(?:gh[opsur]_|github_pat_)[A-Za-z0-9_-]{10,}"),
     ("glpat-", r"\bglpat-[A-Za-z0-9_-]{10,}"),
     ("xox", r"\bxox[abeprs]-[A-Za-z0-9_-]{10,}"),
@@ -55,9 +76,21 @@ _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ("SG.", r"\bSG\.[A-Za-z0-9_-]{10,100}\.[A-Za-z0-9_-]{10,}"),
     ("ya29.", r"\bya29\.[A-Za-z0-9_-]{16,}"),
     ("=", rf"(?i:{_KEY}=)({_VALUE})"),
+    ((":", "="), rf"(?i:(?:{_KEY}|\bpass|\bapi key|\bauthorization(?==)){_SIGN}){_RANDOM}"),
+    ("<", rf"(?i:<{_KEY}>)({_VALUE})"),
+    ("value=", rf"(?i:{_KEY}[\"'][ \t]{{1,8}}value=[\"']){_RANDOM}"),
+    # Addresses: a token in place of the user, and what signs a query.
+    ("://", r"(?<=://)(?=[A-Za-z._~-]{0,200}[0-9])([A-Za-z0-9._~-]{16,200})@"),
+    ("=", r"(?i:(?:[?&](?:sig|key|auth|code)|\b(?:[a-z]{1,10}-){0,3}signature)=)(?=[a-zA-Z%._~+/=-]{0,200}[0-9])([A-Za-z0-9%._~+/=-]{12,4096})"),
+    ("igest", r"\bresponse=[\"']?([A-Za-z0-9+/=]{16,128})"),
     # JSON within JSON.
     ('\\":', rf"(?i:{_KEY})\\{{1,7}}\":[ \t]{{0,8}}\\{{1,7}}\"((?:[^\s&;|<>`\"\\$]|\$(?![({{])){{1,4096}})"),
     ("--", rf"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ])(?!-)({_VALUE})"),
+    ("--", rf"(?i:--(?!no-)(?:[a-z0-9]{{1,20}}-){{1,3}}(?:password|passwd|passphrase|secret|token|key)[= ][\"']?)(?!-){_RANDOM}"),
+    ("sshpass", rf"\bsshpass[ \t]{{1,3}}-p[ =]?[\"']?({_NEW}{_CHAR}{{1,1000}})"),
+    ("mysql", rf"\bmysql(?:dump|admin)?[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-p[\"']?({_NEW}{_CHAR}{{3,1000}})"),
+    ("redis-cli", rf"\bredis-cli[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-a[ \t]{{1,3}}[\"']?({_NEW}{_CHAR}{{3,1000}})"),
+    ("login", rf"\blogin[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-p[ \t]{{1,3}}[\"']?{_RANDOM}"),
     # A header in a command line: what follows has a digit, which a sentence seldom has.
     (":", rf"{_HEADER}(?=[^\s\"',;]{{0,200}}[0-9])({_NEW}{_CHAR}{{8,4096}})"),
     ("curl", rf"(?<!\S)(?:-u|--user)[ =]{{0,3}}[\"']?[^\s\"':-][^\s\"':]{{0,200}}:({_NEW}{_CHAR}{{1,1000}})"),
@@ -88,6 +121,15 @@ _PEM_WORD: Final = 12
 _DIGITS: Final = re.compile(
     r"(?<![0-9A-Za-z])(?<![0-9]\.)[0-9](?:[ \-\u00a0\u2010-\u2013\u202f]?[0-9]){12,}(?![0-9A-Za-z])"
 )
+# Separated otherwise only as they are printed: a number with a point is no card.
+_PRINTED_CARD: Final = re.compile(
+    r"(?<![0-9A-Za-z.])[0-9]{4}([._/]|  )(?:[0-9]{4}\1[0-9]{4}\1[0-9]{1,7}|[0-9]{6}\1[0-9]{5})(?![0-9A-Za-z])"
+)
+_COOKIES: Final = re.compile(r"(?i:\b(set-)?cookie:)([^\r\n\"'`|&<>()$\\]{1,4096})")
+_COOKIE: Final = re.compile(
+    r"(?<![^\s;])[^\s;=]{1,100}=(?=[A-Za-z%._~+/=-]{0,200}[0-9])([A-Za-z0-9%._~+/=-]{8,4096})"
+)
+_SENTENCE: Final = re.compile(r"[A-Za-z]{1,20}(?: [A-Za-z]{1,20}){4,}[.!?]?")
 _GROUP: Final = re.compile("[0-9]+")
 _LONGEST_CARD: Final = 19
 _FIRST_GROUP: Final = 4
@@ -117,6 +159,20 @@ def _cards(text: str) -> Iterator[tuple[int, int]]:
                     yield start, end
 
 
+def _printed_cards(text: str) -> Iterator[tuple[int, int]]:
+    for match in _PRINTED_CARD.finditer(text):
+        if _is_card("".join(_GROUP.findall(match[0]))):
+            yield match.span()
+
+
+def _cookies(text: str) -> Iterator[tuple[int, int]]:
+    for header in _COOKIES.finditer(text):
+        for number, match in enumerate(_COOKIE.finditer(text, *header.span(2))):
+            # After its first value, Set-Cookie has attributes.
+            if not (header[1] and number):
+                yield match.span(1)
+
+
 def _is_card(digits: str) -> bool:
     if not _ISSUED.fullmatch(digits):
         return False
@@ -130,7 +186,7 @@ def _is_card(digits: str) -> bool:
 def secret_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the start and end of every secret that has a known form, in no particular order; they may overlap."""
     for needle, pattern in _PATTERNS:
-        if needle in text:
+        if needle in text if isinstance(needle, str) else any(each in text for each in needle):
             for match in pattern.finditer(text):
                 yield match.span(pattern.groups)
     if '"' in text or "'" in text:
@@ -140,7 +196,10 @@ def secret_spans(text: str) -> Iterator[tuple[int, int]]:
         yield from _passwords_in_addresses(text)
     if "-----BEGIN " in text:
         yield from _private_keys(text)
+    if "ookie" in text or "OOKIE" in text:
+        yield from _cookies(text)
     yield from _cards(text)
+    yield from _printed_cards(text)
 
 
 def _values_in_quotes(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
@@ -155,6 +214,9 @@ def _values_in_quotes(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int
             # This quote closes another text, so that the value ends at the first blank.
             blank = text.find(" ", start, end)
             end = end if blank < 0 else blank
+        elif _SENTENCE.fullmatch(text, start, end) and "pass" not in text[match.start() : start].lower():
+            # A passphrase may be a sentence; under another name it may be an instruction to the tool.
+            continue
         yield start, end
 
 

@@ -75,6 +75,152 @@ def test_secrets_in_longer_texts(text: str, expected: str) -> None:
     assert visible(text) == expected
 
 
+# Random, as secrets are; not in the form of any known kind of key.
+SECRET = "Zx9qLk27PwT4vB1m"
+CARD = "4111{0}1111{0}1111{0}1111"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "password = {}",
+        "password: {}",
+        "Password:{}",
+        "secret: {}",
+        "client_secret: {}",
+        "pwd:{}",
+        "pass={}",
+        "PASS: {}",
+        "api key: {}",
+        "API-KEY: {}",
+        "authorization={}",
+        "password => {}",
+        ":password => '{}'",
+        "password := {}",
+        "password=\t{}",
+        "password=''{}''",
+        'password=""{}',
+        'password="""{}"""',
+        "password=({})",
+        "password=$'{}'",
+        "password=b'{}'",
+        'password=f"{}"',
+        "password='ab - {}'",
+        "<password>{}</password>",
+        '<add key="password" value="{}"/>',
+        'x {{"password":["{}"]}}',
+        'x {{"password": [ "{}"]}}',
+        "deploy --client-secret {}",
+        "deploy --auth-token {}",
+        "deploy --secret-key {}",
+        "deploy --db-password {}",
+        "deploy --db-password='{}'",
+        "Cookie: session={}",
+        "Cookie: theme=dark; session={}; lang=en",
+        "Set-Cookie: sid={}; Path=/",
+        "git clone https://{}@github.com/x",
+        'Authorization: Digest username="a", response="{}"',
+        "https://store.example/x?sig={}",
+        "https://store.example/x?key={}&a=1",
+        "https://store.example/x?X-Amz-Signature={}",
+        "AccountName=a;AccountKey={}==;",
+        "SharedAccessKey={}",
+        "sshpass -p {} ssh host",
+        "sshpass -p'{}' ssh host",
+        "mysql -u root -p{} shop",
+        "mysqldump -p{}",
+        "redis-cli -h db -a {}",
+        "docker login -u bob -p {}",
+        "openssl rsa -passin pass:{}",
+        "see dop_v1_{}{}",
+        "see shpat_7777777777777777 and shpat_{}",
+        "see pypi-{}{}",
+        "see hvs.{}{}",
+        "see lin_api_{}{}",
+        "see sq0csp-{}",
+    ],
+)
+def test_secret_in_a_text_is_masked_whatever_stands_before_it(form: str) -> None:
+    text = f"run {form.format(SECRET, SECRET)} now"
+    seen = visible(text)
+    assert SECRET not in seen
+    assert seen.startswith("run ")
+    assert seen.endswith(" now")
+    assert "[redacted]" in seen
+
+
+@pytest.mark.parametrize("separator", [".", "_", "/", "  ", "-", " "])
+def test_card_number_is_masked_however_its_groups_are_separated(separator: str) -> None:
+    assert visible(f"pay {CARD.format(separator)} now") == "pay [redacted] now"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token=https://evil.example/x",
+        "password: https://evil.example/x1",
+        "secret=../../../../bin/sh1",
+        "secret=./run1.sh",
+        "token=/etc/passwd",
+        "token=~/x1/run.sh",
+        "token=$HOME/../../etc/passwd",
+        "token=evil.example:4444",
+        "secret='delete all files in home'",
+        'token="drop the table users now please"',
+        "sk-delete-all-the-production-data",
+        "pk_transfer_all_the_money_to_bob_now",
+        "pypi-mirror-of-the-whole-index",
+        "the secret: never delete everything in production",
+        "Please reset the password: click here",
+        "token: 5 items",
+        "pass=all",
+        "x --no-password reboot --delete-token production",
+        "https://docs.example/x?key=title&code=de",
+        "https://someone.example@host.example/x",
+        "Cookie: theme=dark; lang=en",
+        "version 4111.1111.1111.1112 of 10.0.0.1",
+        "mysql --port 3306 -e 'select 1'",
+        "0.4111111111111111",
+    ],
+)
+def test_text_without_a_secret_stays_visible(text: str) -> None:
+    assert shown(text) == text
+
+
+def test_passphrase_of_many_words_is_masked() -> None:
+    text = "passphrase: 'correct horse battery staple again'"
+    assert visible(text) == "passphrase: '[redacted]'"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "password: {};rm -rf /",
+        "password = '{}'; rm -rf /",
+        "password=({});rm -rf /",
+        "password=b'{}';rm -rf /",
+        "pass={}|rm -rf /",
+        "<password>{}; rm -rf /</password>",
+        "x --db-password {}&& rm -rf /",
+        "Cookie: a={}; rm -rf /",
+        "Cookie: a={}| rm -rf /",
+        "sshpass -p {};rm -rf /",
+        "mysql -p{};rm -rf /",
+        "redis-cli -a {};rm -rf /",
+        "https://x/?sig={};rm -rf /",
+        "https://{}@host;rm -rf /",
+        "AccountKey={};rm -rf /",
+        "see pypi-{};rm -rf /",
+        "password='{} - ; rm -rf /'",
+        "password='{} - rm -rf /'",
+    ],
+)
+def test_no_command_hides_behind_a_secret_in_another_form(form: str) -> None:
+    seen = visible(form.format(SECRET))
+    assert SECRET not in seen
+    assert "rm -rf /" in seen
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -210,6 +356,26 @@ def test_an_error_message_keeps_what_stands_around_a_secret() -> None:
         "1 ",
         "4111 ",
         "e aws_secret_key='",
+        "password: ",
+        "password = '",
+        "pass: b'",
+        "<token>a",
+        "://a1",
+        "?sig=a",
+        "a-a-a-signature=",
+        "--a-a-a-token ",
+        "mysql a -p ",
+        "redis-cli -a ",
+        "login -p ",
+        "sk-a-b-c-d-",
+        "4111.1111.",
+        "1  ",
+        "Cookie: a=1;",
+        "; a=1111111111",
+        "token=/a",
+        "token=a.",
+        "secret='a b c d e ",
+        "secret='a - ",
     ],
 )
 def test_masking_takes_linear_time(piece: str) -> None:
@@ -223,7 +389,20 @@ def test_masking_takes_linear_time(piece: str) -> None:
 
 @given(
     st.text(alphabet="ab1;|&$()`'\" \n\\={}:-/@", max_size=60),
-    st.sampled_from(["token=", '"token": "', "a://b:"]),
+    st.sampled_from(
+        [
+            "token=",
+            '"token": "',
+            "a://b:",
+            "token: ",
+            "token=(",
+            "Cookie: a=",
+            "<token>",
+            "sshpass -p ",
+            "a://",
+            "?sig=",
+        ]
+    ),
 )
 def test_what_is_masked_contains_no_separator_of_commands(text: str, before: str) -> None:
     whole = before + text
