@@ -143,7 +143,7 @@ class _Families(Collector):
         yield _gauge("toolgate_approvals_pending", "Requests that wait for a person", waits.approvals)
         yield _gauge(
             "toolgate_maintenance_age_seconds",
-            "Since the last round of maintenance began, at any gateway",
+            "Since the last round of maintenance began at any gateway, or since the start",
             waits.maintenance,
         )
 

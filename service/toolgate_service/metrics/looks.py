@@ -1,6 +1,7 @@
 """What only the database knows, looked at when somebody asks for the figures: a bounded walk along an index each."""
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ from toolgate_service.storage.types import Timestamp
 MOST = 10_000
 #: seconds until a database that does not answer is left out
 PATIENCE = 2.0
+
+#: monotonic time at which the process started, in seconds
+STARTED = time.monotonic()
 
 #: before everything: only with a bound to search from SQLite takes the index of what waits instead of reading a larger one
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,7 +50,8 @@ class Waiting(NamedTuple):
         deliveries: of webhooks, those that failed and are tried again later included; at most `MOST`.
         lag: for how many seconds the oldest delivery has been due.
         approvals: requests that wait for a person; at most `MOST`.
-        maintenance: seconds since the last round of maintenance began, at any gateway; 0 before the first.
+        maintenance: seconds since the last round of maintenance began, at any gateway; before the first, since this
+            process started.
     """
 
     deliveries: int
@@ -76,5 +81,6 @@ async def _waiting(session: AsyncSession) -> Waiting:
     approvals = (await connection.execute(_APPROVALS, {"moment": now(session)} | most)).scalar_one()
     lag = 0.0 if oldest is None else max(0.0, (now(session) - oldest).total_seconds())
     begun = (await connection.execute(_MAINTENANCE)).scalar_one_or_none()
-    age = 0.0 if begun is None else max(0.0, (now(session) - begun).total_seconds())
+    since_start = time.monotonic() - STARTED
+    age = since_start if begun is None else max(0.0, (now(session) - begun).total_seconds())
     return Waiting(deliveries, lag, approvals, age)

@@ -63,9 +63,11 @@ async def release(database: Database, holder: str, *, done: bool) -> None:
         async with database.writing(UPKEEP) as session:
             beat = await _beat(session, UPKEEP)
             if beat.holder == holder:
-                beat.holder = beat.held_until = None
-                if not done:
-                    beat.beaten_at = now(session) - JUMP
+                # A holder without an end of its lease marks a round that is due: `beaten_at` stays the moment at which
+                # the last round began, from which the age of maintenance is reported.
+                beat.held_until = None
+                if done:
+                    beat.holder = None
                 session.add(beat)
 
     await anew(once)

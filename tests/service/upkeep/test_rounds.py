@@ -1,6 +1,7 @@
 """Whose a round of the upkeep is: one gateway's at a time, and nobody's for long who has died."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,8 @@ from support.databases import database_url
 from support.waiting import eventually
 
 from toolgate_service.ids import new_id
+from toolgate_service.metrics import looks
+from toolgate_service.metrics.looks import waiting
 from toolgate_service.storage.database import Database, open_database
 from toolgate_service.upkeep.heartbeat import Rounds, claim, keep, release
 from toolgate_service.upkeep.loop import Upkeep
@@ -54,6 +57,23 @@ async def test_a_round_that_was_not_done_to_its_end_is_due_at_once(three: list[D
     [holder] = await claims(three)
     await release(three[0], holder, done=False)
     assert len(await claims(three)) == 1
+
+
+async def test_interrupted_round_keeps_the_age_of_maintenance(three: list[Database]) -> None:
+    [holder] = await claims(three)
+    await release(three[0], holder, done=False)
+    found = await waiting(three[0])
+    assert found is not None
+    assert found.maintenance < 60
+
+
+async def test_age_of_maintenance_counts_from_the_start_before_the_first_round(
+    three: list[Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "STARTED", time.monotonic() - 90_000)
+    found = await waiting(three[0])
+    assert found is not None
+    assert 90_000 <= found.maintenance < 90_060
 
 
 async def test_a_round_of_a_gateway_that_died_comes_free(three: list[Database]) -> None:
