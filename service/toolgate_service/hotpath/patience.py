@@ -1,6 +1,7 @@
 """A queue in which nobody waits for ever: a database that has fallen silent fills no memory and hangs nobody."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
@@ -58,11 +59,22 @@ class Queue(Generic[Item, Answer]):
         self._begin_looking(loop)
         return future
 
-    def take(self, most: int) -> list[Waiting[Item, Answer]]:
-        """Take the first few out; whoever hung up meanwhile is among them."""
-        taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
-        for one in taken:
+    def take(self, most: int, max_weight: float = math.inf) -> list[Waiting[Item, Answer]]:
+        """Take the first few out; whoever hung up meanwhile is among them.
+
+        Args:
+            most: how many at most.
+            max_weight: bytes at most, unless the first one alone weighs more.
+        """
+        taken: list[Waiting[Item, Answer]] = []
+        weight = 0
+        while self._waiting and len(taken) < most:
+            weight += self._waiting[0].weight
+            if taken and weight > max_weight:
+                break
+            one = self._waiting.popleft()
             self.weight -= one.weight
+            taken.append(one)
         return taken
 
     def extract(self, is_wanted: Callable[[Item], bool]) -> "list[Waiting[Item, Answer]]":

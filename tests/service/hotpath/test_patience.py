@@ -34,6 +34,18 @@ async def test_those_in_time_wait_on() -> None:
         await queue.join("last")
 
 
+async def test_taken_weight_is_limited() -> None:
+    """An item that alone weighs more is taken by itself."""
+    queue: Queue[str, int] = Queue(_Late)
+    for item, weight in {"a": 50, "b": 5, "c": 5, "d": 1}.items():
+        queue.join(item, weight)
+    taken = []
+    while one := queue.take(10, 10):
+        taken.append("".join(each.item for each in one))
+    assert taken == ["a", "bc", "d"]
+    assert queue.weight == 0
+
+
 async def test_what_is_taken_is_no_longer_weighed() -> None:
     """The first ones are taken, in their order, with their weight; a caller who hung up is among them."""
     queue: Queue[str, int] = Queue(_Late)

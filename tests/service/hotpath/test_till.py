@@ -14,6 +14,7 @@ from support.tills import at_once, in_one_minute, passed, replicas, so_far, turn
 from support.valkey import Valkey
 from support.waiting import eventually
 
+from toolgate_service.errors import StorageFault
 from toolgate_service.hotpath.postgres.windows import PostgresWindows
 from toolgate_service.hotpath.rates import Rate, Window
 from toolgate_service.hotpath.redis import server
@@ -353,6 +354,31 @@ async def test_a_server_that_answers_and_refuses_to_count_is_not_used(
     refused, back = [record.getMessage() for record in caplog.records]
     assert f"it refuses to count ({why});" in refused
     assert "is back" in back
+
+
+async def test_outage_of_the_database_is_none_of_redis(
+    valkey: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new connection compares the clocks. Without the database's clock it is not made, and Redis stays in use."""
+    caplog.set_level(logging.INFO, "toolgate.gateway")
+    is_away = False
+
+    async def clock() -> float:
+        if is_away:
+            raise StorageFault("PostgreSQL: ConnectionRefusedError")
+        return time.time()
+
+    redis = RedisServer(valkey.url, clock)
+    await redis.open()
+    window = ("one", "production")
+    first = await redis.ask({window: Turn(1, 2, "me")})
+    is_away = True
+    second = await redis.ask({window: Turn(1, 2, "me")})
+    assert await second.replies() == {}
+    assert redis.in_use
+    assert await first.replies()
+    await redis.close()
+    assert caplog.records == []
 
 
 async def test_a_server_that_is_none_is_not_used(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,9 +12,10 @@ from support.bulk import write_entries
 from support.databases import empty_database
 from support.gateway import LiveGateway, Owner
 from support.months import connected, fetched, named, names, opened, parts, run, this_month, with_months
+from support.waiting import eventually
 
 from toolgate_service.errors import StorageFault
-from toolgate_service.logs.months import settling
+from toolgate_service.logs.months import making, settling
 from toolgate_service.logs.months.ahead import make_months, missing
 from toolgate_service.logs.months.catalogue import Part
 from toolgate_service.logs.months.making import alone
@@ -46,6 +47,37 @@ def test_with_each_month_the_one_after_the_next_is_needed(
     needed = missing(there, moment)
     assert [(begins.year, begins.month) for begins, _ in needed] == months
     assert all(one[1] == other[0] for one, other in pairwise(needed))
+
+
+async def test_turn_of_a_gateway_that_froze_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen gateway sends nothing that keeps its turn."""
+    monkeypatch.setattr(making, "TURN_IDLE", 1)
+    monkeypatch.setattr(making, "TURN_KEEP", 3600)
+    async with opened(empty_database(tmp_path)) as database:
+
+        async def is_free() -> bool:
+            async with alone(database) as connection:
+                return connection is not None
+
+        async def freeze() -> None:
+            async with alone(database):
+                assert not await is_free()
+                await eventually(is_free)
+
+        with pytest.raises(StorageFault):
+            await freeze()
+
+
+async def test_turn_outlasts_the_idle_limit_while_the_gateway_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "TURN_IDLE", 1)
+    monkeypatch.setattr(making, "TURN_KEEP", 0.1)
+    async with opened(empty_database(tmp_path)) as database, alone(database) as connection:
+        assert connection is not None
+        await connection.execute("SELECT pg_sleep(2.5)")
+        async with alone(database) as other:
+            assert other is None
 
 
 async def test_a_new_database_has_this_month_and_the_next_two(tmp_path: Path) -> None:

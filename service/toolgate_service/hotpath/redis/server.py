@@ -32,9 +32,9 @@ class Unusable(Exception):
     """The server answers, and cannot be used; the message says why, and holds no secret."""
 
 
-#: what a server, the way to it, or the database's clock may do at any time; uvloop calls writing to what has been closed
+#: what a server or the way to it may do at any time; uvloop calls writing to what has been closed
 #: meanwhile a RuntimeError
-FAULTS = (RedisError, OSError, EOFError, ValueError, RuntimeError, Unusable, StorageFault)
+FAULTS = (RedisError, OSError, EOFError, ValueError, RuntimeError, Unusable)
 
 
 #: One that will draw, and one that has drawn, of a minute that never comes: between them they have everything done.
@@ -128,6 +128,8 @@ class RedisServer:
         try:
             await self.give(await self._line())
             self.in_use = True
+        except StorageFault:
+            self._look_for_it(said=False)
         except FAULTS as error:
             self._warn(error)
             self._look_for_it(said=True)
@@ -151,6 +153,9 @@ class RedisServer:
                 # The library would make it again, and it might lead to another process.
                 raise ConnectionError("it was hung up")
             await line.connection.send_packed_command(line.packed(turns), check_health=False)
+        except StorageFault:
+            # A new connection needs the database's clock. Redis itself answers.
+            return Asked(self, None, ())
         except FAULTS as error:
             await self.lose(line, error)
             return Asked(self, None, ())
@@ -203,12 +208,17 @@ class RedisServer:
 
     async def _find(self, *, said: bool) -> None:
         # At once, and without a word if it is there: it may merely have ended a connection that nobody used for long.
+        is_first = not said
         while not self.in_use:
-            if said:
+            if not is_first:
                 await asyncio.sleep(LOOK_AGAIN)
+            is_first = False
             try:
                 await self.give(await self._line())
                 self.in_use = True
+            except StorageFault as fault:
+                # Whatever else needs the database logs its outage.
+                logger.debug("Redis at %s: the database's clock is unknown: %s", self._where, fault)
             except FAULTS as error:
                 if not said:
                     self._warn(error)

@@ -1,5 +1,6 @@
 """Being alone with the months of the log, and making one of them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 #: Whoever makes or drops months is alone with them through several transactions: as long as this one lasts, which does
 #: nothing else. A lock of the session's own would stay behind in a pool of connections between here and the server.
 _TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('months of the log', 0))"
-_PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = 0"
+#: Seconds after which the server ends the turn of a gateway that froze, and between two statements that keep it.
+TURN_IDLE = 60.0
+TURN_KEEP = 15.0
 #: How long anything is waited for that others hold, which all who come after have to wait for too. Shorter than the
 #: second after which the server calls two that wait for each other a deadlock. And a gateway that freezes with the whole
 #: log locked keeps it from every writer only for the moment that any write transaction may be idle.
@@ -34,12 +37,34 @@ async def alone(database: PostgresDatabase) -> AsyncIterator["Connection | None"
         async with AsyncExitStack() as stack:
             guard, connection = await _opened(stack, database), await _opened(stack, database)
             async with guard.transaction():
-                await guard.execute(_PATIENCE)
-                yield connection if await guard.fetchval(_TURN) else None
+                await guard.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{TURN_IDLE:.0f}s'")
+                has_turn = await guard.fetchval(_TURN)
+                async with _kept(guard, connection):
+                    yield connection if has_turn else None
     except DRIVER_FAULTS as error:
         # Not the driver's own words: they quote rows, and rows hold contexts.
         code = getattr(error, "sqlstate", None)
         raise StorageFault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else "")) from None
+
+
+@asynccontextmanager
+async def _kept(guard: "Connection", connection: "Connection") -> AsyncIterator[None]:
+    """Keep the turn of a guard for as long as the block lasts; if it is lost, end the connection that works in it."""
+
+    async def keep() -> None:
+        try:
+            while True:
+                await asyncio.sleep(TURN_KEEP)
+                await guard.execute("SELECT 1")
+        except DRIVER_FAULTS:
+            connection.terminate()
+
+    task = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _opened(stack: AsyncExitStack, database: PostgresDatabase) -> "Connection":
