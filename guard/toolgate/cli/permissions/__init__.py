@@ -14,3 +14,7 @@ permissions.command("list")(list_)
 permissions.command()(grant)
 permissions.command()(change)
 permissions.command()(revoke)
+# The verbs of the other commands.
+permissions.command("create", hidden=True)(grant)
+permissions.command("update", hidden=True)(change)
+permissions.command("delete", hidden=True)(revoke)

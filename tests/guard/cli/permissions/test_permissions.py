@@ -148,6 +148,16 @@ def test_a_revoked_permission_is_gone(shell: Shell, owner: Owner, agent_id: str)
     assert shell.done("permissions", "list", "refund-bot") == "refund-bot may do nothing\n"
 
 
+def test_the_verbs_of_other_commands_work_too(shell: Shell, owner: Owner, agent_id: str) -> None:
+    shell.allowed("permissions", "create", "refund-bot", "mail.send", "--max-amount", "5")
+    (created,) = permissions(owner, agent_id)
+    shell.allowed("permissions", "update", "refund-bot", "mail.send", "--max-amount", "7")
+    (updated,) = permissions(owner, agent_id)
+    assert (created["max_amount"], updated["max_amount"]) == (5, 7)
+    shell.allowed("permissions", "delete", "refund-bot", "mail.send", "--yes")
+    assert permissions(owner, agent_id) == []
+
+
 def test_the_stored_login_grants_nothing(shell: Shell, owner: Owner, agent_id: str) -> None:
     """Without the password, or with a wrong one, nothing is granted, changed or taken, and no password is repeated."""
     owner.permit(agent_id, "mail.send", max_amount=5)
