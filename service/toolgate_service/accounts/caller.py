@@ -74,7 +74,7 @@ async def authenticated(request: Request, gateway: GatewayDep) -> Caller:
         ApiError: 401, the same for a missing, malformed, expired and revoked token; 429 beyond the rate.
     """
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return await caller_of(request, gateway, token.strip() if scheme.lower() == "bearer" else "")
+    return await caller_of(request, gateway, token.strip(" \t") if scheme.lower() == "bearer" else "")
 
 
 async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:

@@ -117,7 +117,7 @@ async def _settle_by(
     edited = _edited(states, question)
     if edited is not None:
         return Held(reason, edited.id, Step.CHANGED)
-    pending = _pending(session, states, question)
+    pending = await _pending(session, standing, states, question)
     if question.approval_id is not None:
         return Held(reason, pending.id, Step.WAITING) if pending else _ended(*states[0])
     # What an approver made of another call waits for that one, and is not used up by this.
@@ -140,13 +140,17 @@ async def _settle_by(
     return Held(reason, asked, Step.ASKED)
 
 
-def _pending(
-    session: AsyncSession, states: Sequence[tuple[Approval, str]], question: Question
+async def _pending(
+    session: AsyncSession,
+    standing: Standing,
+    states: Sequence[tuple[Approval, str]],
+    question: Question,
 ) -> Approval | None:
     pending = next((approval for approval, state in states if state == PENDING), None)
     if pending is not None and not question.dry_run:
         pending.last_asked_at = now(session)
         session.add(pending)
+        await requests.tighten(session, standing, pending)
     return pending
 
 
@@ -167,6 +171,8 @@ async def _by_approval(
                 f"Approval {approval.id!r} no longer counts: {lost}; check again without approval_id",
                 Step.APPROVED,
             )
+        if not question.dry_run:
+            await requests.tighten(session, standing, approval)
         hear(Step.APPROVED, lost)
     return None
 

@@ -161,6 +161,22 @@ async def ask(session: AsyncSession, settings: Settings, standing: Standing, que
     return approval.id
 
 
+async def tighten(session: AsyncSession, standing: Standing, approval: Approval) -> None:
+    """Store the stricter of a request's terms and the current ones: it is asked again under these."""
+    permission, agent = (await session.exec(_PERMISSION, params={"id": standing.permission_id})).one()
+    before = (stored_terms(approval), approval.max_amount, bool(approval.amount_required))
+    limits = [limit for limit in (approval.max_amount, permission.max_amount) if limit is not None]
+    after = (
+        current_terms(permission, agent).stricter(before[0]),
+        min(limits, default=None),
+        before[2] or permission.amount_required,
+    )
+    if after != before:
+        store_terms(approval, after[0])
+        _, approval.max_amount, approval.amount_required = after
+        session.add(approval)
+
+
 def _request(session: AsyncSession, standing: Standing, question: Question, *, waits: int) -> Approval:
     if standing.agent_id is None or standing.permission_id is None:
         raise RuntimeError("a check without agent or permission is blocked before anybody is asked")

@@ -131,8 +131,9 @@ def tenant_headers(standing: Standing) -> dict[bytes, bytes]:
 
 
 def given_key(header: str | None) -> str:
-    """Return the key in an ``X-API-Key`` header without the white space around it; empty for none."""
-    return (header or "").strip()
+    """Return the key in an ``X-API-Key`` header without the spaces and tabs around it; empty for none."""
+    # Latin-1 has further white space, such as a no-break space, which is part of a header's value.
+    return (header or "").strip(" \t")
 
 
 _UNAUTHORIZED = 401

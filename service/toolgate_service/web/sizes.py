@@ -80,7 +80,7 @@ def bounded(scope: Scope, given: Mapping[bytes, bytes], receive: Receive) -> Rec
         return taking
     # Several headers are one list (RFC 9110 §5.3).
     values = [value for name, value in scope["headers"] if name == b"content-encoding"]
-    encoding = b",".join(values).decode("latin-1").strip().lower()
+    encoding = b",".join(values).decode("latin-1").strip(" \t").lower()
     if encoding in {"", "identity"}:
         return taking
     if encoding not in _CODINGS:

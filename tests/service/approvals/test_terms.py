@@ -243,3 +243,49 @@ def test_loosening_and_approving_at_once_never_lets_a_maker_approve(three: Three
             assert all(map(refused, answers))
             assert shown(three.maker, approval)["status"] == "pending"
             change(three.maker, permission, separation_of_duties=True)
+
+
+def test_request_asked_again_under_stricter_terms_keeps_them(three: Three) -> None:
+    permission = three.permit()
+    approval = three.ask()
+    change(three.second, permission, separation_of_duties=True, required_approvals=2)
+    assert three.ask() == approval
+    change(three.second, permission, separation_of_duties=False, required_approvals=1)
+    assert refused(approve(three.maker, approval))
+    # The second admin loosened the permission and is one of its makers now, so a third and a fourth must approve.
+    assert refused(approve(three.second, approval))
+    assert approve(three.third, approval).status_code == 200
+    assert shown(three.maker, approval)["status"] == "pending"
+    assert shown(three.maker, approval)["required_approvals"] == 2
+
+
+def test_request_asked_again_under_a_lower_limit_keeps_it_for_edits(three: Three) -> None:
+    permission = three.permit()
+    approval = three.ask(amount=5)
+    change(three.second, permission, max_amount=10, amount_required=True)
+    assert three.ask(amount=5) == approval
+    change(three.second, permission, max_amount=None, amount_required=False)
+    for context in ({"amount": 11}, {}):
+        assert approve(three.third, approval, context=context).status_code == 400
+    assert approve(three.third, approval, context={"amount": 9}).status_code == 200
+
+
+def test_approved_request_asked_again_under_stricter_terms_keeps_them(three: Three) -> None:
+    """An approval that stricter terms suspended does not count again once they are loosened."""
+    permission = three.permit()
+    approval = three.ask()
+    assert approve(three.maker, approval).status_code == 200
+    change(three.second, permission, separation_of_duties=True)
+    assert not three.allowed()
+    change(three.second, permission, separation_of_duties=False)
+    assert not three.allowed()
+
+
+def test_dry_run_does_not_change_the_terms_of_a_request(three: Three) -> None:
+    permission = three.permit()
+    approval = three.ask()
+    change(three.second, permission, separation_of_duties=True)
+    dry = {"agent_id": three.agent, "action": "pay", "context": {}, "dry_run": True}
+    answer = three.maker.http.post("/sdk/check", json=dry, headers={"X-API-Key": three.maker.key})
+    assert answer.json()["allowed"] is False
+    assert shown(three.maker, approval)["separation_of_duties"] is False

@@ -12,6 +12,8 @@ GOOD = [
     (b"GET /health HTTP/1.1\r\nHost: [::1]:8080\r\n", 200),
     (b"GET http://gateway/health HTTP/1.1\r\nHost: gateway\r\n", 200),
     (b"GET HTTP://Gateway:80/health HTTP/1.1\r\nHost: gateway\r\n", 200),
+    (b"GET /health?next=%2Fa%5C HTTP/1.1\r\nHost: gateway\r\n", 200),
+    (b"GET /health HTTP/1.1\r\nHost: [::ffff:127.0.0.1]\r\n", 200),
     (b"GET /health HTTP/1.0\r\n", 200),
     (b"POST /health HTTP/1.1\r\nHost: gateway\r\nTransfer-Encoding: Chunked\r\n", 405),
 ]
@@ -27,6 +29,15 @@ BAD = [
     b"GET /health HTTP/1.1\r\nHost: gateway/evil\r\n",
     b"GET /health HTTP/1.1\r\nHost: gateway:port\r\n",
     b"GET /health HTTP/1.1\r\nHost: \xff\r\n",
+    b"GET /health HTTP/1.1\r\nHost: [.....]\r\n",
+    b"GET /health HTTP/1.1\r\nHost: [127.0.0.1]\r\n",
+    b"GET /health HTTP/1.1\r\nHost: [1:2]:80\r\n",
+    b"GET /health#x HTTP/1.1\r\nHost: gateway\r\n",
+    b"GET /health?a#x HTTP/1.1\r\nHost: gateway\r\n",
+    b"GET /sdk%2Fcheck HTTP/1.1\r\nHost: gateway\r\n",
+    b"GET /sdk%2fcheck?a=b HTTP/1.1\r\nHost: gateway\r\n",
+    b"GET /sdk%5Ccheck HTTP/1.1\r\nHost: gateway\r\n",
+    b"GET http://gateway/sdk%2Fcheck HTTP/1.1\r\nHost: gateway\r\n",
     b"GET /health HTTP/2.0\r\nHost: gateway\r\n",
     b"GET /health HTTP/0.9\r\nHost: gateway\r\n",
     b"GET /health\r\n",
@@ -79,6 +90,30 @@ def test_ambiguous_head_is_refused_on_the_fast_path(acme: Owner, bot: str, path:
         assert raw.send(start + rest).answer().status == 200
         assert raw.send(start + b"Host: evil\r\n" + rest).answer().status == 400
         assert raw.ended()
+
+
+@pytest.mark.parametrize("path", [b"/sdk/check", b"/sdk/log", b"/sdk/check?dry_run=true"])
+@pytest.mark.parametrize(
+    ("before", "after", "admitted"),
+    [
+        (b"", b"", True),
+        (b" \t", b"\t ", True),
+        (b"", b"\xa0", False),
+        (b"\xa0", b"", False),
+        (b"\x85", b"", False),
+        (b"", b"\x85", False),
+    ],
+)
+def test_only_spaces_and_tabs_around_a_key_are_ignored(
+    acme: Owner, bot: str, path: bytes, before: bytes, after: bytes, admitted: bool
+) -> None:
+    body = b'{"agent_id": "%b", "action": "a.b", "status": "success"}' % bot.encode()
+    if b"check" in path:
+        body = b'{"agent_id": "%b", "action": "a.b"}' % bot.encode()
+    start = b"POST %b HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n" % (path, len(body))
+    key = b"X-API-Key: %b%b%b\r\n\r\n" % (before, acme.key.encode(), after)
+    with Raw(acme.url) as raw:
+        assert raw.send(start + key + body).answer().status == (200 if admitted else 401)
 
 
 def test_version_is_checked_before_anything_else() -> None:
