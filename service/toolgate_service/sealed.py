@@ -71,7 +71,7 @@ async def refuse_other_secret(database: Database, settings: Settings, vault: Vau
 
 
 def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str]:
-    """Return what is wrong with a secret that opens nothing, and the cure."""
+    """Return an error that names the wrong secret and the fix."""
     if settings.secret is None and is_embedded(settings.database_url):
         path = repr(str(secret_path()))
         state = (

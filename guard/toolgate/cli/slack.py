@@ -34,7 +34,7 @@ def link(
 ) -> None:
     """Print a code that links your Slack account to yours here. It asks for your password, as a decision does.
 
-    Whoever types the code in that Slack app within ten minutes decides as you.
+    The Slack user who enters the code in that app within ten minutes decides as you.
     """
     login = StoredLogin.required()
     question = f"Password of {visible(login.email)} to link your Slack account"

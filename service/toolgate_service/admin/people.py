@@ -77,7 +77,7 @@ async def _vault(desk: Desk) -> Vault:
 
 def _registration(name: str, email: str) -> Registration:
     try:
-        # Nobody knows this password: the link replaces it.
+        # A random password, which the link replaces.
         return Registration(organization_name=name, email=email, password=secrets.token_urlsafe(32))
     except ValidationError as error:
         problem = error.errors()[0]
@@ -90,7 +90,7 @@ async def _issue_link(session: AsyncSession, user: User, settings: Settings) -> 
     audit.record_outside(session, user.organization_id, "user.password_reset_issued", resource_id=user.id)
     link = single_use.link(settings.public_url or "", single_use.RESET_PAGE, token)
     hours = int(resets.LIFETIME.total_seconds() // 3600)
-    lines = [link, f"works once, for {hours} hour; whoever opens it chooses the password of {user.email}"]
+    lines = [link, f"works once, for {hours} hour; it sets the password of {user.email}"]
     if settings.public_url is None:
         lines.append("put the gateway's address in front, or set TOOLGATE_PUBLIC_URL to have it there")
     return lines

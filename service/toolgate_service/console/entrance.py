@@ -80,7 +80,7 @@ async def sign_in(request: Request) -> Response:
 
 
 async def register_page(request: Request) -> Response:
-    """Show the form; where nobody can register, say so, and how an operator creates the first organization."""
+    """Show the form, or, if registration is closed, how an operator creates the first organization."""
     return _form(request, "register.html", is_empty=await _is_empty(request.app.state.gateway))
 
 

@@ -38,7 +38,7 @@ class Form:
 
 
 async def read_open_form(request: Request) -> Form:
-    """Read the form of somebody who is not signed in, which is small.
+    """Read a form that is sent without a session; it must be small.
 
     Raises:
         ApiError: as for `read_form`.

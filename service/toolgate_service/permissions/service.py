@@ -112,7 +112,7 @@ async def find_permission(session: AsyncSession, permission_id: str) -> Permissi
 async def change_permission(
     session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
 ) -> Permission:
-    """Change what was sent.
+    """Change the fields that were sent.
 
     What waits for approval is judged again when it is used, by the stricter of the terms it was asked under and the
     current ones. A user who loosens a permission counts as one of its makers from then on.

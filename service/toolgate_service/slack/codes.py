@@ -68,7 +68,7 @@ async def make_code(
 async def find_code(
     session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], typed: str
 ) -> tuple[SlackLinkCode, User] | None:
-    """Return the code that somebody typed, used or not, and its member; None where it does not work in this app."""
+    """Return the link code, used or not, and its member; None if it does not work in this app."""
     plain = typed.strip().upper().replace("-", "").translate(_ALIKE)
     if len(plain) != LENGTH or not set(plain) <= set(ALPHABET):
         return None

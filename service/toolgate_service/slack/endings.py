@@ -1,6 +1,6 @@
-"""Ends of links to Slack that nobody asks for: with the member, the member's password, or the app.
+"""End links to Slack when the member, the member's password or the app changes.
 
-After a new password, or a new signing secret of the app, nobody else decides as the member by an earlier link.
+After a new password, or a new signing secret of the app, earlier links do not work.
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ T = TypeVar("T")
 #: SQLSTATE of a failed serialization and of a deadlock. Not the rest of the class: 40003 is an unknown outcome.
 LOST = frozenset({"40001", "40P01"})
 
-#: transactions of this process that were done anew
+#: retried transactions of this process
 RETRIES = Counter[str](retried=0)
 
 #: seconds, at most, before each further attempt: chance decides how long, so that two that met do not meet again

@@ -1,6 +1,6 @@
 """Management bodies: JSON read strictly whatever the Content-Type, unknown fields refused (decisions §2).
 
-A request is authenticated and counted before its body is read. Where nobody authenticates, as at a login, the body is
+A request is authenticated and counted before its body is read. Without a credential, as at a login, the body is
 small.
 """
 
@@ -68,7 +68,7 @@ class Change(Body):
 
 #: members of a body; the largest model has a third of them. Each unknown one would cost a message in the answer.
 MAX_MEMBERS = 64
-#: JSON values in a body that is read although nobody has authenticated
+#: JSON values in a body that is read without authentication
 MAX_OPEN_NODES = 64
 
 #: the scope's key for the results of dependencies that were called before the body was read

@@ -8,7 +8,7 @@ from starlette.types import Message, Receive, Scope
 from toolgate_service.errors import ApiError, FieldErrors
 
 MAX_BODY = 256 * 1024
-#: bytes of a body that is read although nobody has authenticated, such as that of a login
+#: bytes of a body that is read without authentication, such as that of a login
 MAX_OPEN_BODY = 16 * 1024
 
 #: the scope's key for the request's `BodyLimit`
@@ -98,7 +98,7 @@ def too_large(size: int = MAX_BODY) -> ApiError:
     if size < MAX_BODY:
         return ApiError(
             400,
-            {"body": [f"must not be larger than {size} bytes where nobody has authenticated"]},
+            {"body": [f"must not be larger than {size} bytes without authentication"]},
             {"Connection": "close"},
         )
     return ApiError(413, f"The request is larger than {size} bytes", {"Connection": "close"})

@@ -122,7 +122,7 @@ def test_client_outside_the_allowed_networks_is_answered_before_its_body(newcome
 def test_open_endpoint_takes_small_bodies_only(acme: Owner, path: str) -> None:
     """400 by the announced size, by what came in chunks, and by what it unpacks to; beyond the general limit 413."""
     too_large = {
-        "detail": {"body": [f"must not be larger than {MAX_OPEN_BODY} bytes where nobody has authenticated"]}
+        "detail": {"body": [f"must not be larger than {MAX_OPEN_BODY} bytes without authentication"]}
     }
     with Raw(acme.url) as raw:
         answer = whole(raw.send(head(path, {}, MAX_OPEN_BODY + 1)).answer())

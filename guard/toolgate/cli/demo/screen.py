@@ -54,7 +54,7 @@ class Screen(logging.Handler):
         )
 
     def progress(self, step: str) -> None:
-        """Show what is being set up, in a line that is written at once, to a pipe too."""
+        """Show a setup step in a line that is flushed, also to a pipe."""
         self._say(f"  [dim]… {escape(step)}[/]")
 
     def opening(self, url: str, model: str) -> None:

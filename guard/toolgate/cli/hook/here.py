@@ -78,7 +78,7 @@ def standing(versions: Any) -> Standing | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is such a file, or nobody can say: reading it then says why."""
+    """Return whether the file may exist; if that is unknown, reading it raises the reason."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

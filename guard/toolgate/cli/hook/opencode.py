@@ -50,7 +50,7 @@ def plugin_of(command: str, words: list[str], limit: float) -> str:
 def tell_installed(path: Path) -> None:
     """Print what the plugin needs."""
     typer.echo(f"guarded: {str(path)!r}; tested with OpenCode {TESTED}")
-    typer.echo("set TOOLGATE_API_KEY where opencode is started; sessions that are open have to be begun anew")
+    typer.echo("set TOOLGATE_API_KEY where opencode is started; restart open sessions")
 
 
 def refuse_other(path: Path) -> None:

@@ -69,7 +69,7 @@ async def plan(visit: Visit) -> Response:
     return await show(
         visit,
         "settings/plan.html",
-        # Without a payment provider nobody sells this gateway's plans, and their prices mean nothing.
+        # Without a payment provider this gateway's plans are not sold, and their prices mean nothing.
         is_sold=visit.gateway.provider_signature is not None,
         plan=current.plan_details,
         all_plans=current.all_plans,
