@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
 from alembic import command
 from sqlalchemy import Connection, text
+from sqlmodel.ext.asyncio.session import AsyncSession
 from support.databases import database_url, empty_database, engine
 
 from toolgate_service.errors import StorageError
@@ -137,11 +138,11 @@ async def test_idle_reader_that_others_wait_for_is_ended_unless_it_exports(
     ids=["read", "export", "write", "patient"],
 )
 async def test_application_name_tells_transactions_that_may_be_idle(
-    tmp_path: Path, work: Callable[[PostgresDatabase], object], name: str
+    tmp_path: Path, work: Callable[[PostgresDatabase], AbstractAsyncContextManager[AsyncSession]], name: str
 ) -> None:
     database = PostgresDatabase(database_url(tmp_path))
     await database.start()
-    async with work(database) as session:  # type: ignore[attr-defined]
+    async with work(database) as session:
         query = text("SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()")
         assert (await (await session.connection()).execute(query)).scalar_one() == name
     await database.close()

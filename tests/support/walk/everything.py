@@ -1,6 +1,7 @@
 """Everything that is ever said to a database, on one live gateway: every route, every filter, every job."""
 
 import re
+from contextlib import suppress
 from html import unescape
 from itertools import combinations
 
@@ -9,7 +10,7 @@ import httpx
 from support.admin import done, run_admin
 from support.bulk import write_entries
 from support.console import Reader
-from support.gateway import LiveGateway
+from support.gateway import LiveGateway, Owner
 from support.provider import DAY, fresh, invoice, seconds, subscription, tell
 from support.provider import SECRET as PROVIDER_SECRET
 from support.tables import execute, rows
@@ -154,13 +155,23 @@ def _approvals(stage: Stage) -> None:
         for _ in range(2):
             owner.check(agent, "pay", {"to": "Ann"}, call_id=call, run_id="r")
         owner.http.get(f"/api/approvals/{held}")
-    owner.permit(agent, "wait", requires_approval=True)
+    permission = owner.permit(agent, "wait", requires_approval=True)
     late = owner.check(agent, "wait", {"to": "Cid"}).json()["approval_id"]
+    _hang_up(owner, late)
     execute(stage.gateway, "UPDATE approvals SET expires_at = ? WHERE id = ?", ago_text(seconds=1), late)
     status = "SELECT status FROM approvals WHERE id = ?"
     until(lambda: rows(stage.gateway, status, late) == [("expired",)])
     owner.check(agent, "wait", {"to": "Dan"})
+    owner.http.put(f"/api/permissions/{permission}", json={"required_approvals": 2})
+    owner.check(agent, "wait", {"to": "Dan"})
     owner.http.put(f"/api/agents/{agent}", json={"status": "inactive"})
+
+
+def _hang_up(owner: Owner, approval: str) -> None:
+    with suppress(httpx.ReadTimeout):
+        poll = f"/sdk/approvals/{approval}?wait=30"
+        owner.http.get(poll, headers={"X-API-Key": owner.key}, timeout=1)
+    until(lambda: not owner.http.get(f"/api/approvals/{approval}").json()["waiting"])
 
 
 def _console(stage: Stage) -> None:
