@@ -7,6 +7,7 @@ import contextvars
 import copy
 import inspect
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -81,9 +82,10 @@ class GuardedTool:
             return await refusing(self._inner, error.__cause__)(context, text)
 
         async def run(approved: dict[str, Any]) -> Any:
-            given = text
-            if (sent := call.to_send(approved)) != arguments:
-                given = context.tool_arguments = json.dumps(sent)
+            # Never the model's text: a tool could read it otherwise, such as a number with more digits.
+            given = json.dumps(sent := call.to_send(approved))
+            if sent != arguments:
+                context.tool_arguments = given
             answer = await self._run(context, given, seen, outside)
             if self._is_agent and pauses_inside(context):
                 raise _PausedError(answer)
@@ -180,12 +182,34 @@ def guarded_tool(tool: FunctionTool, agent_name: str, bridge: RunBridge) -> Func
 
 
 def read(text: str | None) -> dict[str, Any] | None:
-    """The arguments in a model's text; None if they are not a JSON object."""
+    """Return the arguments in a model's text; None if it is not a JSON object that every reader understands alike."""
     try:
-        found = json.loads(text or "{}")
-    except ValueError:
+        found = json.loads(
+            text or "{}", object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+        )
+        # A lone surrogate cannot be sent.
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a member occurs twice")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
 
 
 async def _awaited(running: Any) -> Any:

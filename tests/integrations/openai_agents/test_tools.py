@@ -68,7 +68,18 @@ async def test_arguments_the_sdk_would_hold_by_itself(
     assert outputs(result) == {"call-1": told}
 
 
-@pytest.mark.parametrize("text", ['{"to": ', "[]", "3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"to": ',
+        "[]",
+        "3",
+        '{"to": "ann", "to": "bob"}',
+        '{"to": {"a": 1, "a": 2}}',
+        '{"to": NaN}',
+        '{"to": 1e400}',
+    ],
+)
 @pytest.mark.parametrize("on_hold", ["interrupt", "tell"])
 async def test_arguments_nobody_can_read(scene: Scene, text: str, on_hold: Any) -> None:
     """Text that is no JSON object never reaches the tool: the model reads so, and the log says it was refused."""
@@ -105,6 +116,32 @@ async def test_an_error_the_sdk_swallows_is_logged(scene: Scene, how: str) -> No
     assert scene.ran == [("burn", "ice")]
     assert scene.logged() == [("burn", "failed")]
     assert "ice does not burn" in str(scene.owner.entries()[0]["context"])
+
+
+@pytest.mark.parametrize(
+    ("text", "received"),
+    [
+        ('{"amount": 1.0000000000000000001}', '{"amount": 1.0}'),
+        ('{"amount":\t5000 }', '{"amount": 5000}'),
+        ("{}", '{"amount": 7}'),
+        (r'{"amount": "\u0031"}', '{"amount": "1"}'),
+    ],
+)
+async def test_a_tool_that_reads_text_receives_what_was_asked_about(
+    scene: Scene, text: str, received: str
+) -> None:
+    seen: list[str] = []
+
+    async def invoke(_: Any, text: str) -> str:
+        seen.append(text)
+        return "done"
+
+    schema = {"type": "object", "properties": {"amount": {"type": "number", "default": 7}}}
+    scene.owner.permit(scene.agent_id, "tools.price")
+    tool = FunctionTool("price", "Price.", schema, invoke, strict_json_schema=False)
+    agent = agent_of(scene, called("price", text, "call-1"), tools=[tool])
+    assert outputs(await Runner.run(agent, "go")) == {"call-1": "done"}
+    assert seen == [received]
 
 
 async def test_a_tool_made_by_hand_is_guarded(scene: Scene) -> None:
