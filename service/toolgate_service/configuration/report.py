@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,9 +64,20 @@ def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
         findings.insert(0, Finding("settings", "wrong", str(error)))
     else:
         findings.insert(0, Finding("settings", "ok", "valid"))
+        findings += _find_missing_packages()
         findings += asyncio.run(_look_around(settings))
     secrets = given.secrets()
     return Report(listed(given), [without(finding, secrets) for finding in findings])
+
+
+def _find_missing_packages() -> Sequence[Finding]:
+    """Import the modules of `toolgate serve`, which a missing package would stop."""
+    try:
+        import_module("toolgate_service.server")
+    except ImportError as error:
+        cure = "install it with: pip install 'toolgate[service]'"
+        return [Finding("packages", "wrong", f"the gateway cannot be imported: {error}", cure)]
+    return []
 
 
 def _names_in(folder: str | None) -> Sequence[str]:
