@@ -227,6 +227,12 @@ def _approve(subject: Subject, by: int = 0, **body: object) -> str:
     return subject.post(f"/api/approvals/{subject.approval}/approve", by, **body)
 
 
+def _named_under_stricter_terms(subject: Subject) -> str:
+    found = _named(subject)
+    # The request stores these terms.
+    return f"{found} under stricter terms" if found == "held" else found
+
+
 def _named(subject: Subject) -> str:
     return subject.check(approval_id=subject.approval)
 
@@ -369,7 +375,7 @@ OPERATIONS: Mapping[str, Operation] = {
         lambda subject: subject.check(ASKED | {"amount": 81}, approval_id=subject.approval)
     ),
     "check by id below the amount": _after(lambda subject: subject.board.change(max_amount=79), _named),
-    "check by id when two are needed": _after(_two_needed, _named),
+    "check by id when two are needed": _after(_two_needed, _named_under_stricter_terms),
     "check by id when the approver is a viewer": _as_viewer(1, _named),
     "check by id in an inactive organization": _check_while_inactive,
     "run out": _plain(_ran_out),

@@ -171,8 +171,6 @@ async def _by_approval(
                 f"Approval {approval.id!r} no longer counts: {lost}; check again without approval_id",
                 Step.APPROVED,
             )
-        if not question.dry_run:
-            await requests.tighten(session, standing, approval)
         hear(Step.APPROVED, lost)
     return None
 

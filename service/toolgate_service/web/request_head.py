@@ -13,8 +13,6 @@ from toolgate_service.web.headers import RawHeader
 
 _VERSIONS = frozenset(("1.0", "1.1"))
 _HOST = re.compile(rb"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9_.-]{1,253})(?::[0-9]{1,5})?")
-#: a fragment, or an encoded slash in the path: proxies differ in where the path ends and in its segments
-_AMBIGUOUS = re.compile(rb"#|\A[^?]*%(?:2f|5c)", re.IGNORECASE)
 _ABSOLUTE = re.compile(rb"(?P<scheme>https?)://(?P<authority>[^/?#]*)[/?]", re.IGNORECASE)
 _DEFAULT_PORTS = {b"http": b":80", b"https": b":443"}
 
@@ -39,7 +37,7 @@ def check_head(version: str, target: bytes, headers: Iterable[RawHeader]) -> Non
     Raises:
         ValueError: another version than 1.0 and 1.1, no Host with 1.1, an invalid or a second Host, another transfer
             coding than one ``chunked``, any transfer coding with 1.0, a target that is not a path, that names another
-            host than the Host header, that has a fragment, or whose path has an encoded slash.
+            host than the Host header, or that has a fragment.
     """
     if version not in _VERSIONS:
         raise ValueError("unsupported version")
@@ -56,8 +54,8 @@ def check_head(version: str, target: bytes, headers: Iterable[RawHeader]) -> Non
             coding = value
     if host is None and version == "1.1":
         raise ValueError("no Host")
-    if _AMBIGUOUS.search(target):
-        raise ValueError("a fragment or an encoded slash in the request target")
+    if b"#" in target:
+        raise ValueError("a fragment in the request target")
     if not target.startswith(b"/"):
         _check_absolute(target, host)
 

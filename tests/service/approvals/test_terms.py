@@ -270,17 +270,6 @@ def test_request_asked_again_under_a_lower_limit_keeps_it_for_edits(three: Three
     assert approve(three.third, approval, context={"amount": 9}).status_code == 200
 
 
-def test_approved_request_asked_again_under_stricter_terms_keeps_them(three: Three) -> None:
-    """An approval that stricter terms suspended does not count again once they are loosened."""
-    permission = three.permit()
-    approval = three.ask()
-    assert approve(three.maker, approval).status_code == 200
-    change(three.second, permission, separation_of_duties=True)
-    assert not three.allowed()
-    change(three.second, permission, separation_of_duties=False)
-    assert not three.allowed()
-
-
 def test_dry_run_does_not_change_the_terms_of_a_request(three: Three) -> None:
     permission = three.permit()
     approval = three.ask()

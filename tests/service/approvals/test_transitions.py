@@ -89,7 +89,7 @@ TABLE: Mapping[str, Cells] = {
     },
     "check something else by id": {ALL: "blocked"},
     "check by id below the amount": {ALL: "blocked"},
-    "check by id when two are needed": only_pending("held", "blocked"),
+    "check by id when two are needed": only_pending("held under stricter terms", "blocked"),
     "check by id when the approver is a viewer": only_pending("held", "blocked"),
     "check by id in an inactive organization": {ALL: "401"},
     "run out": {("pending", "approved"): "done → expired", CLOSED: "done"},
