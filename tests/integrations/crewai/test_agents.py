@@ -171,9 +171,9 @@ def test_what_the_person_changed_has_the_types_of_the_tool(scene: Scene) -> None
         with GuardHooks(scene.guard), quiet():
             run = asyncio.create_task(asyncio.to_thread(crew(llm, [tool(pay)]).kickoff))
             [request] = await asyncio.to_thread(until, lambda: scene.owner.http.get("/api/approvals").json())
-            scene.approve(request["id"], context={"to": "eve", "amount": "12.50"})
+            scene.approve(request["id"], context={"to": "eve", "amount": 12.5})
             await run
 
     asyncio.run(go())
-    assert paid == [("eve", Decimal("12.50"))]
+    assert paid == [("eve", Decimal("12.5"))]
     assert llm.read == ["paid"]

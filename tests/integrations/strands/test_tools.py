@@ -253,10 +253,10 @@ async def test_what_the_person_changed_has_the_types_of_the_tool(scene: Scene) -
 
     paying = agent(scene, Call("pay", {"amount": "40.10", "due": "2026-01-01"}, "call-pay"), tools=[pay])
     first = await go(paying)
-    edit = {"amount": "25.10", "due": "2026-02-01"}
+    edit = {"amount": 25.1, "due": "2026-02-01"}
     scene.approve(first.interrupts[0].reason["approval_id"], context=edit)
     await woken(paying, first)
-    assert given == [(Decimal("25.10"), date(2026, 2, 1), "call-pay")]
+    assert given == [(Decimal("25.1"), date(2026, 2, 1), "call-pay")]
 
 
 @pytest.mark.parametrize("on_hold", ["interrupt", "wait", "tell"])
