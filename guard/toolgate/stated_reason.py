@@ -14,8 +14,6 @@ from toolgate.errors import ConfigurationError
 __all__ = ["LONGEST_REASON", "current_reason", "is_shown", "reason", "sendable_reason"]
 
 LONGEST_REASON: Final = 1000
-# Masking takes time; longer texts are cut in any case.
-_LONGEST_MASKED: Final = 20_000
 _JOINERS: Final = "\u200c\u200d"
 
 
@@ -52,14 +50,15 @@ def current_reason(patterns: Iterable[re.Pattern[str]] = ()) -> str | None:
 
 
 def sendable_reason(text: str, patterns: Iterable[re.Pattern[str]] = ()) -> str | None:
-    """Return a reason without secrets, control characters and what is too long; None if nothing is left.
+    """Return a reason of at most 1,000 characters, without secrets and control characters; None if it is empty.
 
     Raises:
         ConfigurationError: If it is not a string.
     """
     from toolgate.capture.redaction import REDACTED, SecretRule
 
-    text = _valid(text).strip()[:_LONGEST_MASKED]
+    text = _valid(text).strip()
+    # The whole text, before it is cut: half a secret does not look like one.
     masked = SecretRule(patterns=patterns).mask(text)
     if masked is not None:
         text = REDACTED if masked.visible is None else masked.visible

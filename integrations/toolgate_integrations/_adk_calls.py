@@ -156,7 +156,7 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
 
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         validate = getattr(tool, "_preprocess_args_with_validation", None)
-        # Before 1.2x the framework converts without saying what is wrong.
+        # Some versions have no method that also returns errors.
         found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - the one place where it converts
         if errors:
             raise ValueError("\n".join(errors))

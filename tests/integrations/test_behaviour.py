@@ -341,7 +341,7 @@ async def test_arguments_changed_during_the_check_do_not_run(
 
     def check(client: Any, question: Any, *given: Any) -> Any:
         decision = sync_check(client, question, *given)
-        # What is only looked at is asked about once more.
+        # A dry run is followed by one more check.
         changes.append(0 if question.dry_run else _change_labels())
         return decision
 

@@ -95,7 +95,11 @@ class Fields:
         value = self._body.get(name)
         if value is None:
             return None
-        if isinstance(value, str) and len(value.strip()) <= LONGEST_REASON and all(map(is_shown, value)):
+        if (
+            isinstance(value, str)
+            and len(value.strip()) <= LONGEST_REASON
+            and all(map(is_shown, value.strip()))
+        ):
             return value.strip() or None
         self._complain(name, f"must be at most {LONGEST_REASON} printable characters")
         return None

@@ -60,7 +60,7 @@ class Queue(Generic[Item, Answer]):
         return future
 
     def take(self, most: int, max_weight: float = math.inf) -> list[Waiting[Item, Answer]]:
-        """Take the first few out; whoever hung up meanwhile is among them.
+        """Take the first few out, also those of clients that hung up.
 
         Args:
             most: how many at most.

@@ -2,7 +2,7 @@
 
 The server itself ends a write transaction that is idle between two statements. The driver sends a new statement in two
 steps, and between them the server counts the session as active, without any time-out before PostgreSQL 17. The same holds
-for a session whose answer nobody reads, and a read transaction may be idle for much longer. Every replica therefore looks
+for a session whose client does not read the answer, and a read transaction may be idle for much longer. Every replica therefore looks
 twice a second for such sessions of its own role; a start that migrates looks while it waits for a table.
 """
 
