@@ -10,12 +10,12 @@ import wrapt
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from toolgate import Guard
-from toolgate.capture.context import Rules, capture
-from toolgate.capture.hiding import Hider
-from toolgate.recording.entries import Entry, Intent, new_entry
-from toolgate.recording.outbox import Outbox
-from toolgate.recording.place import Place
-from toolgate.recording.store import Target
+from toolgate._capture.context import Rules, capture
+from toolgate._capture.hiding import Hider
+from toolgate._outbox.entries import Entry, Intent, new_entry
+from toolgate._outbox.outbox import Outbox
+from toolgate._outbox.place import Place
+from toolgate._outbox.store import Target
 
 KEY = "ak_" + "a" * 37
 ANSWER = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}

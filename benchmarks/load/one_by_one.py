@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolgate.cli import main
+from toolgate_cli import main
 from toolgate_service.hotpath.stores import LogStore
 from toolgate_service.hotpath.writer import LogWriter
 

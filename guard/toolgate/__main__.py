@@ -1,6 +1,7 @@
-"""``python -m toolgate`` is the command ``toolgate``."""
+"""Run the command line with ``python -m toolgate``."""
 
-from toolgate.cli import main
+import runpy
 
 if __name__ == "__main__":
-    main()
+    # By name, because the SDK does not import the command line.
+    runpy.run_module("toolgate_cli", run_name="__main__")

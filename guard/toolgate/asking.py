@@ -8,15 +8,15 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, get_args
 
+from toolgate._capture.context import Captured, Rules, capture, copy_context
+from toolgate._capture.facts import clip, describe_error, with_facts
+from toolgate._capture.jsontext import Json
+from toolgate._outbox.entries import Entry, new_entry
 from toolgate.action_name import valid_action
-from toolgate.capture.context import Captured, Rules, capture, copy_context
-from toolgate.capture.facts import clip, describe_error, with_facts
-from toolgate.capture.jsontext import Json
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.held import LONGEST_CHAIN
 from toolgate.identity import identify, valid_approval_id, valid_id
 from toolgate.naming import in_run
-from toolgate.recording.entries import Entry, new_entry
 from toolgate.stated_reason import current_reason, sendable_reason
 from toolgate.steps import Approval, Check, LogStatus, Record
 from toolgate.telling import entry_of, tell_decision

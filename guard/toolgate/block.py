@@ -11,15 +11,15 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
+from toolgate._capture.arguments import edits_of
+from toolgate._capture.context import Captured, capture, copy_context
+from toolgate._capture.converting import UNKNOWN, UneditableError
+from toolgate._capture.facts import clip
+from toolgate._capture.fitting import fit
+from toolgate._capture.hiding import Hider
+from toolgate._capture.jsontext import Json
+from toolgate._capture.snapshot import Snapshot, is_immutable
 from toolgate.calls import Flow
-from toolgate.capture.arguments import edits_of
-from toolgate.capture.context import Captured, capture, copy_context
-from toolgate.capture.converting import UNKNOWN, UneditableError
-from toolgate.capture.facts import clip
-from toolgate.capture.fitting import fit
-from toolgate.capture.hiding import Hider
-from toolgate.capture.jsontext import Json
-from toolgate.capture.snapshot import Snapshot, is_immutable
 from toolgate.drivers import adrive, drive, since
 from toolgate.elsewhere import Permitted
 from toolgate.errors import ConfigurationError, GatewayProtocolError

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from toolgate.capture.context import Captured
-from toolgate.capture.facts import clip, with_facts
-from toolgate.capture.jsontext import Json
+from toolgate._capture.context import Captured
+from toolgate._capture.facts import clip, with_facts
+from toolgate._capture.jsontext import Json
+from toolgate._outbox.entries import Intent
 from toolgate.errors import ActionDenied, ApprovalExpired, ApprovalPending
 from toolgate.identity import Identity
-from toolgate.recording.entries import Intent
 from toolgate.stated_reason import current_reason
 from toolgate.steps import Check, Intend, LogStatus, Record, Refusals, Step
 

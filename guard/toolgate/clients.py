@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from toolgate.capture.context import Captured
-from toolgate.capture.jsontext import Json
+from toolgate._capture.context import Captured
+from toolgate._capture.jsontext import Json
 from toolgate.decision import Decision
 from toolgate.steps import Approval, Check
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from toolgate.capture.binding import Binder
-from toolgate.capture.rules import Rules
+from toolgate._capture.binding import Binder
+from toolgate._capture.rules import Rules
 from toolgate.holding import refuse_async
 from toolgate.layers import guarded_below
 from toolgate.options import Options, make_options
@@ -36,8 +36,8 @@ Guardable = TypeVar(
 if TYPE_CHECKING:
     from functools import partialmethod
 
+    from toolgate._capture.deriving import AmountFrom, ContextFrom
     from toolgate.calls import OnHold
-    from toolgate.capture.deriving import AmountFrom, ContextFrom
     from toolgate.runtime import Runtime
 
 
@@ -140,7 +140,7 @@ class _Tool:
     ) -> Any:
         # Before the imports, which fail during finalization.
         ensure_not_finalizing()
-        from toolgate.capture.arguments import CallArguments
+        from toolgate._capture.arguments import CallArguments
         from toolgate.running.kinds import RUN, Turn
 
         # All of this at the call, so that a wrong one fails where it is written and not where it is awaited.

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from os import PathLike
     from ssl import SSLContext
 
+    from toolgate._capture.deriving import AmountFrom, ContextFrom
     from toolgate._http.network import ClientCert
     from toolgate.block import Action
     from toolgate.calls import OnHold
-    from toolgate.capture.deriving import AmountFrom, ContextFrom
     from toolgate.guard import Guard
     from toolgate.resuming import Resume
     from toolgate.runtime import Runtime
@@ -127,8 +127,8 @@ def action(
     Raises:
         ConfigurationError: If an option is wrong.
     """
+    from toolgate._capture.rules import Rules
     from toolgate.block import Action
-    from toolgate.capture.rules import Rules
     from toolgate.options import make_options
 
     rules = Rules(include=include, exclude=exclude, redact=redact, amount=amount)

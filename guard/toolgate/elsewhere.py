@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolgate.capture.jsontext import Json
+from toolgate._capture.jsontext import Json
 
 __all__ = ["Permitted"]
 

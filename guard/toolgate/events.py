@@ -47,7 +47,7 @@ def tell(
     if not logger.isEnabledFor(level):
         return
     if reason:
-        from toolgate.capture.redaction import scrub
+        from toolgate._capture.redaction import scrub
 
         # In the words of a person or of whatever answered: neither knows what must not be logged.
         reason = scrub(str(reason), ())

@@ -31,14 +31,14 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, cast
 
+from toolgate._capture.context import Captured
+from toolgate._capture.facts import clip, describe_error
+from toolgate._capture.jsontext import Json
+from toolgate._outbox.entries import Intent
 from toolgate.calls import Call, Flow, OnHold, refused
-from toolgate.capture.context import Captured
-from toolgate.capture.facts import clip, describe_error
-from toolgate.capture.jsontext import Json
 from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError
 from toolgate.held import continued, decided
-from toolgate.recording.entries import Intent
 from toolgate.steps import HandOver, Outcome, Raised, Recapture, Run, Step, Unanswered, Verify
 
 __all__ = ["Call", "Flow", "OnHold", "guarded_call", "proved_call"]

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from toolgate._capture.context import Rules
+from toolgate._capture.deriving import AmountFrom, ContextFrom
+from toolgate._outbox.place import load_place
 from toolgate.asking import Asking
 from toolgate.block import Action
 from toolgate.calls import OnHold
-from toolgate.capture.context import Rules
-from toolgate.capture.deriving import AmountFrom, ContextFrom
 from toolgate.errors import ConfigurationError
 from toolgate.known import find, remember, words_for
 from toolgate.options import make_options
-from toolgate.recording.place import load_place
 from toolgate.resuming import Resume
 from toolgate.runtime import Runtime
 from toolgate.settings import load_settings, masked

@@ -6,10 +6,10 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from toolgate._capture.context import Captured
+from toolgate._capture.facts import clip
+from toolgate._capture.jsontext import Json, dumps, first_difference
 from toolgate.calls import Call, expired, refused
-from toolgate.capture.context import Captured
-from toolgate.capture.facts import clip
-from toolgate.capture.jsontext import Json, dumps, first_difference
 from toolgate.errors import ActionDenied, ApprovalDenied, ConfigurationError
 from toolgate.steps import Approval, AskCaller, AwaitApproval, Edit, Inapplicable, Look, Recapture, Step
 

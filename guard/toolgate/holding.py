@@ -88,7 +88,7 @@ def _is_holder(on_hold: object) -> bool:
 
 def _shown(answer: object) -> str:
     try:
-        from toolgate.capture.facts import clip
+        from toolgate._capture.facts import clip
 
         return clip(repr(answer)[:200])
     except Exception:  # noqa: BLE001 - other people's __repr__ may do anything

@@ -12,9 +12,9 @@ from toolgate.holding import valid_on_hold
 from toolgate.identity import identify, valid_id
 
 if TYPE_CHECKING:
+    from toolgate._capture.context import Captured
+    from toolgate._capture.rules import Rules
     from toolgate.calls import Flow, OnHold
-    from toolgate.capture.context import Captured
-    from toolgate.capture.rules import Rules
     from toolgate.runtime import Runtime
 
 __all__ = ["Options", "make_options"]

@@ -7,17 +7,17 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
+from toolgate._capture.context import Captured
+from toolgate._capture.jsontext import Json
+from toolgate._outbox.entries import Intent
+from toolgate._outbox.recorder import Recorder
 from toolgate.calls import OnHold
-from toolgate.capture.context import Captured
-from toolgate.capture.jsontext import Json
 from toolgate.clients import Arguments, AsyncClient, Client
 from toolgate.decision import Decision
 from toolgate.errors import GatewayProtocolError, GatewayUnavailable
 from toolgate.failing import forgiven
 from toolgate.holding import aask, ask
 from toolgate.patience import Patience
-from toolgate.recording.entries import Intent
-from toolgate.recording.recorder import Recorder
 from toolgate.steps import (
     Approval,
     AskCaller,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from toolgate.capture.jsontext import Json, dumps
+from toolgate._capture.jsontext import Json, dumps
 
 if TYPE_CHECKING:
     from toolgate.runtime import Runtime

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from toolgate.capture.hiding import Hider
+from toolgate._capture.hiding import Hider
+from toolgate._outbox.place import Place
+from toolgate._outbox.recorder import Recorder
 from toolgate.errors import ConfigurationError
-from toolgate.recording.place import Place
-from toolgate.recording.recorder import Recorder
 from toolgate.settings import Settings
 from toolgate.shutdown import ensure_not_finalizing
 from toolgate.waiters import waiters_at
@@ -19,7 +19,7 @@ from toolgate.waiters import waiters_at
 if TYPE_CHECKING:
     from toolgate._http.breaker import Breaker
     from toolgate._http.client import AsyncGatewayClient, GatewayClient
-    from toolgate.recording.parts import Parts
+    from toolgate._outbox.parts import Parts
 
 __all__ = ["Runtime"]
 
@@ -138,7 +138,7 @@ class Runtime:
 
     def _recording(self, place: Place) -> Parts:
         from toolgate._http.batch import Deliverer
-        from toolgate.recording.parts import Parts
+        from toolgate._outbox.parts import Parts
 
         return Parts(self.settings, place, lambda: Deliverer(self.settings, self.transport))
 

@@ -55,7 +55,7 @@ def sendable_reason(text: str, patterns: Iterable[re.Pattern[str]] = ()) -> str 
     Raises:
         ConfigurationError: If it is not a string.
     """
-    from toolgate.capture.redaction import REDACTED, SecretRule
+    from toolgate._capture.redaction import REDACTED, SecretRule
 
     text = _valid(text).strip()
     # The whole text, before it is cut: half a secret does not look like one.

@@ -6,10 +6,10 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from toolgate.capture.jsontext import Json
+from toolgate._capture.jsontext import Json
+from toolgate._outbox.entries import Intent
 from toolgate.errors import ApprovalPending
 from toolgate.identity import Identity
-from toolgate.recording.entries import Intent
 
 __all__ = [
     "Approval",

@@ -7,11 +7,11 @@ import logging
 from http import HTTPStatus
 from typing import Final, cast
 
-from toolgate.capture.jsontext import Json, dumps
+from toolgate._capture.jsontext import Json, dumps
+from toolgate._outbox.entries import Entry, new_entry
 from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.events import tell
-from toolgate.recording.entries import Entry, new_entry
 from toolgate.steps import Approval, AwaitApproval, Check, Intend, Look, Record
 
 _KEY_LENGTH: Final = 32

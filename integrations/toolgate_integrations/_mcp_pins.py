@@ -16,7 +16,7 @@ from mcp_types import Tool
 from pydantic import TypeAdapter, ValidationError
 
 from toolgate import ConfigurationError
-from toolgate.cli.private_file import Cure, PrivateFileError, read_private, write_private
+from toolgate._files import Hint, PrivateFileError, read_private, write_private
 
 if sys.platform != "win32":
     import fcntl
@@ -27,7 +27,7 @@ __all__ = ["Pin", "Pins", "digest_of", "pins_of"]
 _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
 # Some thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024
-_CURE: Final = Cure(
+_HINT: Final = Hint(
     "look at the server's tools before you trust it anew", "remove it, and look at the server's tools"
 )
 
@@ -172,7 +172,7 @@ class Pins:
             ConfigurationError: The file cannot be used.
         """
         try:
-            content = read_private(self._path, longest=_LONGEST, cure=_CURE)
+            content = read_private(self._path, max_bytes=_LONGEST, hint=_HINT)
         except PrivateFileError as error:
             raise ConfigurationError(f"{self._unknown}: {error}") from error
         if content is None:
@@ -225,7 +225,7 @@ class Pins:
         if len(content) > _LONGEST:
             raise ConfigurationError(f"the server {self._server!r} lists more tools than can be kept")
         try:
-            write_private(self._path, content, cure=_CURE)
+            write_private(self._path, content, hint=_HINT)
         except PrivateFileError as error:
             raise ConfigurationError(
                 f"what the tools of {self._server!r} say cannot be kept: {error}"

@@ -14,7 +14,7 @@ from support.frameworks.opencode import OpenCodeCLI, plugin
 from support.frameworks.tool_server import ToolServer
 from support.waiting import until
 
-from toolgate.cli.hook.opencode import plugin_of
+from toolgate_cli.hook.opencode import plugin_of
 
 _pause = threading.Event()
 

@@ -13,8 +13,8 @@ from support.readme import ROOT, blocks
 from support.signing import SECRET
 from typer.main import get_command
 
-from toolgate.cli.app import app
-from toolgate.cli.approvals.fields import AMOUNT_WORDS, RECIPIENT_WORDS
+from toolgate_cli.app import app
+from toolgate_cli.approvals.fields import AMOUNT_WORDS, RECIPIENT_WORDS
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 

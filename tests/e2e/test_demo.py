@@ -20,7 +20,7 @@ from support.gateway import SECRET, LiveGateway, Owner
 from support.model_api import model_api
 from support.readme import ROOT
 
-from toolgate.cli.demo.program import program
+from toolgate_cli.demo.program import program
 
 pytestmark = pytest.mark.sqlite_only("the demo brings a gateway with a file of its own")
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from toolgate import ActionDenied, ApprovalDenied, ApprovalExpired, ApprovalPending, Decision
-from toolgate.capture.context import Captured
+from toolgate._capture.context import Captured
+from toolgate._outbox.entries import Intent
 from toolgate.flow import Call, Flow, OnHold, guarded_call
 from toolgate.identity import Identity
-from toolgate.recording.entries import Intent
 from toolgate.steps import Approval, AwaitApproval, Check, Intend, Raised, Recapture, Record, Returned, Run
 
 WHO = Identity("agent-1", "run-1")

@@ -15,7 +15,7 @@ from toolgate import (
     ConfigurationError,
     Decision,
 )
-from toolgate.capture.context import Captured
+from toolgate._capture.context import Captured
 from toolgate.flow import Call, Flow, OnHold, guarded_call
 from toolgate.identity import Identity
 from toolgate.steps import (

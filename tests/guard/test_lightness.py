@@ -12,7 +12,7 @@ HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "sqlite3", "opentelemetry", 
 OF_CALLS = [
     "toolgate.flow",
     "toolgate.performers",
-    "toolgate.capture.redaction",
+    "toolgate._capture.redaction",
     "hashlib",
     "decimal",
     "json",

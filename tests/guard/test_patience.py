@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from toolgate import GatewayUnavailable
-from toolgate.capture.context import Captured
+from toolgate._capture.context import Captured
+from toolgate._outbox.place import Place
+from toolgate._outbox.recorder import Recorder
 from toolgate.identity import Identity
 from toolgate.patience import Patience
 from toolgate.performers import AsyncPerformer, Performer
-from toolgate.recording.place import Place
-from toolgate.recording.recorder import Recorder
 from toolgate.steps import Approval, AwaitApproval
 
 STEP = AwaitApproval("a.b", Identity("agent-1"), "appr-1")

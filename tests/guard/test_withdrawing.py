@@ -225,7 +225,7 @@ async def test_interrupted_while_recording_async(
     def interrupted(*_: Any) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr("toolgate.recording.recorder.Recorder.record", interrupted)
+    monkeypatch.setattr("toolgate._outbox.recorder.Recorder.record", interrupted)
     with pytest.raises(asyncio.CancelledError):
         await tool()
     assert (waiting.polls, waiting.cancelled) == (0, 1)
@@ -364,7 +364,7 @@ def test_interrupted_while_recording(
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolgate.recording.recorder.Recorder.record", interrupt)
+    monkeypatch.setattr("toolgate._outbox.recorder.Recorder.record", interrupt)
     with pytest.raises(KeyboardInterrupt):
         sync_tool()
     assert (waiting.polls, waiting.cancelled) == (0, 1)

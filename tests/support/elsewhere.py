@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.cli.hook.claude_code import OFF, TESTED
+from toolgate_cli.hook.claude_code import OFF, TESTED
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 

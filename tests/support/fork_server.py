@@ -22,7 +22,7 @@ from typing import Any
 from pwdlib.hashers.argon2 import Argon2Hasher
 
 MODULES = (
-    "toolgate.cli.app",
+    "toolgate_cli.app",
     "toolgate_service.server",
     "asyncpg",
     "uvicorn.lifespan.on",
@@ -140,7 +140,7 @@ def _become(asked: dict[str, Any]) -> None:
         vars(passwords)["Argon2Hasher"] = cheap
     if overheard_in := os.environ.get("OVERHEARD_IN"):
         importlib.import_module("overhearing").begin(overheard_in)
-    from toolgate.cli import main as toolgate
+    from toolgate_cli import main as toolgate
 
     toolgate()
 

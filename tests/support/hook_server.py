@@ -9,7 +9,7 @@ import httpx
 from support.forking import FORK_SERVER
 from support.frameworks.claude_code import variables
 from support.frameworks.harness import Scene
-from toolgate.cli.hook.over_http import SECRET
+from toolgate_cli.hook.over_http import SECRET
 
 CALL = {
     "session_id": "session-1",

@@ -6,9 +6,9 @@ from typing import Any, Self
 from typer.testing import CliRunner
 
 from support.gateway import PASSWORD
-from toolgate.cli.app import app
-from toolgate.cli.management import issue_token
-from toolgate.cli.stored_login import StoredLogin
+from toolgate_cli.app import app
+from toolgate_cli.management import issue_token
+from toolgate_cli.stored_login import StoredLogin
 
 
 class Shell:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 from tenacity import AsyncRetrying, Retrying
 
+from toolgate._capture.jsontext import Json, dumps
 from toolgate._http.breaker import Breaker
 from toolgate._http.in_process import AsyncLocalWire, LocalGateway, LocalWire
 from toolgate._http.messages import Answer, Clock, Request, TransportFault
@@ -22,11 +23,10 @@ from toolgate._http.retries import Deadline, Transient, aafter_failure, after_fa
 from toolgate._http.schemas import ApprovalAnswer, CheckAnswer, DryCheckAnswer, LogAnswer
 from toolgate._http.transport import AsyncWire, Wire
 from toolgate._http.trying import Trying
-from toolgate.capture.jsontext import Json, dumps
+from toolgate._outbox.entries import Entry
 from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.failing import refusals_at
-from toolgate.recording.entries import Entry
 from toolgate.settings import Settings, proxies_allowed
 from toolgate.steps import Approval, Check
 from toolgate.traced import trace_headers

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from toolgate._capture.jsontext import loads
 from toolgate._http.faults import from_a_proxy, reached_behind
 from toolgate._http.messages import Answer
 from toolgate._http.retries import Transient, retry_after
-from toolgate.capture.jsontext import loads
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
 from toolgate.settings import Settings, masked
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from toolgate._capture.redaction import scrub
 from toolgate._http.breaker import Breaker, Open
 from toolgate._http.faults import from_a_proxy, reached_behind
 from toolgate._http.messages import Answer, Clock, TransportFault
 from toolgate._http.retries import Transient
-from toolgate.capture.redaction import scrub
 from toolgate.errors import GatewayUnavailable
 
 __all__ = ["Trying"]

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
+from toolgate._capture.jsontext import dumps, loads
 from toolgate.asgi.answers import Refusal
 from toolgate.asgi.routes import Found
 from toolgate.asgi.types import Message, Receive, Scope
-from toolgate.capture.jsontext import dumps, loads
 from toolgate.errors import ConfigurationError
 from toolgate.identity import valid_id
 

@@ -11,8 +11,8 @@ from toolgate.asgi.answers import Refusal
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from toolgate._capture.deriving import AmountFrom
     from toolgate.asgi.types import Scope
-    from toolgate.capture.deriving import AmountFrom
 
 __all__ = ["Actions", "Endpoint", "Found", "Routes"]
 

@@ -10,9 +10,9 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from toolgate._capture.jsontext import dumps, loads
 from toolgate._http.in_process import LocalGateway
 from toolgate._http.messages import Answer, Request, TransportFault
-from toolgate.capture.jsontext import dumps, loads
 from toolgate.embedded.loading import Answered, Embedded
 from toolgate.errors import ConfigurationError
 from toolgate.requested import Requested

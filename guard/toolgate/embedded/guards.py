@@ -8,12 +8,12 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from toolgate._outbox.place import MEMORY
 from toolgate.embedded.at_exit import close_at_exit
 from toolgate.embedded.gateway import EmbeddedGateway
 from toolgate.embedded.loading import open_embedded
 from toolgate.errors import ConfigurationError
 from toolgate.permitted import Actions, Permitted, read_permissions
-from toolgate.recording.place import MEMORY
 
 if TYPE_CHECKING:
     from toolgate.guard import Guard

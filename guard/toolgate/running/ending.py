@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from toolgate._capture.jsontext import Json
 from toolgate.calls import Flow
-from toolgate.capture.jsontext import Json
 from toolgate.drivers import adrive, drive, keep, since
 from toolgate.observing import tool_goes_on
 from toolgate.performers import AsyncPerformer, Performer

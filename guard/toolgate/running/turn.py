@@ -6,8 +6,8 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
+from toolgate._capture.arguments import CallArguments
 from toolgate.calls import Flow
-from toolgate.capture.arguments import CallArguments
 from toolgate.options import Options
 from toolgate.performers import AsyncPerformer, Performer
 from toolgate.resuming import resumed_by

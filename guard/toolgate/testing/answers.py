@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from toolgate._capture.jsontext import Json, dumps
 from toolgate._http.messages import Answer
-from toolgate.capture.jsontext import Json, dumps
 
 __all__ = ["REQUIRED", "Refusal", "fields_refused", "json_answer"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
-from toolgate.capture.jsontext import Json, exact
+from toolgate._capture.jsontext import Json, exact
 from toolgate.permitted import Permitted
 from toolgate.steps import ApprovalStatus
 from toolgate.testing.answers import Refusal, fields_refused

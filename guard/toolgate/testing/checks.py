@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from toolgate.capture.jsontext import exact
+from toolgate._capture.jsontext import exact
 from toolgate.permitted import Permitted
 from toolgate.testing.approvals import Asked, Ledger, Then
 from toolgate.testing.clock import LeapingClock

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, Final
 
-from toolgate.capture.jsontext import exact, loads
+from toolgate._capture.jsontext import exact, loads
 from toolgate.stated_reason import LONGEST_REASON, is_shown
 from toolgate.testing.answers import REQUIRED, fields_refused
 

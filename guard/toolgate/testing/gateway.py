@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
+from toolgate._capture.jsontext import dumps, loads
 from toolgate._http.in_process import LocalGateway
 from toolgate._http.messages import Answer, Request, TransportFault
-from toolgate.capture.jsontext import dumps, loads
+from toolgate._outbox.place import MEMORY
 from toolgate.errors import ConfigurationError
 from toolgate.guard import Guard
 from toolgate.identity import valid_id
 from toolgate.permitted import Actions, Permitted, read_limits, read_permissions
-from toolgate.recording.place import MEMORY
 from toolgate.requested import Requested
 from toolgate.testing.answers import Refusal
 from toolgate.testing.approvals import Asked, Then

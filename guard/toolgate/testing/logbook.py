@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
-from toolgate.capture.jsontext import exact
+from toolgate._capture.jsontext import exact
 from toolgate.testing.answers import REQUIRED, Refusal, fields_refused
 from toolgate.testing.clock import LeapingClock
 from toolgate.testing.fields import Fields

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from toolgate.capture.jsontext import exact
+from toolgate._capture.jsontext import exact
 from toolgate.permitted import Permitted
 
 __all__ = ["excess", "needs_approval", "why_blocked"]

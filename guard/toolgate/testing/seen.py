@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from toolgate.capture.jsontext import exact
+from toolgate._capture.jsontext import exact
 
 __all__ = ["Checked", "Logged", "holds", "listed"]
 

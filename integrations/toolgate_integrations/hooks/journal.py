@@ -16,11 +16,11 @@ from typing import Any, Final
 from platformdirs import user_state_path
 
 from toolgate import ConfigurationError
-from toolgate.cli.private_file import Cure, PrivateFileError, read_private, remove_private, write_private
+from toolgate._files import Hint, PrivateFileError, read_private, remove_private, write_private
 
 __all__ = ["Journal", "Running", "digest_of"]
 
-_CURE: Final = Cure("try again", "remove it")
+_HINT: Final = Hint("try again", "remove it")
 # Far more than the gateway takes of a context.
 _LONGEST: Final = 1024 * 1024
 
@@ -68,7 +68,7 @@ class Journal:
         """
         content = json.dumps(asdict(call)).encode()
         try:
-            write_private(self._path(call.session, call.call_id), content, cure=_CURE)
+            write_private(self._path(call.session, call.call_id), content, hint=_HINT)
         except PrivateFileError as error:
             raise ConfigurationError(f"{error}; set XDG_STATE_HOME to a folder of your own") from error
 
@@ -92,7 +92,7 @@ class Journal:
 
     def _read(self, path: Path) -> Running | None:
         try:
-            found = read_private(path, longest=_LONGEST, cure=_CURE)
+            found = read_private(path, max_bytes=_LONGEST, hint=_HINT)
             return None if found is None else Running(**json.loads(found))
         except (PrivateFileError, ValueError, TypeError):
             return None

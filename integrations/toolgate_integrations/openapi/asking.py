@@ -9,10 +9,10 @@ from re import Pattern
 from typing import Any, Final
 
 from toolgate import ConfigurationError, Guard, default_guard
+from toolgate._capture.deriving import AmountFrom
+from toolgate._capture.rules import Rules
 from toolgate.block import Action
 from toolgate.calls import OnHold
-from toolgate.capture.deriving import AmountFrom
-from toolgate.capture.rules import Rules
 from toolgate.options import make_options
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames
 from toolgate_integrations.openapi.arguments import Arguments, Reading

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
 from toolgate import ConfigurationError
-from toolgate.capture.jsontext import loads
+from toolgate._capture.jsontext import loads
 
 __all__ = ["Body", "Kind", "address", "aread", "pairs_of", "parsed", "put", "read", "told"]
 

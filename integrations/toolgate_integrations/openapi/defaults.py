@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from toolgate.capture.jsontext import dumps
+from toolgate._capture.jsontext import dumps
 from toolgate_integrations._json_schema import with_defaults
 from toolgate_integrations.openapi.arguments import Arguments, Place, number
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from toolgate import ConfigurationError
-from toolgate.capture.jsontext import loads
+from toolgate._capture.jsontext import loads
 from toolgate_integrations.openapi.defaults import Defaults
 from toolgate_integrations.openapi.servers import addresses
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from toolgate import ConfigurationError
-from toolgate.capture.jsontext import dumps, exact
+from toolgate._capture.jsontext import dumps, exact
 from toolgate_integrations.openapi.arguments import Arguments, Place
 from toolgate_integrations.openapi.bodies import told
 from toolgate_integrations.openapi.matching import Found

@@ -13,8 +13,8 @@ from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailabl
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
 from toolgate._http.messages import Request
 from toolgate._http.retries import retry_after
+from toolgate._outbox.entries import new_entry
 from toolgate.identity import Identity
-from toolgate.recording.entries import new_entry
 from toolgate.settings import Settings
 from toolgate.steps import Approval, Check
 

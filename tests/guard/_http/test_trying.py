@@ -14,8 +14,8 @@ import pytest
 from toolgate import GatewayProtocolError, GatewayUnavailable
 from toolgate._http.breaker import Breaker
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
+from toolgate._outbox.entries import new_entry
 from toolgate.identity import Identity
-from toolgate.recording.entries import new_entry
 from toolgate.settings import Settings
 from toolgate.steps import Check
 

@@ -8,8 +8,8 @@ from support.pretend_gateway import APPROVAL, PretendGateway
 from support.shell import Shell
 from typer.testing import CliRunner
 
-from toolgate.cli.app import app
-from toolgate.cli.stored_login import StoredLogin
+from toolgate_cli.app import app
+from toolgate_cli.stored_login import StoredLogin
 
 Run = Callable[..., Any]
 

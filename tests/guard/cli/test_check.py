@@ -7,7 +7,7 @@ from support.gateway import Owner
 from support.pretend_gateway import PretendGateway
 from support.shell import Shell
 
-from toolgate.cli.check import BLOCKED, HELD
+from toolgate_cli.check import BLOCKED, HELD
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 

@@ -13,7 +13,7 @@ from support.readme import blocks
 from support.sites import requires, site
 from typer.testing import CliRunner
 
-from toolgate.cli.app import app
+from toolgate_cli.app import app
 from toolgate_integrations import _survey
 
 PAGE = "docs/command-line.md"

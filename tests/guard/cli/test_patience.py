@@ -6,8 +6,8 @@ import pytest
 from support.pretend_gateway import PretendGateway
 
 from toolgate._http.messages import Answer
-from toolgate.cli import patience
-from toolgate.cli.patience import LONGEST, Patience
+from toolgate_cli import patience
+from toolgate_cli.patience import LONGEST, Patience
 
 
 @pytest.fixture

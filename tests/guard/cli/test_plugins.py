@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from toolgate import ConfigurationError
-from toolgate.cli import plugins
+from toolgate_cli import plugins
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.cli.visible import visible
+from toolgate_cli.visible import visible
 
 #: what a reader cannot see, or what moves, hides or reorders something on a terminal
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

@@ -22,7 +22,7 @@ from support.readme import ROOT
 from support.serving import Serving, environment
 from support.valkey import Valkey
 
-from toolgate.cli.config import OTHERS
+from toolgate_cli.config import OTHERS
 from toolgate_service.admin import prune_now
 from toolgate_service.configuration import check
 from toolgate_service.configuration.listing import variable_of

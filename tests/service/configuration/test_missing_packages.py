@@ -10,7 +10,7 @@ from support.serving import environment
 #: runs the command line as if a package and all below it were not installed
 _WITHOUT = """
 import sys
-from toolgate.cli.app import app
+from toolgate_cli.app import app
 
 class Missing:
     def find_spec(self, name, path=None, target=None):

@@ -186,7 +186,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 sys.argv = ["toolgate", "serve", "--port", "0"]
-from toolgate.cli import main
+from toolgate_cli import main
 main()
 """
 

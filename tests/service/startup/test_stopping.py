@@ -108,7 +108,7 @@ async def prepare(settings):
 
 server._prepare = prepare
 sys.argv = ["toolgate", "serve", "--port", "0"]
-from toolgate.cli import main
+from toolgate_cli import main
 main()
 """
 

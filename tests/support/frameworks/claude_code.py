@@ -11,8 +11,8 @@ from support.frameworks.claude_cli import ClaudeCLI, allowing
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from support.frameworks.messages_api import MessagesAPI
 from support.frameworks.tool_server import ToolServer
-from toolgate.cli.hook.claude_code import with_guard
-from toolgate.cli.hook.commands import command
+from toolgate_cli.hook.claude_code import with_guard
+from toolgate_cli.hook.commands import command
 
 SECONDS = 60
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolgate.cli.hook.commands import command
-from toolgate.cli.hook.opencode import plugin_of
+from toolgate_cli.hook.commands import command
+from toolgate_cli.hook.opencode import plugin_of
 
 SECONDS = 60
 MODEL = "anthropic/claude-sonnet-4-5"

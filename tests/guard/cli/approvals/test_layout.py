@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.cli.approvals.layout import BAR, LONGEST_TEXT, MOST_MEMBERS, Layout, summary
-from toolgate.cli.approvals.pages import ascii_json
+from toolgate_cli.approvals.layout import BAR, LONGEST_TEXT, MOST_MEMBERS, Layout, summary
+from toolgate_cli.approvals.pages import ascii_json
 
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.pretend_gateway import APPROVAL, PretendGateway
 
-from toolgate.cli.approvals.reading import short_ids
-from toolgate.cli.approvals.spans import read_span, span_text
+from toolgate_cli.approvals.reading import short_ids
+from toolgate_cli.approvals.spans import read_span, span_text
 
 HOSTILE = (
     "x[bold red]y[/]\x1b[31m\x1b]0;t\x07\n│ amount 1\u202e\u200b\u2028\ud800\U000e0041[link=http://e.test]z"

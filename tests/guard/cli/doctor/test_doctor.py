@@ -17,9 +17,9 @@ from support.gateway import Owner
 from support.pretend_gateway import PretendGateway
 from support.shell import Shell
 
-from toolgate.cli.doctor import installation, users
-from toolgate.cli.doctor.findings import Finding, without_secrets
-from toolgate.cli.stored_login import login_path
+from toolgate_cli.doctor import installation, users
+from toolgate_cli.doctor.findings import Finding, without_secrets
+from toolgate_cli.stored_login import login_path
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 
@@ -287,7 +287,7 @@ def test_users_are_told_apart(
     real = os.geteuid
     monkeypatch.setattr(users, "listening_users", lambda _port: listeners)
     monkeypatch.setattr(users.os, "geteuid", lambda: euid)
-    from toolgate.cli.doctor.surroundings import look_around
+    from toolgate_cli.doctor.surroundings import look_around
 
     (found,) = users.check_users(look_around(None))
     monkeypatch.setattr(users.os, "geteuid", real)

@@ -9,8 +9,8 @@ import pytest
 from support.command_line import CommandLine
 from support.gateway import PASSWORD, LiveGateway, Owner
 
-from toolgate.cli.hook.commands import command
-from toolgate.cli.hook.reading import ACTION, TOOLS, with_reading_actions
+from toolgate_cli.hook.commands import command
+from toolgate_cli.hook.reading import ACTION, TOOLS, with_reading_actions
 
 SETTINGS = Path(".claude") / "settings.json"
 

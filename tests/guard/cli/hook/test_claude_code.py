@@ -11,7 +11,7 @@ from support.frameworks.claude_code import settings, variables
 from support.frameworks.harness import Call, Scene
 from support.frameworks.messages_api import MessagesAPI
 
-from toolgate.cli.hook.commands import command, command_for
+from toolgate_cli.hook.commands import command, command_for
 
 TOOLS = ["--tools", "Bash,Read,Write"]
 

@@ -11,8 +11,8 @@ from support.elsewhere import alone, claude
 from support.frameworks.claude_cli import claude_program
 from typer.testing import CliRunner
 
-from toolgate.cli.app import app
-from toolgate.cli.hook.claude_code import OLDEST, TESTED
+from toolgate_cli.app import app
+from toolgate_cli.hook.claude_code import OLDEST, TESTED
 from toolgate_integrations import _survey
 
 

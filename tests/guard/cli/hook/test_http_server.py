@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from toolgate import ConfigurationError
-from toolgate.cli.hook.http_server import HookServer, Reply
-from toolgate.cli.hook.serve import answered
+from toolgate_cli.hook.http_server import HookServer, Reply
+from toolgate_cli.hook.serve import answered
 
 SHOWN = {"Authorization": "Bearer the-secret", "Content-Type": "application/json"}
 
@@ -101,7 +101,7 @@ async def test_too_much_is_not_read(
     server: HookServer, asked: Asked, monkeypatch: pytest.MonkeyPatch, length: bytes
 ) -> None:
     """Said before or found out, more than a tool's input can be is a failure."""
-    monkeypatch.setattr("toolgate.cli.hook.http_server.LONGEST_BODY", 100)
+    monkeypatch.setattr("toolgate_cli.hook.http_server.LONGEST_BODY", 100)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     shown = "".join(f"{name}: {value}\r\n" for name, value in SHOWN.items())
     head = f"POST /claude-code HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{shown}".encode()
@@ -115,7 +115,7 @@ async def test_who_sends_half_of_it_is_not_waited_for(
     server: HookServer, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question that does not arrive in time is a failure, and one that is broken off is none."""
-    monkeypatch.setattr("toolgate.cli.hook.http_server._PATIENCE", 0.1)
+    monkeypatch.setattr("toolgate_cli.hook.http_server._PATIENCE", 0.1)
     head = f"POST /claude-code HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n".encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(head)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from toolgate.cli.app import app
-from toolgate.cli.hook.claude_code import OFF
-from toolgate.cli.hook.commands import command
+from toolgate_cli.app import app
+from toolgate_cli.hook.claude_code import OFF
+from toolgate_cli.hook.commands import command
 
 THEIRS: dict[str, Any] = {
     "permissions": {"allow": ["Bash(ls)"], "note": "größer"},

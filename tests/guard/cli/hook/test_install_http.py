@@ -9,10 +9,10 @@ import pytest
 from support.elsewhere import alone
 from typer.testing import CliRunner
 
-from toolgate.cli.app import app
-from toolgate.cli.hook.over_http import SECRET
-from toolgate.cli.hook.secret import find_secret, secret_path
-from toolgate.cli.private_file import PrivateFileError
+from toolgate._files import PrivateFileError
+from toolgate_cli.app import app
+from toolgate_cli.hook.over_http import SECRET
+from toolgate_cli.hook.secret import find_secret, secret_path
 
 
 @pytest.fixture

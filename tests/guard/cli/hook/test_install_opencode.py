@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from toolgate.cli.app import app
+from toolgate_cli.app import app
 
 PLUGIN = Path(".opencode") / "plugins" / "toolgate.js"
 

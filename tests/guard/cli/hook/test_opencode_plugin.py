@@ -10,7 +10,7 @@ from support.frameworks.opencode import plugin
 from support.frameworks.opencode_host import host
 from support.waiting import until
 
-from toolgate.cli.hook.opencode import plugin_of
+from toolgate_cli.hook.opencode import plugin_of
 
 
 def bash(call_id: str, command: str = "ls", **more: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from support.frameworks.harness import Call, Scene
 from support.frameworks.messages_api import MessagesAPI
 from support.hook_server import OWN, ServedHook
 
-from toolgate.cli.hook.claude_code import with_hooks
-from toolgate.cli.hook.over_http import SECRET, TOLD, http_hook
+from toolgate_cli.hook.claude_code import with_hooks
+from toolgate_cli.hook.over_http import SECRET, TOLD, http_hook
 
 TOOLS = ["--tools", "Bash,Read,Write", *allowing("Bash", "Read", "Write")]
 

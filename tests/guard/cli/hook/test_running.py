@@ -26,7 +26,7 @@ from toolgate_integrations.hooks.reading import told as read_json
 PRETENDED = """
 import os, sys
 from types import SimpleNamespace
-from toolgate.cli.hook import running
+from toolgate_cli.hook import running
 
 def answer(given):
     {does}

@@ -14,7 +14,7 @@ from support.frameworks.harness import Scene
 from support.hook_server import CALL, OWN, WRITE, ServedHook
 from support.waiting import until
 
-from toolgate.cli.hook.over_http import SECRET
+from toolgate_cli.hook.over_http import SECRET
 
 
 def said(answer: httpx.Response) -> dict[str, Any]:

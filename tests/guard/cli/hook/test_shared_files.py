@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from toolgate.cli.app import app
-from toolgate.cli.hook.claude_code import OFF
-from toolgate.cli.hook.commands import command
+from toolgate_cli.app import app
+from toolgate_cli.hook.claude_code import OFF
+from toolgate_cli.hook.commands import command
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.cli.answers import ManagementError
-from toolgate.cli.logs.following import OVERLAP, Following
+from toolgate_cli.answers import ManagementError
+from toolgate_cli.logs.following import OVERLAP, Following
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

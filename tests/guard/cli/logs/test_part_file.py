@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from toolgate.cli.logs.part_file import whole_file
+from toolgate_cli.logs.part_file import whole_file
 
 
 def test_it_appears_whole(tmp_path: Path) -> None:

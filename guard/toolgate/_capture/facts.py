@@ -1,0 +1,51 @@
+"""What a log entry says beside the arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from toolgate._capture.binding import free_name
+from toolgate._capture.jsontext import Json, size
+from toolgate._capture.redaction import scrub
+
+__all__ = ["clip", "describe_error", "with_facts"]
+
+_MAX_MESSAGE: Final = 1000
+_MAX_BYTES: Final = 3000
+_MAX_TYPE: Final = 200
+_UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[str, Json]:
+    """The context with facts beside the arguments.
+
+    Arguments are evidence: where one already has a fact's name, the fact gets a trailing underscore.
+    """
+    entry = dict(context)
+    for name, value in facts.items():
+        entry[free_name(name, entry)] = value
+    return entry
+
+
+def describe_error(
+    error: BaseException, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] = ()
+) -> dict[str, Json]:
+    """An exception's type and message, at most 1,000 characters of it, without hidden values and patterns."""
+    try:
+        message = str(error)
+    except BaseException:  # noqa: BLE001 - other people's __str__ may do anything; the tool's own error goes on
+        message = "<the message cannot be read>"
+    return {"type": clip(type(error).__name__[:_MAX_TYPE]), "message": clip(scrub(message, hidden, patterns))}
+
+
+def clip(text: str) -> str:
+    """`text` as it can be sent: at most 1,000 characters and 3,000 bytes of JSON.
+
+    A context leaves 4 KiB of the gateway's 64 for what is said beside it.
+    """
+    text = _UNSENDABLE.sub("�", text[:_MAX_MESSAGE])
+    while size(text) > _MAX_BYTES:
+        text = text[: len(text) * 3 // 4]
+    return text

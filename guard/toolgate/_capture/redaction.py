@@ -1,0 +1,234 @@
+"""Secrets in arguments and messages, found by name or by form, and masked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final
+
+from toolgate._capture.patterns import LEAST_CARD, secret_spans
+
+__all__ = ["REDACTED", "Masked", "SecretRule", "looks_secret", "scrub"]
+
+REDACTED: Final = "[redacted]"
+
+# Of a message; what is shorter than the shortest is too common to be cut out of one.
+_LONGEST: Final = 1000
+_SHORTEST: Final = 4
+# Longer names are looked at anew each time: what is remembered must not fill the memory.
+_LONGEST_KEPT: Final = 255
+
+_WORDS: Final = frozenset((
+    "auth", "authorization", "bearer", "cookie", "cookies", "credential", "credentials", "jwt",
+    "cvc", "cvv", "cvv2", "dsn", "iban", "pan", "ssn", "otp", "passcode", "passphrase", "token",
+    "passwd", "password", "passwords", "pw", "pwd", "secret", "secrets",
+))  # fmt: skip
+# Hidden only where they are the whole name: inside a longer one they mean something else.
+_WHOLE: Final = frozenset((
+    "pass", "pin", "pincode", "session", "sessionid", "sessionkey", "tokens",
+))  # fmt: skip
+# Written together these are unmistakable even inside a longer name.
+_COMPOUNDS: Final = re.compile(
+    r"password|passwd|passphrase|apikey|privatekey|secretkey|accesskey|signingkey|encryptionkey|clientsecret"
+    r"|credential|authorization|setcookie|cardnumber|cardno|creditcard|securitycode|connectionstring|connstr"
+    r"|(?:access|auth|refresh|session|bearer|id|api)tokens?$"
+    r"|(?:admin|card|db|database|ftp|mail|mysql|pg|redis|root|smtp|sql|user)(?:pass|pin)$"
+)
+# What a `…_key` may be without opening anything; every other one is taken for a secret.
+_OPEN_KEYS: Final = frozenset((
+    "any", "answer", "attribute", "blob", "bucket", "by", "cache", "candidate", "child", "column", "composite",
+    "config", "context", "count", "data", "dedup", "dedupe", "dict", "document", "entity", "entry", "event",
+    "feature", "field", "file", "filter", "first", "foreign", "group", "has", "hash", "hot", "id", "idempotency",
+    "index", "is", "issue", "item", "job", "join", "json", "key", "label", "language", "last", "left", "lock",
+    "lookup", "map", "merge", "message", "metric", "natural", "new", "next", "no", "object", "old", "on", "option",
+    "order", "parent", "partition", "prefix", "press", "primary", "project", "property", "public", "queue", "range",
+    "record", "reference", "registry", "result", "right", "routing", "row", "s3", "search", "setting", "shard",
+    "short", "shortcut", "sort", "space", "state", "storage", "surrogate", "table", "task", "thread", "topic",
+    "translation", "unique", "value",
+))  # fmt: skip
+_BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+# Of a text: with more secrets than this it is hidden whole.
+_MOST: Final = 1000
+_LONGEST_JSON: Final = 32 * 1024
+_JSON_STRING: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:\s*)?')
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A text without its secrets.
+
+    Attributes:
+        visible: The text with a marker in place of each secret; None if nothing but secrets would remain.
+        secrets: The secrets.
+    """
+
+    visible: str | None
+    secrets: tuple[str, ...]
+
+
+class SecretRule:
+    """Finds what is hidden, by the name of a value or by the form of the value itself.
+
+    Args:
+        names: Names to hide beside the built-in ones; case and separators do not matter.
+        patterns: Forms to hide beside the built-in ones, searched for in texts, in names and in numbers as JSON
+            writes them.
+    """
+
+    def __init__(self, names: Iterable[str] = (), patterns: Iterable[re.Pattern[str]] = ()) -> None:
+        self._more = frozenset(_compact(name) for name in names)
+        self.patterns = tuple(patterns)
+
+    def hides(self, name: str) -> bool:
+        """Return whether a value called `name` is hidden."""
+        known = _is_secret_name if len(name) <= _LONGEST_KEPT else _is_secret_name.__wrapped__
+        return known(name) or (bool(self._more) and _compact(name) in self._more)
+
+    def mask(self, text: str) -> Masked | None:
+        """Return `text` without its secrets, or None if it has none."""
+        spans: list[tuple[int, int]] = []
+        for span in self._spans(text):
+            spans.append(span)
+            if len(spans) > _MOST or span[0] == span[1]:
+                # An empty match cannot be masked, and shows that there is a secret somewhere.
+                return Masked(None, (text,))
+        if not spans:
+            return None
+        merged = _merged(spans)
+        visible = None if merged == [(0, len(text))] else _without(text, merged, _marker(text))
+        return Masked(visible, tuple(text[start:end] for start, end in merged))
+
+    def found_in_name(self, name: str) -> bool:
+        """Return whether `name` contains a secret."""
+        # The same few names come again and again.
+        looks = _name_looks_secret if len(name) <= _LONGEST_KEPT else looks_secret
+        return looks(name) or any(pattern.search(name) for pattern in self.patterns)
+
+    def found_in_number(self, number: float | Decimal) -> bool:
+        """Return whether `number` is a secret: a card number, or a match of one of the patterns."""
+        if self.patterns and any(pattern.search(str(number)) for pattern in self.patterns):
+            return True
+        whole = abs(int(number))
+        return whole >= LEAST_CARD and whole == abs(number) and looks_secret(str(whole))
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        yield from secret_spans(text)
+        for pattern in self.patterns:
+            for match in pattern.finditer(text):
+                yield match.span()
+        if len(text) <= _LONGEST_JSON and text[:64].lstrip().startswith(("{", "[")):
+            yield from self._members(text)
+
+    def _members(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the values under secret names in a text that is JSON as a whole, as in a mapping."""
+        decoder = json.JSONDecoder()
+        try:
+            decoder.decode(text)
+        except (ValueError, RecursionError):
+            return
+        position = 0
+        while (found := _JSON_STRING.search(text, position)) is not None:
+            position = found.end()
+            if found[2] is None or not self.hides(decoder.decode(found[1])):
+                continue
+            value, position = decoder.raw_decode(text, position)
+            # Of a text the quotes stay.
+            quote = isinstance(value, str)
+            if value is not None and value != "":
+                yield found.end() + quote, position - quote
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_name(name: str) -> bool:
+    words = [word.lower() for word in _BOUNDARY.split(name) if word]
+    if any(word in _WORDS for word in words):
+        return True
+    if len(words) > 1 and words[-1] == "key" and words[-2] not in _OPEN_KEYS:
+        return True
+    compact = _compact(name)
+    return compact in _WHOLE or bool(_COMPOUNDS.search(compact))
+
+
+def _compact(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "", name).lower()
+
+
+def looks_secret(text: str) -> bool:
+    """Return whether `text` contains a credential, a private key, a known kind of key or a card number."""
+    return any(True for _ in secret_spans(text))
+
+
+_name_looks_secret: Final = lru_cache(maxsize=4096)(looks_secret)
+
+
+def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] = ()) -> str:
+    """The first 1,000 characters of `text` with everything secret replaced by `[redacted]`.
+
+    Args:
+        text: A message.
+        hidden: What else is secret. One of fewer than four characters that stands in the text as a word,
+            and an empty one, which means that not all is known, take the whole message away.
+        patterns: What else has the form of a secret.
+    """
+    # What begins within the first 1,000 characters ends within twice as many, or is cut with them.
+    text = text[: 2 * _LONGEST]
+    spans: list[tuple[int, int]] = []
+    for value in set(hidden):
+        if len(value) < _SHORTEST and (
+            not value or re.search(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", text)
+        ):
+            return REDACTED
+        if len(value) >= _SHORTEST:
+            spans.extend(_occurrences(value[:_LONGEST], text))
+    spans.extend(secret_spans(text))
+    spans.extend(match.span() for pattern in patterns for match in pattern.finditer(text))
+    # A secret that is cut is masked as a whole.
+    shown = [span for span in _merged(spans) if span[0] < _LONGEST]
+    end = max(_LONGEST, shown[-1][1]) if shown else _LONGEST
+    return _without(text[:end], shown, REDACTED)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the spans in order, those that overlap or touch as one; empty ones are left out."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if start == end:
+            continue
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]], marker: str) -> str:
+    """Return `text` with a marker in place of each span."""
+    pieces: list[str] = []
+    position = 0
+    for start, end in spans:
+        pieces += [text[position:start], marker]
+        position = end
+    return "".join(pieces) + text[position:]
+
+
+def _marker(text: str) -> str:
+    """Return a marker that `text` does not contain, so that no text can pretend that something is masked."""
+    if REDACTED not in text:
+        return REDACTED
+    number = 1
+    while (marker := f"[redacted {number}]") in text:
+        number += 1
+    return marker
+
+
+def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
+    start = text.find(value)
+    while start >= 0:
+        yield start, start + len(value)
+        start = text.find(value, start + 1)

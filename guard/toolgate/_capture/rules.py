@@ -1,0 +1,224 @@
+"""What a decoration or a block says about its arguments."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from toolgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from toolgate._capture.binding import Binder
+    from toolgate._capture.deriving import AmountFrom, Computed, ContextFrom
+    from toolgate._capture.redaction import SecretRule
+
+__all__ = ["AMOUNT", "Rules"]
+
+AMOUNT: Final = "amount"
+
+
+class Rules:
+    """What of a call's arguments is shown, hidden, left out or taken as the amount, and what is added.
+
+    Args:
+        include: The only arguments that are shown, the others being hidden; None shows all of them.
+        exclude: Arguments that are hidden: bound by their digest, shown to nobody.
+        redact: More names to hide wherever they occur, also inside arguments, and patterns of values to hide.
+        unbound: Arguments that are left out altogether: a call may differ in them after approval.
+        amount: The argument whose value is also sent as `amount`, to be compared with `max_amount`, or a
+            function that computes it of the arguments.
+        context: The argument whose members stand in the context as well, or a function that computes them.
+
+    Raises:
+        ConfigurationError: If a collection is a string or a name is none, or if the amount is to be hidden.
+    """
+
+    def __init__(
+        self,
+        *,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        redact: Iterable[str | re.Pattern[str]] = (),
+        unbound: Iterable[str] = (),
+        amount: AmountFrom | None = None,
+        context: ContextFrom | None = None,
+    ) -> None:
+        self.include = None if include is None else _names("include", include)
+        self.exclude = _names("exclude", exclude)
+        self.redact, self._patterns = _names_and_patterns(redact)
+        self.unbound = _names("unbound", unbound)
+        self.amount, self._computed_amount = _source(AMOUNT, amount)
+        self.context, self._computed_context = _source("context", context)
+        if self.amount == AMOUNT:
+            self.amount = None
+        self.reserved = None if self.amount is None and self._computed_amount is None else AMOUNT
+        self.visible = {AMOUNT, self.amount or AMOUNT}
+        self.extra: frozenset[str] = frozenset()
+        self.known: frozenset[str] | None = None
+        for option in ("exclude", "redact", "unbound"):
+            for name in sorted(self.visible & getattr(self, option)):
+                raise ConfigurationError(
+                    f"{option} names {name!r}, which is compared with max_amount; leave it out of {option}"
+                )
+        for name in sorted((self.include or frozenset()) & (self.exclude | self.unbound)):
+            raise ConfigurationError(f"include names {name!r}, which is also excluded or unbound; choose one")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the context is the arguments and nothing else."""
+        hidden = self.exclude or self.redact or self._patterns or self.unbound
+        derived = (self.amount, self._computed_amount, self.context, self._computed_context)
+        return self.include is None and not hidden and all(each is None for each in derived)
+
+    @cached_property
+    def names(self) -> SecretRule:
+        """What is hidden by name or form; made at the first call, since its patterns are many."""
+        from toolgate._capture.redaction import SecretRule
+
+        return SecretRule(self.redact, self._patterns)
+
+    def fits(self, binder: Binder, function: Callable[..., Any]) -> Rules:
+        """These rules for one function, refused if they name arguments it does not have.
+
+        Raises:
+            ConfigurationError: Naming the option, the argument and the function.
+        """
+        label = getattr(function, "__qualname__", repr(function))
+        fitted = copy.copy(self)
+        fitted.known = binder.names()
+        fitted.extra = extra = frozenset() if binder.extra is None else frozenset((binder.extra,))
+        for option in ("include", "exclude", "unbound"):
+            unknown = (getattr(self, option) or frozenset()) - binder.names() - extra
+            if unknown and not extra:
+                raise ConfigurationError(
+                    f"{option} names {min(unknown)!r}, but {label!r} has no such argument"
+                )
+        for computed in (self._computed_amount, self._computed_context):
+            if computed is not None and not extra:
+                computed.refuse_unknown(binder.names(), label)
+        if self.context is not None and not binder.is_single(self.context):
+            raise ConfigurationError(f"context names {self.context!r}, but {label!r} has no such argument")
+        if self.amount is not None and not binder.is_single(self.amount):
+            raise ConfigurationError(f"amount names {self.amount!r}, but {label!r} has no such argument")
+        if self.reserved is not None and AMOUNT in binder.names():
+            given = f"names {self.amount!r}" if self.amount is not None else "is a function"
+            raise ConfigurationError(
+                f"amount {given}, but {label!r} also has an argument 'amount'; "
+                "rename one: only one of them can be compared with max_amount"
+            )
+        return fitted
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether the argument is not sent at all."""
+        return self._names_it(self.unbound, name) and name not in self.visible
+
+    def hides(self, name: str) -> bool:
+        """Whether the argument is sent as a digest."""
+        if name in self.visible:
+            return False
+        if self.include is not None and not self._names_it(self.include, name):
+            return True
+        return self._names_it(self.exclude, name) or self.names.hides(name)
+
+    def derive(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
+        """What stands in the context beside the arguments.
+
+        Raises:
+            ConfigurationError: If it cannot be said, or would take an argument's place; nobody was asked then.
+        """
+        if self.reserved is not None and AMOUNT in arguments:
+            raise ConfigurationError(f"the context has {AMOUNT!r} already; leave it or the option amount out")
+        if self.amount is not None and self.amount not in arguments:
+            raise ConfigurationError(f"amount names {self.amount!r}, which the context does not have")
+        derived = self._members(arguments)
+        for name in sorted(derived):
+            if name in arguments or name == self.reserved:
+                raise ConfigurationError(f"context= gives {name!r}, which the call has already; rename it")
+        if self._computed_amount is not None:
+            from toolgate._capture.deriving import checked_amount
+
+            derived[AMOUNT] = checked_amount(self._computed_amount, arguments)
+        return derived
+
+    def changeable(self, arguments: Mapping[Any, Any]) -> frozenset[str]:
+        """Return the names of arguments that count and that other code could change during a check."""
+        from toolgate._capture.snapshot import is_immutable
+
+        found = frozenset(name for name, value in arguments.items() if not is_immutable(value))
+        if not found:
+            return found
+        return frozenset(
+            name for name in found if not self.leaves_out(name) or self.derives_from(frozenset((name,)))
+        )
+
+    def derives_from(self, names: frozenset[str]) -> bool:
+        """Return whether a computed value of the context reads one of these arguments."""
+        if self.context in names:
+            return True
+        computed = (self._computed_amount, self._computed_context)
+        return any(each is not None and each.reads(names) for each in computed)
+
+    def _members(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
+        computed = self._computed_context
+        if computed is None and self.context is None:
+            return {}
+        from toolgate._capture.deriving import members_of
+
+        if computed is not None:
+            given = computed.of(arguments)
+            found = members_of(given)
+            if found is None:
+                raise computed.wrong(given, "a mapping of names to values")
+            return found
+        source = None if self.context is None else arguments.get(self.context)
+        found = {} if source is None else members_of(source)
+        if found is None:
+            raise ConfigurationError(
+                f"context names {self.context!r}, which is of type {type(source).__name__!r} in this call; "
+                "pass a mapping, a dataclass or a model"
+            )
+        return found
+
+    def _names_it(self, names: frozenset[str], name: str) -> bool:
+        # The parameter that takes all other keywords stands for each of them.
+        if name in names:
+            return True
+        return bool(names & self.extra) and self.known is not None and name not in self.known
+
+
+def _source(option: str, source: Any) -> tuple[str | None, Computed | None]:
+    """An option as the name or the function it is."""
+    if source is None or isinstance(source, str):
+        return source, None
+    if not callable(source):
+        raise ConfigurationError(f"{option} is {source!r}; use an argument's name or a function")
+    from toolgate._capture.deriving import Computed
+
+    return None, Computed(option, source)
+
+
+def _names(option: str, names: Iterable[str]) -> frozenset[str]:
+    given: tuple[object, ...] = (None,) if isinstance(names, str) else tuple(names)
+    found = frozenset(name for name in given if isinstance(name, str))
+    if len(found) != len(set(given)):
+        raise ConfigurationError(f"{option} is {names!r}; pass a collection of names, like {{'body'}}")
+    return found
+
+
+def _names_and_patterns(
+    redact: Iterable[str | re.Pattern[str]],
+) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    given: tuple[Any, ...] = (None,) if isinstance(redact, (str, re.Pattern)) else tuple(redact)
+    patterns = tuple(each for each in given if isinstance(each, re.Pattern))
+    names = frozenset(each for each in given if isinstance(each, str))
+    if len(names) + len(set(patterns)) != len(set(given)) or any(
+        isinstance(each.pattern, bytes) for each in patterns
+    ):
+        raise ConfigurationError(
+            f"redact is {redact!r}; pass a collection of names and of patterns of text, like "
+            "{'iban', re.compile('DE[0-9]{20}')}"
+        )
+    return names, patterns

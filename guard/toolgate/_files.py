@@ -1,0 +1,162 @@
+"""Files that are replaced atomically, and files that only their owner may read."""
+
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+_GROUP_AND_OTHERS = 0o077
+_MAX_PRIVATE_BYTES = 64 * 1024
+
+
+@contextmanager
+def replace_file(
+    target: Path,
+    *,
+    created: int = 0o600,
+    mode: int | None = None,
+    before_rename: Callable[[], object] = lambda: None,
+) -> Iterator[BinaryIO]:
+    """Write a temporary file, and rename it to `target` when the block ends without an error.
+
+    The content is flushed to disk before the rename. On any error the temporary file is removed and
+    `target` keeps its former content. A symbolic link at `target` is replaced, not followed.
+
+    Args:
+        target: path of the finished file.
+        created: permission bits of the new file; the process's umask applies.
+        mode: exact permission bits to set after creation; None keeps those of `created`.
+        before_rename: called when everything is written; an exception prevents the rename.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, created), "wb") as file:
+            if mode is not None:
+                temporary.chmod(mode)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        before_rename()
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class Hint(NamedTuple):
+    """Advice that error messages about a private file end with.
+
+    Attributes:
+        recreate: how to get the content again after removing the file.
+        exposed: what to do when other users of the machine could read it.
+    """
+
+    recreate: str
+    exposed: str
+
+
+LOGIN_HINT = Hint(
+    "log in again", "log in again, which replaces it, and change your password if others may have read it"
+)
+
+
+class PrivateFileError(Exception):
+    """A private file is unsafe or cannot be used; the message is one line that ends with the fix."""
+
+
+def read_private(path: Path, *, max_bytes: int = _MAX_PRIVATE_BYTES, hint: Hint = LOGIN_HINT) -> bytes | None:
+    """Return the content of a private file, or None if it does not exist.
+
+    Raises:
+        PrivateFileError: it is a link, belongs to another user, is readable by others, or is too long.
+    """
+    try:
+        # O_NOFOLLOW and O_NONBLOCK: a link or a named pipe is never opened.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _refuse_link(path, hint)
+        raise PrivateFileError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    try:
+        _refuse_shared_file(path, os.fstat(descriptor), hint)
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(max_bytes + 1)
+    except OSError as error:
+        raise PrivateFileError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    if len(content) > max_bytes:
+        raise PrivateFileError(
+            f"{str(path)!r} was not written by Toolgate: it is longer than {max_bytes} bytes; remove it"
+        )
+    return content
+
+
+def write_private(path: Path, content: bytes, *, hint: Hint = LOGIN_HINT) -> None:
+    """Replace a file atomically with mode 0600, in a folder of mode 0700 that is created if missing.
+
+    Raises:
+        PrivateFileError: the path is a link, the folder belongs to another user, or writing failed.
+    """
+    with _os_errors_named(path, "write"):
+        _prepare_folder(path.parent, hint)
+        _refuse_link(path, hint)
+        with replace_file(path) as file:
+            file.write(content)
+
+
+def remove_private(path: Path) -> None:
+    """Remove a file; a missing one is not an error.
+
+    Raises:
+        PrivateFileError: it cannot be removed.
+    """
+    with _os_errors_named(path, "remove"):
+        path.unlink(missing_ok=True)
+
+
+def _prepare_folder(folder: Path, hint: Hint) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _refuse_link(folder, hint)
+    found = folder.lstat()
+    if os.name == "posix" and found.st_uid != os.geteuid():
+        raise PrivateFileError(f"the folder {str(folder)!r} belongs to another user; remove it")
+    if os.name == "posix" and found.st_mode & _GROUP_AND_OTHERS:
+        folder.chmod(0o700)
+
+
+def _refuse_link(path: Path, hint: Hint) -> None:
+    if path.is_symlink():
+        raise PrivateFileError(
+            f"{str(path)!r} is a symbolic link, which may lead anywhere; remove it and {hint.recreate}"
+        )
+
+
+def _refuse_shared_file(path: Path, found: os.stat_result, hint: Hint) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise PrivateFileError(f"{str(path)!r} is not a regular file; remove it and {hint.recreate}")
+    if os.name != "posix":
+        return
+    if found.st_uid != os.geteuid():
+        raise PrivateFileError(f"{str(path)!r} belongs to another user; remove it and {hint.recreate}")
+    if found.st_mode & _GROUP_AND_OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        raise PrivateFileError(
+            f"{str(path)!r} can be used by other users of this machine (its mode is {mode:04o}); "
+            f"{hint.exposed}"
+        )
+
+
+@contextmanager
+def _os_errors_named(path: Path, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PrivateFileError(f"cannot {verb} {str(path)!r}: {error.strerror}") from error

@@ -1,0 +1,18 @@
+"""``toolgate approvals``: what waits for a person, and the person's answer."""
+
+import typer
+
+from toolgate_cli.approvals.deciding import approve, deny
+from toolgate_cli.approvals.listing import list_, show
+from toolgate_cli.approvals.watching import watch
+
+approvals = typer.Typer(
+    name="approvals",
+    help="See what agents ask for, and decide. Reading uses your login; a decision asks for your password.",
+    no_args_is_help=True,
+)
+approvals.command("list")(list_)
+approvals.command()(show)
+approvals.command()(approve)
+approvals.command()(deny)
+approvals.command()(watch)

@@ -1,0 +1,14 @@
+"""``toolgate logs``: what agents did, as it happens and afterwards."""
+
+import typer
+
+from toolgate_cli.logs.exporting import export
+from toolgate_cli.logs.searching import search
+from toolgate_cli.logs.tailing import tail
+
+logs = typer.Typer(
+    name="logs", help="Read what agents did: as it happens, afterwards, and as a file.", no_args_is_help=True
+)
+logs.command()(tail)
+logs.command()(search)
+logs.command()(export)

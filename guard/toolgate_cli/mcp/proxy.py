@@ -1,0 +1,166 @@
+"""``toolgate mcp-proxy``: the gateway in front of any MCP server."""
+
+import os
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import typer
+
+from toolgate.errors import ConfigurationError
+from toolgate.guard import Guard
+from toolgate.settings import Settings, load_settings
+from toolgate_cli.answers import ManagementError, read_answer
+from toolgate_cli.output import fail
+from toolgate_cli.plugins import load_plugin
+from toolgate_cli.sdk_surface import SdkSurface
+
+
+class OnHold(StrEnum):
+    """What a held call does."""
+
+    ELICIT = "elicit"
+    WAIT = "wait"
+    TELL = "tell"
+
+
+def mcp_proxy(
+    name: Annotated[
+        str,
+        typer.Option(
+            help="The server's name here: its tool pay is the action NAME.pay, and it is pinned by it."
+        ),
+    ],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="What starts a server that speaks over stdio."),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="The address of a server that speaks HTTP.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="ID", help="The agent's id. Default: TOOLGATE_AGENT_ID.")
+    ] = None,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VARIABLE", help="A variable the started server is given; repeatable."),
+    ] = None,
+    header_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HEADER=VARIABLE", help="A header of requests to --url, from a variable; repeatable."
+        ),
+    ] = None,
+    tool_action: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOOL=ACTION", help="Another action for a tool; repeatable."),
+    ] = None,
+    on_hold: Annotated[
+        OnHold, typer.Option(help="A held call: point the user to it, wait, or tell the model.")
+    ] = OnHold.ELICIT,
+    hold_timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the person; 0 has no limit.")
+    ] = 50.0,
+    approval_page: Annotated[
+        str | None, typer.Option(help="The page where people decide, with {approval_id} in its address.")
+    ] = None,
+    only_granted: Annotated[
+        bool, typer.Option(help="Show only tools that the agent has a permission for.")
+    ] = False,
+    allow_sampling: Annotated[bool, typer.Option(help="Let the server ask the client's model.")] = False,
+    allow_elicitation: Annotated[bool, typer.Option(help="Let the server ask the client's user.")] = False,
+    allow_roots: Annotated[bool, typer.Option(help="Let the server see the client's folders.")] = False,
+    start_timeout: Annotated[
+        float, typer.Option(help="Seconds the server may take to answer for the first time.")
+    ] = 60.0,
+) -> None:
+    """Put the gateway in front of an MCP server: every call of its tools is asked about, and recorded.
+
+    An MCP client starts this in place of the server and speaks to it on standard input and output. Settings come from
+    TOOLGATE_URL, TOOLGATE_API_KEY and TOOLGATE_AGENT_ID; the server sees none of them.
+    """
+    serve = load_plugin("mcp_proxy", "mcp")
+    try:
+        settings = load_settings(agent_id=agent)
+        if settings.agent_id is None:
+            fail("no agent is named; set TOOLGATE_AGENT_ID or write --agent ID, see: toolgate agents list")
+        _check_settings(settings, settings.agent_id)
+        why = serve(
+            _place(command or [], url, pass_env or [], header_env or []),
+            guard=Guard(agent_id=agent),
+            name=name,
+            tool_actions=_pairs("--tool-action", "TOOL=ACTION", tool_action or []),
+            on_hold=on_hold.value,
+            hold_timeout=hold_timeout or None,
+            approval_page=approval_page,
+            granted=_granted(settings, settings.agent_id) if only_granted else None,
+            allowed=_allowed(sampling=allow_sampling, elicitation=allow_elicitation, roots=allow_roots),
+            start_timeout=start_timeout,
+        )
+    except ConfigurationError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if why is not None:
+        fail(why)
+
+
+def _place(command: list[str], url: str | None, pass_env: list[str], header_env: list[str]) -> Any:
+    if bool(command) == (url is not None):
+        fail("name one server: either --url ADDRESS, or its command after --")
+    if url is None:
+        if header_env:
+            fail("--header-env is for a server at --url; a started one is given variables with --pass-env")
+        return load_plugin("mcp_command", "mcp")(command, {each: _variable(each) for each in pass_env})
+    if pass_env:
+        fail("--pass-env is for a server that is started; one at --url is given headers with --header-env")
+    headers = _pairs("--header-env", "HEADER=VARIABLE", header_env)
+    return load_plugin("mcp_address", "mcp")(url, {each: _variable(it) for each, it in headers.items()})
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        fail(f"the variable {name!r} is to be passed on, and is not set")
+    return value
+
+
+def _pairs(option: str, form: str, given: list[str]) -> dict[str, str]:
+    pairs = {}
+    for each in given:
+        left, equals, right = each.partition("=")
+        if not (left and equals and right) or left in pairs:
+            fail(f"{option} is {each!r}; write {form}, each {form.partition('=')[0].lower()} once")
+        pairs[left] = right
+    return pairs
+
+
+def _allowed(**given: bool) -> list[str]:
+    return [what for what, allowed in given.items() if allowed]
+
+
+def _check_settings(settings: Settings, agent_id: str) -> None:
+    """Refuse to start with a key that the gateway refuses; a gateway that does not answer may come back."""
+    try:
+        with SdkSurface(settings) as gateway:
+            answer = gateway.permissions(agent_id)
+    except ManagementError as error:
+        typer.echo(f"toolgate: the settings could not be checked: {error}", err=True)
+        return
+    if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        try:
+            read_answer(answer, "GET", "/sdk/permissions")
+        except ManagementError as error:
+            fail(f"the gateway at {settings.url!r} refuses these settings: {error}")
+
+
+def _granted(settings: Settings, agent_id: str) -> Callable[[], Collection[str] | None]:
+    def granted() -> Collection[str] | None:
+        try:
+            with SdkSurface(settings) as gateway:
+                permissions = read_answer(gateway.permissions(agent_id), "GET", "/sdk/permissions")
+            return {permission["action"] for permission in permissions}
+        except (ManagementError, TypeError, KeyError):
+            # Nobody can say: everything is shown, and every call is asked about all the same.
+            return None
+
+    return granted
