@@ -7,7 +7,7 @@ from http import HTTPStatus
 import typer
 
 from toolgate._http.messages import Answer
-from toolgate._http.retries import retry_after
+from toolgate._http.retry import retry_after
 
 #: seconds that a command waits in a row
 LONGEST = 60.0

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from toolgate._http.client import GatewayClient
 from toolgate._http.messages import Answer, TransportFault
-from toolgate._http.retries import Transient
+from toolgate._http.retry import Transient
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
 from toolgate.settings import Settings, masked
 

@@ -18,11 +18,9 @@ from toolgate._http.breaker import Breaker
 from toolgate._http.in_process import AsyncLocalWire, LocalGateway, LocalWire
 from toolgate._http.messages import Answer, Clock, Request, TransportFault
 from toolgate._http.network import needed
-from toolgate._http.reading import Reader
-from toolgate._http.retries import Deadline, Transient, aafter_failure, after_failure, policy
-from toolgate._http.schemas import ApprovalAnswer, CheckAnswer, DryCheckAnswer, LogAnswer
+from toolgate._http.retry import Attempts, Deadline, Transient, aafter_failure, after_failure, policy
+from toolgate._http.schemas import ApprovalAnswer, CheckAnswer, DryCheckAnswer, LogAnswer, Reader
 from toolgate._http.transport import AsyncWire, Wire
-from toolgate._http.trying import Trying
 from toolgate._outbox.entries import Entry
 from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError, GatewayProtocolError
@@ -96,11 +94,11 @@ class _Gateway:
     def _deadline(self, seconds: float | None = None) -> Deadline:
         return Deadline(self._settings.timeout if seconds is None else seconds, self._clock)
 
-    def _trying(self, deadline: Deadline, *, gated: bool) -> Trying:
+    def _trying(self, deadline: Deadline, *, gated: bool) -> Attempts:
         seconds = deadline.left()
         # Silence for a moment says nothing about the gateway.
         full = seconds >= self._settings.timeout / 2
-        return Trying(self._settings.url, self._breaker, self._clock, seconds, gated=gated, full=full)
+        return Attempts(self._settings.url, self._breaker, self._clock, seconds, gated=gated, full=full)
 
     def _became(self, read: tuple[ApprovalAnswer, Answer]) -> Approval:
         said, _ = read

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from toolgate._http.barrier import set_barrier
+from toolgate._http.transport import set_request_hook
 from toolgate.setup_errors import set_setup_error_listener
 
 __all__ = ["Block"]
@@ -34,12 +34,12 @@ class Block:
 
     def begin(self) -> None:
         """Stand there."""
-        self._before = set_barrier(self._stop if self._blocks else None)
+        self._before = set_request_hook(self._stop if self._blocks else None)
         self._listened = set_setup_error_listener(self._note_setup_error if self._blocks else None)
 
     def end(self) -> None:
         """Give the place back to whoever stood there before."""
-        set_barrier(self._before)
+        set_request_hook(self._before)
         set_setup_error_listener(self._listened)
 
     def demand_none(self) -> None:

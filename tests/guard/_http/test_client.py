@@ -12,7 +12,7 @@ import pytest
 from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
 from toolgate._http.messages import Request
-from toolgate._http.retries import retry_after
+from toolgate._http.retry import retry_after
 from toolgate._outbox.entries import new_entry
 from toolgate.identity import Identity
 from toolgate.settings import Settings

@@ -17,7 +17,7 @@ from support.tunnel import Tunnel
 from support.waiting import until
 
 from toolgate import GatewayUnavailable, Guard
-from toolgate._http import names
+from toolgate._http import resolver as names
 
 KEY = "ak_" + "k3y" * 12 + "z"
 # A call that nobody answers; a deadline that is not kept ends long after this, or never.

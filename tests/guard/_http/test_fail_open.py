@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpcore
 import httpx
 import pytest
 
 from toolgate import GatewayUnavailable, Guard
-from toolgate._http.faults import Faults
+from toolgate._http.connection import Connection, classify
 
 KEY = "ak_" + "k3y" * 12 + "z"
 
@@ -122,6 +121,6 @@ def test_tool_runs_if_the_connection_is_refused(outbox: Path, host: str, kind: s
 def test_cause_of_a_failed_connection_decides_whether_it_was_established(
     cause: Exception, reached: bool
 ) -> None:
-    error = httpcore.ConnectError("failed")
+    error = httpx.ConnectError("failed")
     error.__cause__ = cause
-    assert Faults(httpx, httpcore).reached(error) is reached
+    assert classify(error, Connection(), httpx).reached is reached

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import importlib
 import socket
 import ssl
 import struct
@@ -17,10 +15,9 @@ from support.certificates import certificate_for
 from support.http_libraries import LIBRARIES_AND_KINDS
 
 from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
-from toolgate._http import budget, closing
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
-from toolgate._http.messages import TransportFault
-from toolgate._http.within import Within
+from toolgate._http.messages import Request, TransportFault
+from toolgate._http.transport import AsyncWire, Wire
 from toolgate.identity import Identity
 from toolgate.settings import Settings
 from toolgate.steps import Check
@@ -87,22 +84,6 @@ def resets(connection: socket.socket) -> None:
     """A peer that ends the connection at once, throwing away what was sent to it."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
-
-
-class Served:
-    """A connection that yields these pieces."""
-
-    def __init__(self, pieces: list[bytes], *, awaited: bool = False) -> None:
-        self._pieces = pieces
-        self._awaited = awaited
-
-    @property
-    def over(self) -> bool:
-        return not self._pieces
-
-    def read(self, _: int, timeout: float | None = None) -> Any:
-        piece = self._pieces.pop(0)
-        return asyncio.sleep(0, piece) if self._awaited else piece
 
 
 def silent(_: socket.socket) -> None:
@@ -234,25 +215,40 @@ async def test_an_alert_that_is_lost(
     assert "client certificate" in str(error)
 
 
-async def test_a_connection_that_has_served(library: str, kind: str) -> None:
-    """One that was answered on before and breaks now is an outage, with TLS as without; so is another's."""
-    core: Any = importlib.import_module(library.replace("httpx", "httpcore"))
-    sync, served, ours = kind == "sync", Served([b"answer", b""]), Served([b""])
+async def test_broken_tls_connection_that_has_served(
+    peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, kind: str
+) -> None:
+    """One that was used before and breaks now is an outage, not a refusal of the client."""
+    tls = serving(tmp_path, "localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    body = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    seen: list[socket.socket] = []
 
-    async def read(stream: Served) -> bytes:
-        made: Any = (budget if sync else closing)._Stream(stream, core, fresh_tls=True)
-        found: bytes = b""
-        while not stream.over:
-            found = made.read(9) if sync else await made.read(9)
-        return found
+    def serve_once(connection: socket.socket) -> None:
+        seen.append(connection)
+        if len(seen) == 1:
+            connection.sendall(head + body)
+        else:
+            resets(connection)
 
-    with budget.spending(lambda: 5.0):
-        async with Within(5):
-            assert await read(served if sync else Served([b"answer", b""], awaited=True)) == b""
-            with pytest.raises(TransportFault):
-                await read(ours if sync else Served([b""], awaited=True))
-    # A transport may be shared with others, who are told what they always were.
-    assert await read(Served([b""], awaited=not sync)) == b""
+    server = peer(serve_once, tls=tls)
+    settings = Settings(server.url, KEY, "agent", 10, library)
+    request = Request("POST", server.url + "/sdk/check", {}, b"{}")
+    if kind == "sync":
+        wire = Wire(settings.http, None, time.monotonic)
+        assert wire.send(request, 10).status == 200
+        with pytest.raises(TransportFault) as raised:
+            wire.send(request, 10)
+        wire.close()
+    else:
+        other = AsyncWire(settings.http, None)
+        assert (await other.send(request, 10)).status == 200
+        with pytest.raises(TransportFault) as raised:
+            await other.send(request, 10)
+        await other.aclose()
+    assert seen[0] is seen[1]
+    assert (raised.value.answered, raised.value.reached) == (False, True)
 
 
 @pytest.mark.parametrize(

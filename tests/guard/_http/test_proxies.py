@@ -93,8 +93,10 @@ def test_certificates_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str, proxies: bool
 ) -> None:
     """SSL_CERT_FILE is read with and without proxies: a missing one is an error, a good one is none."""
+    request = Request("GET", "https://127.0.0.1:9/", {})
     monkeypatch.setenv("SSL_CERT_FILE", certifi.where())
-    Wire(library, None, time.monotonic, proxies=proxies)._library.road().close()
+    with pytest.raises(TransportFault):
+        Wire(library, None, time.monotonic, proxies=proxies).send(request, 0.5)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
     with pytest.raises(ConfigurationError, match="SSL_CERT_FILE"):
-        Wire(library, None, time.monotonic, proxies=proxies)._library.road()
+        Wire(library, None, time.monotonic, proxies=proxies).send(request, 0.5)
