@@ -17,7 +17,7 @@ from toolgate.shutdown import ensure_not_finalizing
 from toolgate.waiters import waiters_at
 
 if TYPE_CHECKING:
-    from toolgate._http.breaker import Breaker
+    from toolgate._http.breaker import CircuitBreaker
     from toolgate._http.client import AsyncGatewayClient, GatewayClient
     from toolgate._outbox.parts import Parts
 
@@ -37,11 +37,11 @@ class Runtime:
         self.settings = settings
         self.hider = Hider(settings.api_key)
         self.waiters = waiters_at(settings.url)
-        self.recorder = Recorder(place, self._recording, self._whose, settings.timeout)
+        self.recorder = Recorder(place, self._recording, self._key_scope, settings.timeout)
         self.transport = transport
         self._closed = False
         self._closed_at_exit = False
-        self._breaker: Breaker | None = None
+        self._breaker: CircuitBreaker | None = None
         self._client: GatewayClient | None = None
         self._async_client: AsyncGatewayClient | None = None
 
@@ -74,12 +74,12 @@ class Runtime:
                 )
         return client
 
-    def _shared_breaker(self) -> Breaker:
-        from toolgate._http.breaker import Breaker
+    def _shared_breaker(self) -> CircuitBreaker:
+        from toolgate._http.breaker import CircuitBreaker
 
         # A gateway in this process may have a clock of its own.
         clock = getattr(self.transport, "clock", time.monotonic)
-        breaker = self._breaker = self._breaker or Breaker(self.settings.url, clock)
+        breaker = self._breaker = self._breaker or CircuitBreaker(self.settings.url, clock)
         return breaker
 
     def ensure_open(self) -> Runtime:
@@ -137,14 +137,14 @@ class Runtime:
         return end
 
     def _recording(self, place: Place) -> Parts:
-        from toolgate._http.batch import Deliverer
+        from toolgate._http.batch import BatchSender
         from toolgate._outbox.parts import Parts
 
-        return Parts(self.settings, place, lambda: Deliverer(self.settings, self.transport))
+        return Parts(self.settings, place, lambda: BatchSender(self.settings, self.transport))
 
-    def _whose(self) -> tuple[str, str] | None:
+    def _key_scope(self) -> tuple[str, str] | None:
         sync, other = self._client, self._async_client
-        return (sync.whose if sync else None) or (other.whose if other else None)
+        return (sync.key_scope if sync else None) or (other.key_scope if other else None)
 
 
 # Held for the making of an object only, never while a request is under way.

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
-from toolgate._http.network import USUAL, ClientCert, Network, load_network
+from toolgate._http.network import DEFAULT_NETWORK, ClientCert, Network, load_network
 from toolgate.errors import ConfigurationError
 from toolgate.identity import valid_id
 
@@ -60,7 +60,7 @@ class Settings:
     agent_id: str | None
     timeout: float
     http: str
-    network: Network = USUAL
+    network: Network = DEFAULT_NETWORK
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, api_key={masked(self.api_key)!r}, agent_id={self.agent_id!r})"

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from toolgate._capture.jsontext import read_decimal
-from toolgate._http.messages import Answer
+from toolgate._http.messages import Response
 from toolgate_cli.visible import visible
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -63,7 +63,7 @@ class ManagementError(Exception):
         return self.changing and not refused
 
 
-def read_answer(answer: Answer, method: str, path: str) -> Any:
+def read_answer(answer: Response, method: str, path: str) -> Any:
     """Return what an answer says.
 
     Raises:

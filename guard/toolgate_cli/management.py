@@ -1,16 +1,15 @@
 """The management surface, as commands use it: JSON over the SDK's own HTTP module."""
 
 import re
-import time
 from collections.abc import Generator, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Literal, Self
 from urllib.parse import unquote, urlencode
 
 from toolgate._capture.jsontext import dumps
-from toolgate._http.transport import Answer, Request, TransportFault, Wire
+from toolgate._http.messages import Request, Response, TransportError
+from toolgate._http.transport import HttpSender
 from toolgate.errors import ConfigurationError
-from toolgate.settings import proxies_allowed
 from toolgate_cli.answers import ManagementError, read_answer
 from toolgate_cli.patience import Patience
 from toolgate_cli.visible import visible
@@ -38,7 +37,7 @@ class Management:
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
         self._token = token
-        self._wire = Wire("httpx", None, time.monotonic, proxies=proxies_allowed(self.url))
+        self._wire = HttpSender(self.url)
         self._patience = Patience()
 
     def __repr__(self) -> str:
@@ -110,11 +109,11 @@ class Management:
                     if answer.status == HTTPStatus.OK:
                         yield from pieces
                         return
-                    refusal = Answer(answer.status, answer.headers, _beginning(pieces))
+                    refusal = Response(answer.status, answer.headers, _beginning(pieces))
                 if not self._patience.waited(refusal):
                     read_answer(refusal, "GET", path)
                     raise ManagementError(f"the gateway answered GET {path!r} with {refusal.status}")
-        except (TransportFault, ConfigurationError) as error:
+        except (TransportError, ConfigurationError) as error:
             raise self._unanswered(error, "GET") from error
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -163,14 +162,14 @@ class Management:
         sent = dumps(dict(body or {})).encode("utf-8", "surrogatepass")
         return read_answer(self._send(method, path, sent), method, path)
 
-    def _send(self, method: str, path: str, body: bytes | None) -> Answer:
+    def _send(self, method: str, path: str, body: bytes | None) -> Response:
         request = self._request(method, path, body)
         try:
             while True:
                 answer = self._wire.send(request, DEADLINE)
                 if not self._patience.waited(answer):
                     return answer
-        except (TransportFault, ConfigurationError) as error:
+        except (TransportError, ConfigurationError) as error:
             raise self._unanswered(error, method) from error
 
     def _request(self, method: str, path: str, body: bytes | None) -> Request:

@@ -90,7 +90,7 @@ def list_(
 @outbox.command()
 def retry() -> None:
     """Send once more what was parked, and what dead processes left, with the key of TOOLGATE_API_KEY."""
-    from toolgate._http.batch import Deliverer
+    from toolgate._http.batch import BatchSender
     from toolgate._outbox.parts import Parts
 
     place, _ = _file()
@@ -101,7 +101,7 @@ def retry() -> None:
     # What is wrong is said here, in one line.
     logging.getLogger("toolgate").addHandler(logging.NullHandler())
     with _told():
-        parts = Parts(settings, place, lambda: Deliverer(settings, None))
+        parts = Parts(settings, place, lambda: BatchSender(settings, None))
         try:
             parts.outbox.count()
             if not parts.sender.knows_whose():

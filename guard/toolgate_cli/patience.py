@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import typer
 
-from toolgate._http.messages import Answer
+from toolgate._http.messages import Response
 from toolgate._http.retry import retry_after
 
 #: seconds that a command waits in a row
@@ -22,7 +22,7 @@ class Patience:
     def __init__(self) -> None:
         self._left = LONGEST
 
-    def waited(self, answer: Answer) -> bool:
+    def waited(self, answer: Response) -> bool:
         """Wait as an answer asks, and say whether that was done: then the same is to be sent again."""
         if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
             self._left = LONGEST

@@ -1,14 +1,14 @@
 """The SDK surface, as commands use it: what an agent's own settings are good for."""
 
-import time
 from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import urlencode
 
 from toolgate._capture.jsontext import dumps
-from toolgate._http.transport import Answer, Request, TransportFault, Wire
+from toolgate._http.messages import Request, Response, TransportError
+from toolgate._http.transport import HttpSender
 from toolgate.errors import ConfigurationError
-from toolgate.settings import Settings, proxies_allowed
+from toolgate.settings import Settings
 from toolgate_cli.answers import ManagementError, read_answer
 from toolgate_cli.patience import Patience
 from toolgate_cli.visible import visible
@@ -23,13 +23,7 @@ class SdkSurface:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._wire = Wire(
-            settings.http,
-            None,
-            time.monotonic,
-            proxies=proxies_allowed(settings.url),
-            network=settings.network,
-        )
+        self._wire = HttpSender(settings.url, settings.http, network=settings.network)
         self._patience = Patience()
 
     def check(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +45,7 @@ class SdkSurface:
             raise ManagementError(f"what answers at {self._settings.url!r} contradicts itself")
         return answer
 
-    def permissions(self, agent_id: str) -> Answer:
+    def permissions(self, agent_id: str) -> Response:
         """Ask what an agent may do; the answer is as it came.
 
         Raises:
@@ -59,7 +53,7 @@ class SdkSurface:
         """
         return self.send("GET", f"/sdk/permissions?{urlencode({'agent_id': agent_id}, errors='replace')}")
 
-    def send(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    def send(self, method: str, path: str, body: bytes | None = None) -> Response:
         """Send a request and return its answer as it came.
 
         Raises:
@@ -72,7 +66,7 @@ class SdkSurface:
                 answer = self._wire.send(request, self._settings.timeout)
                 if not self._patience.waited(answer):
                     return answer
-        except TransportFault as error:
+        except TransportError as error:
             raise ManagementError(
                 f"the gateway at {self._settings.url!r} does not answer: {visible(error)}", unanswered=True
             ) from error

@@ -1,1 +1,1 @@
-"""The wire: requests, answers, retries, and the one module that knows the HTTP library."""
+"""HTTP client of the gateway: operations, retries, circuit breaker, and the only code that uses httpx."""

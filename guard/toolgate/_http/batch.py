@@ -1,4 +1,4 @@
-"""Many log entries in one request, each answered for itself (`POST /sdk/logs`)."""
+"""Log entries in batches, with a result for each entry (`POST /sdk/logs`)."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from toolgate._http.client import GatewayClient
-from toolgate._http.messages import Answer, TransportFault
-from toolgate._http.retry import Transient
+from toolgate._http.messages import Response, TransportError
+from toolgate._http.retry import RetryableError
+from toolgate._http.schemas import media_type
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
 from toolgate.settings import Settings, masked
 
-__all__ = ["Deliverer", "Delivery", "Result"]
+__all__ = ["BatchSender", "Delivery", "Result"]
 
-# The gateway says about the entry itself that it can never succeed (spec §7, decisions §2).
-_HOPELESS: Final = frozenset(
+# The gateway rejects the entry itself, so that sending it again cannot succeed.
+_PERMANENT: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 )
-
-_LONGEST: Final = 300
+_MAX_REASON: Final = 300
+_STRICT: Final = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one entry.
+    """Result of one entry.
 
     Attributes:
-        taken: The gateway has it.
-        hopeless: The gateway never takes it.
-        why: What it said.
+        taken: The gateway has stored it.
+        hopeless: The gateway rejects it permanently.
+        why: The gateway's reason.
     """
 
     taken: bool = False
@@ -43,15 +44,15 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of some entries.
+    """Result of sending several entries.
 
     Attributes:
-        results: Of the first ones, in order.
-        fault: Why the others were not taken; they may be sent again.
-        pause: For how many seconds the gateway asks for peace.
-        lasting: What hinders does not go away within seconds.
-        too_large: Fewer at once may be taken.
-        headers: Of the last answer.
+        results: Results of the first entries, in order.
+        fault: Why there is no result for the others, which may be sent again.
+        pause: Seconds that the gateway asks to wait.
+        lasting: The fault will not pass within seconds.
+        too_large: A smaller batch may succeed.
+        headers: Headers of the last response.
     """
 
     results: Sequence[Result]
@@ -65,8 +66,8 @@ class Delivery:
 _TAKEN: Final = Result(taken=True)
 
 
-class _One(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+class _EntryResult(BaseModel):
+    model_config = _STRICT
 
     status: int
     detail: Any = None
@@ -74,50 +75,52 @@ class _One(BaseModel):
     def result(self, mask: Callable[[str], str]) -> Result:
         if self.status == HTTPStatus.OK:
             return _TAKEN
-        return Result(hopeless=self.status in _HOPELESS, why=mask(f"{self.status}: {self.detail}"[:_LONGEST]))
+        why = mask(f"{self.status}: {self.detail}"[:_MAX_REASON])
+        return Result(hopeless=self.status in _PERMANENT, why=why)
 
 
-class _Many(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+class _BatchResponse(BaseModel):
+    model_config = _STRICT
 
-    results: list[_One]
+    results: list[_EntryResult]
 
 
-class _Single(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+class _EntryResponse(BaseModel):
+    model_config = _STRICT
 
     id: str
 
 
-class Deliverer:
-    """Sends entries, each request once and over connections of its own.
+class BatchSender:
+    """Sends log entries without retries, over connections of its own.
 
-    A gateway that knows only the specification is sent one entry at a time.
+    If the gateway has no batch endpoint, entries are sent one by one.
 
     Args:
-        settings: Where the gateway is.
-        transport: A transport of the HTTP library in place of the network.
+        settings: Address, API key and network settings.
+        transport: A transport of the HTTP library or an `InProcessGateway` that replaces the network.
     """
 
     def __init__(self, settings: Settings, transport: object | None) -> None:
         self._client = GatewayClient(settings, transport=transport)
         self._url, self._api_key = settings.url, settings.api_key
-        self._one_by_one = False
+        self._has_batches = True
 
     def deliver(self, entries: Sequence[tuple[str, str]], seconds: float) -> Delivery:
-        """Send entries, each its key and its JSON text, within `seconds`; never raises for what the gateway does."""
-        if not self._one_by_one:
+        """Send entries, each its key and its JSON, within `seconds`; failures are part of the result."""
+        ends = time.monotonic() + seconds
+        if self._has_batches:
             content = '{"entries":[' + ",".join(body for _, body in entries) + "]}"
             delivery = self._send("/sdk/logs", content, None, seconds, len(entries))
-            if not self._one_by_one:
+            if self._has_batches:
                 return delivery
-        return self._each(entries, time.monotonic() + seconds)
+        return self._deliver_singly(entries, ends)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _each(self, entries: Sequence[tuple[str, str]], ends: float) -> Delivery:
+    def _deliver_singly(self, entries: Sequence[tuple[str, str]], ends: float) -> Delivery:
         results: list[Result] = []
         delivery = Delivery(results)
         for key, body in entries:
@@ -131,44 +134,46 @@ class Deliverer:
 
     def _send(self, path: str, content: str, key: str | None, seconds: float, count: int) -> Delivery:
         try:
-            answer = self._client.post(path, content.encode(), key, seconds)
+            response = self._client.post_once(path, content.encode(), key, seconds)
         except ConfigurationError as error:
             return Delivery((), error, lasting=True)
-        except TransportFault as error:
+        except TransportError as error:
             return Delivery((), GatewayUnavailable(f"no gateway answers at {self._url!r}: {error}"))
+        headers = response.headers
         try:
-            results = self._read(answer, count, one=key is not None)
-        except Transient as error:
-            return Delivery((), error.fault, error.retry_after or 0.0, headers=answer.headers)
+            return Delivery(self._parse(response, count, is_batch=key is None), headers=headers)
+        except RetryableError as error:
+            return Delivery((), error.error, error.retry_after or 0.0, headers=headers)
         except ConfigurationError as error:
-            return Delivery((), error, lasting=True, headers=answer.headers)
+            return Delivery((), error, lasting=True, headers=headers)
         except GatewayProtocolError as error:
-            return self._refused(answer, error, count, one=key is not None)
-        return Delivery(results, headers=answer.headers)
+            return self._rejected(response, error, count, is_batch=key is None)
 
-    def _read(self, answer: Answer, count: int, *, one: bool) -> list[Result]:
-        if one:
-            self._client.read(answer, _Single)
+    def _parse(self, response: Response, count: int, *, is_batch: bool) -> list[Result]:
+        if not is_batch:
+            self._client.parse(response, _EntryResponse)
             return [_TAKEN]
-        results = [each.result(self._mask) for each in self._client.read(answer, _Many).results]
+        results = [each.result(self._mask) for each in self._client.parse(response, _BatchResponse).results]
         if len(results) != count:
             raise GatewayProtocolError(
                 f"the gateway answered for {len(results)} log entries instead of {count}",
-                status=answer.status,
+                status=response.status,
             )
         return results
 
     def _mask(self, text: str) -> str:
         return text.replace(self._api_key, masked(self._api_key))
 
-    def _refused(self, answer: Answer, error: GatewayProtocolError, count: int, *, one: bool) -> Delivery:
-        status = answer.status
-        if not one and status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
-            self._one_by_one = True
-        # Of somebody else's page nothing may be concluded.
-        ours = answer.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
-        if status in _HOPELESS and ours and count == 1:
-            return Delivery([Result(hopeless=True, why=str(error))], headers=answer.headers)
-        too_large = status in {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE} and ours
+    def _rejected(
+        self, response: Response, error: GatewayProtocolError, count: int, *, is_batch: bool
+    ) -> Delivery:
+        status = response.status
+        if is_batch and status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
+            self._has_batches = False
+        # A page of another server proves nothing about an entry.
+        is_json = media_type(response) == "application/json"
+        if status in _PERMANENT and is_json and count == 1:
+            return Delivery([Result(hopeless=True, why=str(error))], headers=response.headers)
+        too_large = status in {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE} and is_json
         lasting = status == HTTPStatus.FORBIDDEN
-        return Delivery((), error, lasting=lasting, too_large=too_large, headers=answer.headers)
+        return Delivery((), error, lasting=lasting, too_large=too_large, headers=response.headers)

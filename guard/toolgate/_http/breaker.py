@@ -1,13 +1,13 @@
-"""The circuit breaker: a gateway that answers nobody costs one time-out, and not one for each call.
+"""Circuit breaker: a gateway that does not respond costs one time-out, and not one for each call.
 
-    closed ── a call got no answer within its deadline ──► open ── it is time ──► one call probes
-       ▲                                                    ▲  │                        │
-       │                                                    │  └─ others are refused at once
-       └──────────── any answer, to whomever ───────────────┴────── no answer ──────────┘
+    closed ── a call got no response within its deadline ──► open ── the pause is over ──► one call probes
+       ▲                                                      ▲  │                               │
+       │                                                      │  └─ other calls fail at once     │
+       └──────────── any response, to any call ───────────────┴───────── no response ────────────┘
 
-A probe is one attempt without retries. Where nobody answered quickly, as where a connection is refused, the next
-call probes at once and later ones within a second: a gateway that was restarted is found by the first call. Where
-silence used up the time, the pauses grow from one second to thirty.
+A probe is one attempt without retries. If the outage costs no time, as with a refused connection, the next call probes
+at once and later calls within a second, so that the first call after a restart succeeds. If it uses up the time of
+calls, the pauses grow from one second to thirty.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from typing import Final
 from toolgate._http.messages import Clock
 from toolgate.events import logger
 
-__all__ = ["Breaker", "Open"]
+__all__ = ["CircuitBreaker", "CircuitOpen"]
 
-# An attempt that took longer has cost its caller something.
+# Seconds of an attempt from which an outage counts as slow.
 _SLOW: Final = 0.25
+# By whether the outage is slow, in seconds.
 _FIRST_PAUSE: Final = {False: 0.05, True: 1.0}
 _LONGEST_PAUSE: Final = {False: 1.0, True: 30.0}
-_LARGEST_POWER: Final = 10
+_MAX_EXPONENT: Final = 10
 
 
-class Open(Exception):
-    """Nothing is sent now.
+class CircuitOpen(Exception):
+    """The breaker rejects a call.
 
     Attributes:
-        reached: As of the outage.
+        reached: A gateway may have received the request whose failure opened the breaker.
     """
 
     def __init__(self, message: str, *, reached: bool) -> None:
@@ -47,34 +48,34 @@ class Open(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """No gateway answers.
+    """State of an open breaker.
 
     Attributes:
-        since: The first fault.
-        why: The last one.
-        slow: Whether it used up time.
-        reached: Whether a gateway may have received the last request: it may be overloaded, and not away.
-        tried: How many probes in a row ended like it.
-        again: When the next probe may begin.
-        probe: The process that probes, and until when at most.
+        since: Start of the first call that failed.
+        reason: Failure of the last call.
+        slow: The last failure used up time.
+        reached: A gateway may have received the last request: it may be overloaded.
+        failures: Failed probes in a row, all slow or all fast.
+        next_probe: Earliest start of the next probe.
+        probe: Process of the current probe, and when that ends at the latest.
     """
 
     since: float
-    why: str
+    reason: str
     slow: bool
     reached: bool
-    tried: int
-    again: float
+    failures: int
+    next_probe: float
     probe: tuple[int, float] | None = None
 
 
-class Breaker:
-    """Knows whether the gateway at one address answers; for all threads, tasks and event loops of a process.
+class CircuitBreaker:
+    """Circuit breaker for one gateway, used by all threads, tasks and event loops of a process.
 
     Args:
-        name: The gateway, as it stands in messages.
+        name: Address of the gateway, for messages.
         clock: Monotonic seconds.
-        spread: A random number between two, so that many processes do not come back together.
+        spread: Returns a random number between two others, so that processes do not probe together.
     """
 
     def __init__(
@@ -86,18 +87,18 @@ class Breaker:
         self._name = name
         self._clock = clock
         self._spread = spread
-        # Changed as a whole, so that a fork finds it whole.
+        # Immutable, so that a forked child never finds half of a change.
         self._outage: _Outage | None = None
-        self._heard: float | None = None
-        # By process: a fork may happen while another thread holds it. Reentrant: a coroutine that is collected
-        # as garbage may end its probe in the midst of this thread's.
+        self._last_response: float | None = None
+        # By process, since a fork may happen while another thread holds the lock. Reentrant, since the garbage
+        # collector may end a coroutine, and with it a probe, while this thread holds the lock.
         self._locks: dict[int, threading.RLock] = {}
 
     def admit(self, seconds: float) -> bool:
-        """Let a call begin that takes `seconds` at most; returns whether it is the probe.
+        """Admit a call that takes at most `seconds`, and return whether it is the probe.
 
         Raises:
-            Open: No gateway answers, and it is not time to look again.
+            CircuitOpen: If there is an outage and the call is not the probe.
         """
         if not self.is_open:
             return False
@@ -105,14 +106,14 @@ class Breaker:
             outage, now = self._outage, self._clock()
             if outage is None:
                 return False
-            if now < outage.again or self._probed(outage, now):
-                raise Open(self._told(outage, now), reached=outage.reached)
+            if now < outage.next_probe or self._is_probed(outage, now):
+                raise CircuitOpen(self._describe(outage, now), reached=outage.reached)
             self._outage = replace(outage, probe=(os.getpid(), now + seconds))
             return True
 
-    def answered(self) -> None:
-        """Somebody answered."""
-        self._heard = self._clock()
+    def record_response(self) -> None:
+        """Close the breaker: the gateway has responded."""
+        self._last_response = self._clock()
         if not self.is_open:
             return
         with self._lock():
@@ -121,41 +122,44 @@ class Breaker:
             seconds = self._clock() - outage.since
             logger.warning("the gateway at %r answers again, after %.1f s", self._name, seconds)
 
-    def failed(self, began: float, longest: float, why: str, *, probe: bool, reached: bool) -> None:
-        """A call got no answer within its whole deadline.
+    def record_failure(
+        self, began: float, longest: float, reason: str, *, probe: bool, reached: bool
+    ) -> None:
+        """Open the breaker after a call that got no response within its deadline.
 
         Args:
-            began: When it began.
-            longest: Seconds its longest attempt took.
-            why: What happened.
-            probe: Whether it was the probe.
-            reached: Whether a gateway may have received it.
+            began: Start of the call.
+            longest: Seconds of its longest attempt.
+            reason: What happened.
+            probe: The call was the probe.
+            reached: A gateway may have received it.
         """
         with self._lock():
             outage, now, slow = self._outage, self._clock(), longest >= _SLOW
-            if self.heard_since(began) or (outage is not None and not probe):
+            if self.has_response_since(began) or (outage is not None and not probe):
                 return
-            tried = outage.tried + 1 if outage is not None and outage.slow is slow else 0
+            failures = outage.failures + 1 if outage is not None and outage.slow is slow else 0
             since = began if outage is None else outage.since
-            self._outage = _Outage(since, why, slow, reached, tried, now + self._pause(tried, slow=slow))
-            if self.heard_since(began):
-                # Heard in this very moment, by a call that found nothing to close yet.
+            next_probe = now + self._pause(failures, slow=slow)
+            self._outage = _Outage(since, reason, slow, reached, failures, next_probe)
+            if self.has_response_since(began):
+                # Another call got its response just now and found the breaker still closed.
                 self._outage = None
                 return
         if outage is None:
             logger.warning(
-                "no gateway answers at %r (%s); calls are refused at once until one does", self._name, why
+                "no gateway answers at %r (%s); calls are refused at once until one does", self._name, reason
             )
 
-    def abandoned(self) -> None:
-        """The probe ended without showing anything; the next call may probe."""
+    def abandon_probe(self) -> None:
+        """Let the next call probe, since the current probe ended without a result."""
         with self._lock():
             if self._outage is not None:
                 self._outage = replace(self._outage, probe=None)
 
-    def heard_since(self, moment: float) -> bool:
-        """Whether anybody answered after that moment."""
-        return self._heard is not None and self._heard > moment
+    def has_response_since(self, moment: float) -> bool:
+        """Return whether the gateway has responded to any call after `moment`."""
+        return self._last_response is not None and self._last_response > moment
 
     @property
     def is_unreachable(self) -> bool:
@@ -165,23 +169,24 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether no gateway answers."""
+        """Whether the gateway does not respond."""
         return self._outage is not None
 
-    def _pause(self, tried: int, *, slow: bool) -> float:
-        if tried == 0 and not slow:
+    def _pause(self, failures: int, *, slow: bool) -> float:
+        if failures == 0 and not slow:
             return 0.0
-        power = min(tried if slow else tried - 1, _LARGEST_POWER)
-        longest = min(_LONGEST_PAUSE[slow], _FIRST_PAUSE[slow] * 2.0**power)
+        exponent = min(failures if slow else failures - 1, _MAX_EXPONENT)
+        longest = min(_LONGEST_PAUSE[slow], _FIRST_PAUSE[slow] * 2.0**exponent)
         return longest * self._spread(0.5, 1.0)
 
-    def _probed(self, outage: _Outage, now: float) -> bool:
+    def _is_probed(self, outage: _Outage, now: float) -> bool:
         return outage.probe is not None and outage.probe[0] == os.getpid() and now < outage.probe[1]
 
-    def _told(self, outage: _Outage, now: float) -> str:
-        since = datetime.now(UTC) - timedelta(seconds=now - outage.since)
-        again = f"in {outage.again - now:.1f} s" if outage.again > now else "by another call at this moment"
-        return f"silent since {since.isoformat(timespec='seconds')}, tried again {again}; last: {outage.why}"
+    def _describe(self, outage: _Outage, now: float) -> str:
+        since = (datetime.now(UTC) - timedelta(seconds=now - outage.since)).isoformat(timespec="seconds")
+        left = outage.next_probe - now
+        again = f"in {left:.1f} s" if left > 0 else "by another call at this moment"
+        return f"silent since {since}, tried again {again}; last: {outage.reason}"
 
     def _lock(self) -> threading.RLock:
         return self._locks.setdefault(os.getpid(), threading.RLock())

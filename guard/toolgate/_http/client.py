@@ -1,162 +1,226 @@
-"""The gateway's operations for a guard, synchronous and asynchronous over one base."""
+"""The gateway's operations, for synchronous and asynchronous callers.
+
+An operation is a generator without I/O: it yields a `Send` or `Pause`, receives the response or exception, and returns
+the result. `GatewayClient` and `AsyncGatewayClient` differ only in how they perform these two steps.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel
-from tenacity import AsyncRetrying, Retrying
+from tenacity import Retrying
 
 from toolgate._capture.jsontext import Json, dumps
-from toolgate._http.breaker import Breaker
-from toolgate._http.in_process import AsyncLocalWire, LocalGateway, LocalWire
-from toolgate._http.messages import Answer, Clock, Request, TransportFault
-from toolgate._http.network import needed
-from toolgate._http.retry import Attempts, Deadline, Transient, aafter_failure, after_failure, policy
-from toolgate._http.schemas import ApprovalAnswer, CheckAnswer, DryCheckAnswer, LogAnswer, Reader
-from toolgate._http.transport import AsyncWire, Wire
+from toolgate._http.breaker import CircuitBreaker
+from toolgate._http.messages import Clock, InProcessGateway, Request, Response, TransportError
+from toolgate._http.retry import Attempts, Deadline, RetryableError, retry_policy
+from toolgate._http.schemas import (
+    ApprovalResponse,
+    CheckResponse,
+    DryRunResponse,
+    LogResponse,
+    ResponseParser,
+)
+from toolgate._http.transport import AsyncHttpSender, HttpSender
 from toolgate._outbox.entries import Entry
 from toolgate.decision import Decision
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 from toolgate.failing import refusals_at
-from toolgate.settings import Settings, proxies_allowed
+from toolgate.settings import Settings
 from toolgate.steps import Approval, Check
 from toolgate.traced import trace_headers
 
-__all__ = ["AsyncGatewayClient", "GatewayClient", "whose"]
+__all__ = ["AsyncGatewayClient", "GatewayClient", "key_scope"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
+_Result = TypeVar("_Result")
+
+# The gateway's limit for ids.
+_MAX_ID: Final = 255
 
 
-class _Gateway:
-    """Builds requests, reads answers and says what is sent again; sends nothing itself."""
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Step of an operation: send a request within `seconds`, and resume with the response or `TransportError`."""
 
-    def __init__(self, settings: Settings, clock: Clock, breaker: Breaker | None) -> None:
+    request: Request
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Step of an operation: pause before the next attempt."""
+
+    seconds: float
+
+
+Operation: TypeAlias = Generator[Send | Pause, Any, _Result]
+
+
+class _Operations:
+    """Operations of the gateway, without I/O.
+
+    Attributes:
+        clock: Monotonic seconds.
+        key_scope: Organization and environment of the API key, or None before the first decision.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock, breaker: CircuitBreaker | None) -> None:
+        self.clock = clock
+        self.key_scope: tuple[str, str] | None = None
         self._settings = settings
-        self._breaker = Breaker(settings.url, clock) if breaker is None else breaker
-        self._reader = Reader(settings)
+        self._breaker = CircuitBreaker(settings.url, clock) if breaker is None else breaker
+        self._parser = ResponseParser(settings)
         self._refusals = refusals_at(settings.url)
-        self._clock = clock
-        #: organization and environment of the key, once the gateway named them
-        self.whose: tuple[str, str] | None = None
         self._headers = {
             "Accept": "application/json",
             "User-Agent": f"toolgate-python/{_version()}",
             "X-API-Key": settings.api_key,
         }
 
-    def _check(self, check: Check) -> Request:
+    def _check(self, check: Check, seconds: float | None) -> Operation[Decision]:
         body: dict[str, Json] = {
             "agent_id": check.who.agent_id,
             "action": check.action,
             "context": check.context,
         }
-        if check.who.run_id is not None:
-            body["run_id"] = check.who.run_id
-        if check.who.call_id is not None:
-            body["call_id"] = check.who.call_id
-        if check.approval_id is not None:
-            body["approval_id"] = check.approval_id
-        if check.reason is not None:
-            body["reason"] = check.reason
-        if check.dry_run:
-            body["dry_run"] = True
-        return self._post("/sdk/check", body, check.key)
-
-    def _log(self, entry: Entry) -> Request:
-        return self._post("/sdk/log", entry.body, entry.key)
-
-    def _approval(self, approval_id: str, wait: int) -> Request:
-        url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}?wait={wait}"
-        return Request("GET", url, {**self._headers, **trace_headers()}, patient=wait > 0)
-
-    def _cancel(self, approval_id: str, *, rejected: bool) -> Request:
-        url = f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}/cancel"
-        if rejected:
-            url += "?rejected=true"
-        return Request("POST", url, {**self._headers, **trace_headers()})
-
-    def _post(self, path: str, body: Mapping[str, Json], key: str) -> Request:
-        headers = {
-            **self._headers,
-            **trace_headers(),
-            "Content-Type": "application/json",
-            "Idempotency-Key": key,
+        optional = {
+            "run_id": check.who.run_id,
+            "call_id": check.who.call_id,
+            "approval_id": check.approval_id,
+            "reason": check.reason,
+            "dry_run": check.dry_run or None,
         }
-        return Request("POST", self._settings.url + path, headers, dumps(dict(body)).encode())
-
-    def _deadline(self, seconds: float | None = None) -> Deadline:
-        return Deadline(self._settings.timeout if seconds is None else seconds, self._clock)
-
-    def _trying(self, deadline: Deadline, *, gated: bool) -> Attempts:
-        seconds = deadline.left()
-        # Silence for a moment says nothing about the gateway.
-        full = seconds >= self._settings.timeout / 2
-        return Attempts(self._settings.url, self._breaker, self._clock, seconds, gated=gated, full=full)
-
-    def _became(self, read: tuple[ApprovalAnswer, Answer]) -> Approval:
-        said, _ = read
-        return Approval(
-            said.status,
-            said.note,
-            replaced_by=said.replaced_by,
-            approved_context=said.approved_context,
-            context=said.context,
-            action=said.action,
-            agent_id=said.agent_id,
-            approval_id=said.id,
-        )
-
-    def _decision(self, check: Check, read: tuple[CheckAnswer, Answer]) -> Decision:
-        said, answer = read
+        body.update({name: value for name, value in optional.items() if value is not None})
+        request = self._post("/sdk/check", body, check.key)
+        model = DryRunResponse if check.dry_run else CheckResponse
+        try:
+            parsed, response = yield from self._request(
+                request, model, self._deadline(seconds), gated=check.approval_id is None
+            )
+        except (ConfigurationError, GatewayProtocolError) as error:
+            # A call that the gateway rejects must not fail open in the next outage. Other protocol errors may come
+            # from another server.
+            if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
+                self._refusals.refuse(check)
+            raise
+        headers = response.headers
         decision = Decision(
-            allowed=said.allowed,
-            requires_approval=said.requires_approval,
-            reason=said.reason,
-            approval_id=said.approval_id
-            or (_approved_by(answer) if check.dry_run and said.allowed else None),
-            decision_id=answer.headers.get("x-decision-id") or None,
-            let_through=not said.allowed and answer.headers.get("x-call-let-through") == "true",
+            allowed=parsed.allowed,
+            requires_approval=parsed.requires_approval,
+            reason=parsed.reason,
+            approval_id=parsed.approval_id
+            or (_approved_request(headers) if check.dry_run and parsed.allowed else None),
+            decision_id=headers.get("x-decision-id") or None,
+            let_through=not parsed.allowed and headers.get("x-call-let-through") == "true",
         )
         self._refusals.note(check, decision)
-        self.whose = whose(answer.headers) or self.whose
+        self.key_scope = key_scope(headers) or self.key_scope
         return decision
 
-    def _refused(self, check: Check, error: ConfigurationError | GatewayProtocolError) -> None:
-        # Whoever may not even ask may not act in the next outage either. Other pages may be a stranger's.
-        if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
-            self._refusals.refuse(check)
+    def _log(self, entry: Entry, seconds: float | None) -> Operation[dict[str, Any]]:
+        request = self._post("/sdk/log", entry.body, entry.key)
+        parsed, _ = yield from self._request(request, LogResponse, self._deadline(seconds), gated=True)
+        return parsed.as_dict()
+
+    def _approval(self, approval_id: str, wait: int) -> Operation[Approval]:
+        request = Request(
+            "GET", self._approval_url(approval_id, f"?wait={wait}"), self._traced(), long_poll=wait > 0
+        )
+        return (yield from self._read_approval(request, wait + self._settings.timeout))
+
+    def _cancel(self, approval_id: str, seconds: float, *, rejected: bool) -> Operation[Approval]:
+        url = self._approval_url(approval_id, "/cancel" + ("?rejected=true" if rejected else ""))
+        return (yield from self._read_approval(Request("POST", url, self._traced()), seconds))
+
+    def _read_approval(self, request: Request, seconds: float) -> Operation[Approval]:
+        parsed, _ = yield from self._request(request, ApprovalResponse, self._deadline(seconds), gated=False)
+        return Approval(
+            parsed.status,
+            parsed.note,
+            replaced_by=parsed.replaced_by,
+            approved_context=parsed.approved_context,
+            context=parsed.context,
+            action=parsed.action,
+            agent_id=parsed.agent_id,
+            approval_id=parsed.id,
+        )
+
+    def _request(
+        self, request: Request, model: type[_Model], deadline: Deadline, *, gated: bool
+    ) -> Operation[tuple[_Model, Response]]:
+        """Send a request until it gets a response that is not a temporary error, or the deadline passes."""
+        seconds = deadline.left()
+        attempts = Attempts(
+            self._settings.url,
+            self._breaker,
+            self.clock,
+            seconds,
+            gated=gated,
+            is_conclusive=seconds >= self._settings.timeout / 2,
+        )
+        with attempts:
+            try:
+                # Nearly always the only attempt: tenacity is needed for the others.
+                return (yield from self._attempt(request, model, deadline, attempts))
+            except RetryableError as error:
+                first: RetryableError | None = error
+            pauses: list[float] = []
+            try:
+                for attempt in Retrying(sleep=pauses.append, **retry_policy(deadline, attempts.is_last)):
+                    if pauses:
+                        yield Pause(pauses.pop())
+                    with attempt:
+                        if first is not None:
+                            failure, first = first, None
+                            raise failure
+                        return (yield from self._attempt(request, model, deadline, attempts))
+            except RetryableError as error:
+                raise attempts.give_up(error) from error.__cause__
+        raise AssertionError("tenacity ended without a result")
+
+    def _attempt(
+        self, request: Request, model: type[_Model], deadline: Deadline, attempts: Attempts
+    ) -> Operation[tuple[_Model, Response]]:
+        attempts.begin()
+        try:
+            response: Response = yield Send(request, deadline.left())
+        except TransportError as error:
+            raise attempts.fail(error) from error
+        attempts.succeed(response)
+        return self._parser.parse(response, model, exact_numbers=model is ApprovalResponse), response
+
+    def _post(self, path: str, body: Mapping[str, Json], key: str) -> Request:
+        headers = {**self._traced(), "Content-Type": "application/json", "Idempotency-Key": key}
+        return Request("POST", self._settings.url + path, headers, dumps(dict(body)).encode())
+
+    def _approval_url(self, approval_id: str, suffix: str) -> str:
+        return f"{self._settings.url}/sdk/approvals/{quote(approval_id, safe='')}{suffix}"
+
+    def _traced(self) -> dict[str, str]:
+        return {**self._headers, **trace_headers()}
+
+    def _deadline(self, seconds: float | None) -> Deadline:
+        return Deadline(self._settings.timeout if seconds is None else seconds, self.clock)
 
 
-# As the gateway takes ids.
-_LONGEST_ID: Final = 255
-
-
-def _approved_by(answer: Answer) -> str | None:
-    """The approved request that would let a call through; only what can be an id is taken."""
-    found = answer.headers.get("x-approval-id")
-    return found if found and found.isprintable() and len(found) <= _LONGEST_ID else None
-
-
-class GatewayClient(_Gateway):
-    """Speaks with the gateway from any thread.
+class GatewayClient(_Operations):
+    """Client of the gateway for threads.
 
     Args:
-        settings: Where it is and how long to try.
-        transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
-        clock: Monotonic seconds; default the transport's, if it has one.
-        sleep: Pauses between attempts, in seconds; default likewise.
-        breaker: Knows whether the gateway answers; default one of its own.
-
-    Attributes:
-        clock: Monotonic seconds.
-        sleep: Pauses, in seconds.
+        settings: Address, API key, time-out and network settings.
+        transport: A transport of the HTTP library or an `InProcessGateway` that replaces the network.
+        clock: Monotonic seconds; the default is that of the in-process gateway, or `time.monotonic`.
+        sleep: Pauses between attempts, in seconds; likewise.
+        breaker: Circuit breaker of the gateway; the default is one of its own.
     """
 
     def __init__(
@@ -166,148 +230,121 @@ class GatewayClient(_Gateway):
         transport: object | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
-        breaker: Breaker | None = None,
+        breaker: CircuitBreaker | None = None,
     ) -> None:
-        local = transport if isinstance(transport, LocalGateway) else None
-        self.clock = clock or (local.clock if local else time.monotonic)
+        local = transport if isinstance(transport, InProcessGateway) else None
+        super().__init__(settings, clock or (local.clock if local else time.monotonic), breaker)
         self.sleep = sleep or (local.sleep if local else time.sleep)
-        super().__init__(settings, self.clock, breaker)
-        self._wire: LocalWire | Wire = (
-            LocalWire(local)
-            if local
-            else Wire(
-                settings.http,
-                transport,
-                self.clock,
-                proxies=proxies_allowed(settings.url),
-                network=needed(settings.network, settings.url),
+        self._http: HttpSender | None = None
+        self._send: Callable[[Request, float], Response]
+        if local is not None:
+            self._send = local.send
+        else:
+            self._http = HttpSender(
+                settings.url, settings.http, transport, clock=self.clock, network=settings.network
             )
-        )
+            self._send = self._http.send
 
     def check(self, check: Check, seconds: float | None = None) -> Decision:
-        """Ask whether an action is allowed (`POST /sdk/check`).
+        """Return the gateway's decision about an action (`POST /sdk/check`).
 
         Args:
-            check: What is asked; the same one again is the same question.
-            seconds: Deadline in place of the settings'.
+            check: The check; its key makes repeated requests one check.
+            seconds: Deadline; the default is that of the settings.
 
         Raises:
-            GatewayUnavailable: No gateway answered within the deadline.
-            GatewayProtocolError: Something answered that decides nothing.
-            ConfigurationError: The gateway refuses the API key.
+            GatewayUnavailable: If there is no response within the deadline.
+            GatewayProtocolError: If the response is not a decision.
+            ConfigurationError: If the gateway rejects the API key.
         """
-        request, gated = self._check(check), check.approval_id is None
-        try:
-            read = self._ask(request, _answer(check), self._deadline(seconds), gated=gated)
-        except (ConfigurationError, GatewayProtocolError) as error:
-            self._refused(check, error)
-            raise
-        return self._decision(check, read)
+        return self._run(self._check(check, seconds))
 
     def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
-        """Record what happened (`POST /sdk/log`) and return the log entry.
+        """Send a log entry and return it as the gateway stored it (`POST /sdk/log`).
 
         Args:
-            entry: What happened; sending it twice makes one log entry.
-            seconds: Deadline in place of the settings'.
+            entry: The entry; its key makes repeated requests one log entry.
+            seconds: Deadline; the default is that of the settings.
 
         Raises:
-            GatewayUnavailable: No gateway answered within the deadline.
-            GatewayProtocolError: The gateway refuses the entry; `status` says how.
-            ConfigurationError: The gateway refuses the API key.
+            GatewayUnavailable: If there is no response within the deadline.
+            GatewayProtocolError: If the gateway rejects the entry; `status` is the HTTP status.
+            ConfigurationError: If the gateway rejects the API key.
         """
-        read = self._ask(self._log(entry), LogAnswer, self._deadline(seconds), gated=True)
-        return read[0].as_dict()
+        return self._run(self._log(entry, seconds))
 
     def approval(self, approval_id: str, wait: int) -> Approval:
-        """What became of an approval request, asked for up to `wait` seconds (`GET /sdk/approvals/{id}`).
+        """Return an approval request, at the latest after `wait` seconds (`GET /sdk/approvals/{id}`).
 
         Raises:
-            GatewayUnavailable: No gateway answered within the deadline beyond `wait`.
-            GatewayProtocolError: The gateway does not know the request, or what answered is no gateway.
-            ConfigurationError: The gateway refuses the API key.
+            GatewayUnavailable: If there is no response within the settings' time-out after `wait`.
+            GatewayProtocolError: If there is no such request, or the response is not one.
+            ConfigurationError: If the gateway rejects the API key.
         """
-        deadline = self._deadline(wait + self._settings.timeout)
-        return self._became(self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline))
+        return self._run(self._approval(approval_id, wait))
 
     def cancel(self, approval_id: str, seconds: float, *, rejected: bool = False) -> Approval:
-        """Withdraw an approval request within `seconds` (`POST /sdk/approvals/{id}/cancel`).
+        """Cancel an approval request (`POST /sdk/approvals/{id}/cancel`).
 
         Args:
             approval_id: The request.
-            seconds: The deadline.
+            seconds: Deadline.
             rejected: A user rejected the call in the agent's framework; its call id stays denied.
 
         Raises:
-            GatewayUnavailable: No gateway answered in time.
-            GatewayProtocolError: There is nothing left to withdraw; `status` says why.
-            ConfigurationError: The gateway refuses the API key.
+            GatewayUnavailable: If there is no response within the deadline.
+            GatewayProtocolError: If the request cannot be cancelled any more; `status` is the HTTP status.
+            ConfigurationError: If the gateway rejects the API key.
         """
-        deadline = self._deadline(seconds)
-        return self._became(self._ask(self._cancel(approval_id, rejected=rejected), ApprovalAnswer, deadline))
+        return self._run(self._cancel(approval_id, seconds, rejected=rejected))
 
-    def post(self, path: str, content: bytes, key: str | None, seconds: float) -> Answer:
-        """Send one request, once, and return the answer whatever it says.
+    def post_once(self, path: str, content: bytes, key: str | None, seconds: float) -> Response:
+        """Send one request without retries and return the response, whatever its status.
 
         Args:
-            path: Below the gateway's address.
+            path: Path below the gateway's address.
             content: JSON.
-            key: Its Idempotency-Key, if it has one.
-            seconds: Until nothing is waited for any more.
+            key: `Idempotency-Key`, or None.
+            seconds: Deadline.
 
         Raises:
-            TransportFault: No complete answer came.
-            ConfigurationError: There is no way to send it.
+            TransportError: If there is no complete response.
+            ConfigurationError: If the request cannot be sent at all.
         """
-        named = {} if key is None else {"Idempotency-Key": key}
-        headers = {**self._headers, "Content-Type": "application/json", **named}
-        return self._wire.send(Request("POST", self._settings.url + path, headers, content), seconds)
+        headers = {**self._headers, "Content-Type": "application/json"}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        return self._send(Request("POST", self._settings.url + path, headers, content), seconds)
 
-    def read(self, answer: Answer, model: type[_Model]) -> _Model:
-        """An answer as `model`; raises as `Reader.read`."""
-        return self._reader.read(answer, model)
+    def parse(self, response: Response, model: type[_Model]) -> _Model:
+        """Return a response as `model`; raises as `ResponseParser.parse`."""
+        return self._parser.parse(response, model)
 
     def close(self) -> None:
         """Close the connections."""
-        self._wire.close()
+        if self._http is not None:
+            self._http.close()
 
-    def _ask(
-        self, request: Request, model: type[_Model], deadline: Deadline, *, gated: bool = False
-    ) -> tuple[_Model, Answer]:
-        def attempt() -> tuple[_Model, Answer]:
-            trying.begins()
-            try:
-                answer = trying.heard(self._wire.send(request, deadline.left()))
-            except TransportFault as error:
-                raise trying.failed(error) from error
-            return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
-
-        with self._trying(deadline, gated=gated) as trying:
-            try:
-                # Nearly always the first attempt is the last, and needs nobody who counts them.
-                return attempt()
-            except Transient as first:
-                after = after_failure(first, attempt)
-            try:
-                return Retrying(sleep=self.sleep, **policy(deadline, trying.is_last))(after)
-            except Transient as error:
-                raise trying.given_up(error) from error.__cause__
+    def _run(self, operation: Operation[_Result]) -> _Result:
+        try:
+            step = next(operation)
+            while True:
+                try:
+                    response = None
+                    if isinstance(step, Send):
+                        response = self._send(step.request, step.seconds)
+                    else:
+                        self.sleep(step.seconds)
+                except BaseException as error:  # noqa: BLE001 - the operation raises it again
+                    step = operation.throw(error)
+                else:
+                    step = operation.send(response)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
 
-class AsyncGatewayClient(_Gateway):
-    """Speaks with the gateway from any task of any event loop.
-
-    Args:
-        settings: Where it is and how long to try.
-        transport: A transport of the HTTP library, or a gateway in this process, in place of the network.
-        clock: Monotonic seconds; default the transport's, if it has one.
-        sleep: Pauses between attempts, in seconds; default likewise.
-        breaker: Knows whether the gateway answers; default one of its own.
-
-    Attributes:
-        clock: Monotonic seconds.
-        sleep: Pauses, in seconds.
-    """
+class AsyncGatewayClient(_Operations):
+    """Client of the gateway for tasks of any event loop; its arguments are those of `GatewayClient`."""
 
     def __init__(
         self,
@@ -316,86 +353,70 @@ class AsyncGatewayClient(_Gateway):
         transport: object | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
-        breaker: Breaker | None = None,
+        breaker: CircuitBreaker | None = None,
     ) -> None:
-        local = transport if isinstance(transport, LocalGateway) else None
-        self.clock = clock or (local.clock if local else time.monotonic)
+        local = transport if isinstance(transport, InProcessGateway) else None
+        super().__init__(settings, clock or (local.clock if local else time.monotonic), breaker)
         self.sleep = sleep or (local.asleep if local else asyncio.sleep)
-        super().__init__(settings, self.clock, breaker)
-        self._wire: AsyncLocalWire | AsyncWire = (
-            AsyncLocalWire(local)
-            if local
-            else AsyncWire(
-                settings.http,
-                transport,
-                proxies=proxies_allowed(settings.url),
-                network=needed(settings.network, settings.url),
-            )
-        )
+        self._http: AsyncHttpSender | None = None
+        self._send: Callable[[Request, float], Awaitable[Response]]
+        if local is not None:
+            self._send = local.asend
+        else:
+            self._http = AsyncHttpSender(settings.url, settings.http, transport, network=settings.network)
+            self._send = self._http.send
 
     async def check(self, check: Check, seconds: float | None = None) -> Decision:
-        """As `GatewayClient.check`."""
-        request, gated = self._check(check), check.approval_id is None
-        try:
-            read = await self._ask(request, _answer(check), self._deadline(seconds), gated=gated)
-        except (ConfigurationError, GatewayProtocolError) as error:
-            self._refused(check, error)
-            raise
-        return self._decision(check, read)
+        """Asynchronous form of `GatewayClient.check`."""
+        return await self._run(self._check(check, seconds))
 
     async def log(self, entry: Entry, seconds: float | None = None) -> dict[str, Any]:
-        """As `GatewayClient.log`."""
-        read = await self._ask(self._log(entry), LogAnswer, self._deadline(seconds), gated=True)
-        return read[0].as_dict()
+        """Asynchronous form of `GatewayClient.log`."""
+        return await self._run(self._log(entry, seconds))
 
     async def approval(self, approval_id: str, wait: int) -> Approval:
-        """As `GatewayClient.approval`."""
-        deadline = self._deadline(wait + self._settings.timeout)
-        return self._became(await self._ask(self._approval(approval_id, wait), ApprovalAnswer, deadline))
+        """Asynchronous form of `GatewayClient.approval`."""
+        return await self._run(self._approval(approval_id, wait))
 
     async def cancel(self, approval_id: str, seconds: float, *, rejected: bool = False) -> Approval:
-        """As `GatewayClient.cancel`."""
-        deadline = self._deadline(seconds)
-        return self._became(
-            await self._ask(self._cancel(approval_id, rejected=rejected), ApprovalAnswer, deadline)
-        )
+        """Asynchronous form of `GatewayClient.cancel`."""
+        return await self._run(self._cancel(approval_id, seconds, rejected=rejected))
 
     async def aclose(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
-        await self._wire.aclose()
+        if self._http is not None:
+            await self._http.aclose()
 
-    async def _ask(
-        self, request: Request, model: type[_Model], deadline: Deadline, *, gated: bool = False
-    ) -> tuple[_Model, Answer]:
-        async def attempt() -> tuple[_Model, Answer]:
-            trying.begins()
-            try:
-                answer = trying.heard(await self._wire.send(request, deadline.left()))
-            except TransportFault as error:
-                raise trying.failed(error) from error
-            return self._reader.read(answer, model, exactly=model is ApprovalAnswer), answer
-
-        with self._trying(deadline, gated=gated) as trying:
-            try:
-                return await attempt()
-            except Transient as first:
-                after = aafter_failure(first, attempt)
-            try:
-                return await AsyncRetrying(sleep=self.sleep, **policy(deadline, trying.is_last))(after)
-            except Transient as error:
-                raise trying.given_up(error) from error.__cause__
+    async def _run(self, operation: Operation[_Result]) -> _Result:
+        try:
+            step = next(operation)
+            while True:
+                try:
+                    response = None
+                    if isinstance(step, Send):
+                        response = await self._send(step.request, step.seconds)
+                    else:
+                        await self.sleep(step.seconds)
+                except BaseException as error:  # noqa: BLE001 - the operation raises it again
+                    step = operation.throw(error)
+                else:
+                    step = operation.send(response)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
 
-def _answer(check: Check) -> type[CheckAnswer]:
-    return DryCheckAnswer if check.dry_run else CheckAnswer
-
-
-def whose(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    """Organization and environment of the key that was used, if the answer names them."""
+def key_scope(headers: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return organization and environment of the API key, if the response names them."""
     organization, environment = (
         headers.get(f"x-toolgate-{name}") for name in ("organization", "environment")
     )
     return (organization, environment) if organization and environment else None
+
+
+def _approved_request(headers: Mapping[str, str]) -> str | None:
+    """Return the approved request that allows a call, if the header is a valid id."""
+    found = headers.get("x-approval-id")
+    return found if found and found.isprintable() and len(found) <= _MAX_ID else None
 
 
 def _version() -> str:

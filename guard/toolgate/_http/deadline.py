@@ -1,4 +1,4 @@
-"""Deadlines that hold even if a peer sends a byte now and then, so that no time-out of a single read passes."""
+"""Deadlines that hold where the time-outs of the HTTP library do not."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import asyncio
 import heapq
 import itertools
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final
 
-__all__ = ["AsyncDeadline", "Watch", "watchdog"]
+__all__ = ["AsyncDeadline", "Watch", "look_up", "watchdog"]
 
-# Iterations of the event loop; each one looks at the network.
+# Iterations of the event loop; each one reads what has arrived.
 _ROUNDS: Final = 16
 
 
 class AsyncDeadline:
-    """An `async with` block that ends with `TimeoutError` after `seconds`, as `asyncio.timeout` does.
+    """An `async with` block that ends with `TimeoutError` after `seconds`, as with `asyncio.timeout`.
 
-    A tool that blocks its event loop delays the responses to all other calls. After the deadline the loop
-    reads what has arrived already before the block is cancelled; `asyncio.timeout` alone would not.
+    A tool that blocks the event loop delays the responses to all other calls. After the deadline the loop first
+    reads what has arrived and cancels the block only then; `asyncio.timeout` would cancel it unread.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -52,7 +54,7 @@ class AsyncDeadline:
 
 
 class Watch:
-    """One deadline of a synchronous request.
+    """Deadline of one synchronous request.
 
     Attributes:
         done: The request ended.
@@ -68,14 +70,15 @@ class Watch:
 
 
 class _Watchdog:
-    """A thread that aborts the requests of one process at their deadlines."""
+    """Thread that aborts the requests of one process at their deadlines."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Watch]] = []
         self._count = itertools.count()
-        # Started with the first request; it does not keep the process alive.
-        threading.Thread(target=self._run, name="toolgate-watchdog", daemon=True).start()
+        # An interpreter that is shutting down starts no threads; httpx's time-outs remain.
+        with suppress(RuntimeError):
+            threading.Thread(target=self._run, name="toolgate-watchdog", daemon=True).start()
 
     def add(self, watch: Watch) -> None:
         with self._changed:
@@ -102,10 +105,10 @@ class _Watchdog:
 
 @contextmanager
 def watchdog(seconds: float, abort: Callable[[], None]) -> Iterator[Watch]:
-    """Call `abort` from another thread if the block takes longer than `seconds`."""
+    """Call `abort` in another thread if the block takes longer than `seconds`."""
     dog = _watchdogs.get(os.getpid())
     if dog is None:
-        # A fork does not copy threads, so each process has its own; two may be made at once, both work.
+        # One for each process, since a fork does not copy threads. If two threads create one at once, both work.
         dog = _watchdogs.setdefault(os.getpid(), _Watchdog())
     watch = Watch(time.monotonic() + seconds, abort)
     dog.add(watch)
@@ -115,4 +118,43 @@ def watchdog(seconds: float, abort: Callable[[], None]) -> Iterator[Watch]:
         watch.done = True
 
 
+def look_up(host: str, port: int, seconds: float) -> int:
+    """Return the number of addresses of a host.
+
+    The look-up runs in a thread, since `socket.getaddrinfo` has no time-out; concurrent calls share one.
+
+    Raises:
+        TimeoutError: If there is no result within `seconds`.
+        OSError: If the host is unknown.
+    """
+    key = (os.getpid(), host, port)
+    with _locks.setdefault(key[0], threading.Lock()):
+        future = _look_ups.get(key)
+        if future is None:
+            future = _look_ups[key] = Future()
+            try:
+                # A daemon: the end of the process does not wait for a resolver that stalls.
+                threading.Thread(target=_resolve, args=key, name="toolgate-look-up", daemon=True).start()
+            except RuntimeError:
+                # The interpreter is shutting down and starts no threads.
+                _resolve(*key)
+    return future.result(min(seconds, threading.TIMEOUT_MAX))
+
+
+def _resolve(process: int, host: str, port: int) -> None:
+    key = (process, host, port)
+    try:
+        found: int | OSError = len(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError) as error:
+        found = OSError(str(error))
+    future = _look_ups.pop(key)
+    if isinstance(found, int):
+        future.set_result(found)
+    else:
+        future.set_exception(found)
+
+
 _watchdogs: Final = dict[int, _Watchdog]()
+# By process, since a fork may happen while another thread holds the lock.
+_locks: Final = dict[int, threading.Lock]()
+_look_ups: Final = dict[tuple[int, str, int], Future[int]]()

@@ -1,23 +1,26 @@
-"""What travels: one request, one answer, or the fault that there was none."""
+"""Requests, responses, and the interface of gateways that run in this process."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["Answer", "Clock", "Request", "TransportFault"]
+__all__ = ["Clock", "InProcessGateway", "Request", "Response", "TransportError"]
 
 Clock: TypeAlias = Callable[[], float]
 
 
-class TransportFault(Exception):
-    """No whole answer came: connecting, sending or receiving failed or took too long.
+class TransportError(Exception):
+    """A request that got no complete response.
 
     Attributes:
-        answered: Whether somebody answered all the same: with half an answer, or no certificate to be trusted.
-        reached: Whether a gateway may have received the request: a connection was established before this happened.
-        unsent: Whether it had no turn among this process's own requests.
+        answered: A gateway, or something in its place, has responded: it sent a part of a response, or a TLS alert.
+        reached: A gateway may have received the request, because a connection was established.
+        unsent: The request was never sent, because too many requests of this process are in progress.
     """
 
     def __init__(
@@ -31,27 +34,62 @@ class TransportFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request.
+    """HTTP request.
 
     Attributes:
-        method: The verb.
-        url: The address, complete.
-        headers: They carry the API key, so they are never shown.
-        body: It carries arguments, so it is never shown.
-        patient: The gateway takes its time to answer: such requests have connections of their own.
+        method: HTTP method.
+        url: Absolute URL.
+        headers: Not part of the representation, since they contain the API key.
+        body: Not part of the representation, since it contains arguments of tools.
+        long_poll: The gateway may delay its response; such requests have a limit of their own.
     """
 
     method: str
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes | None = field(default=None, repr=False)
-    patient: bool = False
+    long_poll: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer, read to its end; header names in lower case."""
+class Response:
+    """Complete HTTP response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class InProcessGateway(ABC):
+    """Gateway in this process, passed to a guard as its `transport`.
+
+    Its methods are called from any thread and event loop.
+    """
+
+    @abstractmethod
+    def send(self, request: Request, seconds: float) -> Response:
+        """Return the response to `request` within `seconds`.
+
+        Raises:
+            TransportError: If there is no response.
+            ConfigurationError: If the gateway cannot be used any more.
+        """
+
+    @abstractmethod
+    async def asend(self, request: Request, seconds: float) -> Response:
+        """Asynchronous form of `send`."""
+
+    def clock(self) -> float:
+        """Return monotonic seconds, with which deadlines and waits are measured."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Pause for `seconds`."""
+        time.sleep(seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        """Asynchronous form of `sleep`."""
+        await asyncio.sleep(seconds)
+
+    def guard_closed(self) -> None:  # noqa: B027 - optional
+        """Clean up after the guard was closed; may be called again."""

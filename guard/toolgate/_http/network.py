@@ -1,4 +1,4 @@
-"""The road to the gateway: whom TLS trusts, what it is shown, and which proxy carries it. Checked when it is set."""
+"""Network settings of a guard: trusted certificates, client certificate, proxy; validated when a guard is created."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    # Loaded where it is needed: whoever only decorates needs none.
+    # Imported where it is needed, since decorating a function does not need it.
     import ssl
 
-__all__ = ["USUAL", "ClientCert", "Network", "load_network", "needed"]
+__all__ = ["DEFAULT_NETWORK", "ClientCert", "Network", "load_network"]
 
 ClientCert: TypeAlias = "tuple[str | os.PathLike[str], ...]"
 _PARTS: Final = (2, 3)
@@ -23,46 +23,42 @@ _PARTS: Final = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How the gateway is reached.
+    """Network settings.
 
     Attributes:
-        ca: A file of certificates to trust in place of the usual ones, or a context of one's own.
-        client_cert: Files of the certificate and key to show to the gateway, and the key's password.
-        proxy: Address of the proxy; it may carry a password and is never shown.
+        ca: File of certificates to trust instead of the system's, or an SSL context.
+        client_cert: Files of the client certificate and its key, and the key's password.
+        proxy: Address of a proxy; not part of the representation, since it may contain a password.
     """
 
     ca: str | ssl.SSLContext | None = None
     client_cert: tuple[str, str, str] | None = field(default=None, repr=False)
     proxy: str | None = field(default=None, repr=False)
 
-    def context(self, usual: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-        """The context for TLS to the gateway.
+    def context(self, url: str, create_default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        """Return the SSL context for connections to `url`.
 
         Args:
-            usual: Makes one that trusts whom the HTTP library trusts.
+            url: Address of the gateway.
+            create_default: Returns a context that trusts the certificates that the HTTP library trusts.
 
         Raises:
             ConfigurationError: If a file cannot be used.
         """
+        if not url.startswith("https:"):
+            import ssl
+
+            # Without TLS no certificate is read: the system's take 50 ms, far longer than a call.
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is not None and not isinstance(self.ca, str):
             return self.ca
-        context = usual() if self.ca is None else _trusting(self.ca)
+        context = create_default() if self.ca is None else _trust(self.ca)
         if self.client_cert is not None:
-            _show(context, *self.client_cert)
+            _load_client_cert(context, *self.client_cert)
         return context
 
 
-USUAL: Final = Network()
-
-
-def needed(network: Network, url: str) -> Network:
-    """What of it requests to `url` need: over plain http there is no TLS, and nobody to trust."""
-    if url.startswith("https:"):
-        return network
-    import ssl
-
-    # Reading whom the machine trusts takes 50 ms, far longer than a call.
-    return Network(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+DEFAULT_NETWORK: Final = Network()
 
 
 def load_network(
@@ -73,17 +69,17 @@ def load_network(
     *,
     transport: object | None = None,
 ) -> Network:
-    """Read and validate; what is not given comes from `TOOLGATE_CA_FILE`, `_CLIENT_CERT`, `_CLIENT_KEY`, `_PROXY`.
+    """Return validated settings from arguments or `TOOLGATE_CA_FILE`, `_CLIENT_CERT`, `_CLIENT_KEY` and `_PROXY`.
 
     Raises:
-        ConfigurationError: Naming the argument, variable or file, what is wrong with it, and the cure.
+        ConfigurationError: If a value is invalid; with the argument, variable or file, what is wrong, and the fix.
     """
     if transport is not None:
-        # It stands in place of the network, and the environment's files with it.
+        # It replaces the network, and so these settings.
         for name, given in (("ca", ca), ("client_cert", client_cert), ("proxy", proxy)):
             if given is not None:
                 raise ConfigurationError(f"{name} has no effect beside transport; give it to the transport")
-        return USUAL
+        return DEFAULT_NETWORK
     network = Network(_ca(ca), _client_cert(client_cert), _proxy(proxy, url))
     if network.ca is not None or network.client_cert is not None:
         import ssl
@@ -92,8 +88,8 @@ def load_network(
             raise ConfigurationError(
                 "ca is an SSLContext and client_cert is set; load the certificate into the context instead"
             )
-        # Now, and not at the first call. Whom the HTTP library trusts is none of the files looked at here.
-        network.context(lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        # So that a wrong file is reported now and not by the first call.
+        network.context("https:", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     return network
 
 
@@ -123,11 +119,13 @@ def _client_cert(given: object) -> tuple[str, str, str] | None:
             raise ConfigurationError(f"{missing} is not set; set {' and '.join(names)}, or neither")
         return certificate, key, os.environ.get("TOOLGATE_CLIENT_KEY_PASSWORD", "")
     if not isinstance(given, tuple) or len(given) not in _PARTS:
-        # Not echoed: it may hold a password.
-        raise ConfigurationError("client_cert is no pair; pass (certificate file, key file[, password])")
+        # Without the value, which may contain a password.
+        raise ConfigurationError("client_cert is not a pair; pass (certificate file, key file[, password])")
     password = given[2] if len(given) == max(_PARTS) else ""
     if not isinstance(password, str):
-        raise ConfigurationError("the password in client_cert is no text; pass (certificate, key, password)")
+        raise ConfigurationError(
+            "the password in client_cert is not a str; pass (certificate, key, password)"
+        )
     return _path(given[0], "client_cert"), _path(given[1], "client_cert"), password
 
 
@@ -136,8 +134,8 @@ def _proxy(given: object, url: str) -> str | None:
     if proxy is None:
         return None
     wrong = ConfigurationError(
-        # Not echoed: it may hold a password.
-        "proxy is no address of one; pass Guard(proxy=…) or set TOOLGATE_PROXY to a form like "
+        # Without the value, which may contain a password.
+        "proxy is not the address of a proxy; pass Guard(proxy=…) or set TOOLGATE_PROXY to a form like "
         "'http://proxy.example.com:3128', with user:password@ before the host if it asks for them"
     )
     if not isinstance(proxy, str) or not all("!" <= char <= "~" for char in proxy):
@@ -159,11 +157,13 @@ def _proxy(given: object, url: str) -> str | None:
 
 def _path(given: object, name: str) -> str:
     if not isinstance(given, (str, os.PathLike)):
-        raise ConfigurationError(f"{name} is {type(given).__name__} where a file is named; pass its path")
+        raise ConfigurationError(
+            f"{name} is a {type(given).__name__} and not the path of a file; pass the path"
+        )
     return str(Path(given))
 
 
-def _trusting(path: str) -> ssl.SSLContext:
+def _trust(path: str) -> ssl.SSLContext:
     import ssl
 
     _readable(path, "ca", "TOOLGATE_CA_FILE")
@@ -171,16 +171,16 @@ def _trusting(path: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=path)
     except OSError as error:
         raise ConfigurationError(
-            f"ca file {path!r} holds no certificates that can be read ({_reason(error)}); "
+            f"ca file {path!r} contains no readable certificates ({_reason(error)}); "
             "it must be a PEM file with one '-----BEGIN CERTIFICATE-----' or more"
         ) from None
 
 
-def _show(context: ssl.SSLContext, certificate: str, key: str, password: str) -> None:
+def _load_client_cert(context: ssl.SSLContext, certificate: str, key: str, password: str) -> None:
     _readable(certificate, "client certificate", "TOOLGATE_CLIENT_CERT")
     _readable(key, "client key", "TOOLGATE_CLIENT_KEY")
     try:
-        # Always given: without one OpenSSL would ask for it on the terminal.
+        # Also without a password, since OpenSSL would ask for one on the terminal.
         context.load_cert_chain(certificate, key, password)
     except OSError as error:
         raise ConfigurationError(
@@ -195,7 +195,7 @@ def _readable(path: str, what: str, variable: str) -> None:
             return
     except OSError as error:
         raise ConfigurationError(
-            f"{what} file {path!r} cannot be read: {error.strerror}; look at the path and its rights, or at {variable}"
+            f"{what} file {path!r} cannot be read: {error.strerror}; check the path and its permissions, or {variable}"
         ) from None
 
 

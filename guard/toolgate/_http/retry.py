@@ -1,166 +1,142 @@
-"""Retries within one total deadline: after no response, 429 and 5xx; and what they report to the circuit breaker."""
+"""Retries of a request within its deadline, and what they report to the circuit breaker."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from tenacity import RetryCallState, retry_if_exception_type
 
 from toolgate._capture.redaction import scrub
-from toolgate._http.breaker import Breaker, Open
-from toolgate._http.connection import from_a_proxy, reached_behind
-from toolgate._http.messages import Answer, Clock, TransportFault
+from toolgate._http.breaker import CircuitBreaker, CircuitOpen
+from toolgate._http.exchange import gateway_reached, is_from_proxy
+from toolgate._http.messages import Clock, Response, TransportError
 from toolgate.errors import GatewayUnavailable
 
-__all__ = ["Attempts", "Deadline", "Transient", "aafter_failure", "after_failure", "policy", "retry_after"]
+__all__ = ["Attempts", "Deadline", "RetryableError", "retry_after", "retry_policy"]
 
-_T = TypeVar("_T")
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
-_DOUBLINGS: Final = 10
+_MAX_EXPONENT: Final = 10
 
 
-class Transient(Exception):
-    """A failure that may pass.
+class RetryableError(Exception):
+    """Failure of an attempt that may be repeated.
 
-    Args:
-        fault: What to raise when it does not.
-        retry_after: Seconds the gateway asked to wait, if it did.
+    Attributes:
+        error: The exception to raise if no attempt succeeds.
+        retry_after: Seconds that the gateway asked to wait, or None.
     """
 
-    def __init__(self, fault: GatewayUnavailable, retry_after: float | None = None) -> None:
-        super().__init__(str(fault))
-        self.fault = fault
+    def __init__(self, error: GatewayUnavailable, retry_after: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
         self.retry_after = retry_after
 
 
 class Deadline:
-    """The moment after which nothing is tried any more.
+    """Time that all attempts of a request have together, in seconds from now."""
 
-    Args:
-        seconds: From now.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, clock: Clock) -> None:
         self._clock = clock
         self._ends = clock() + seconds
 
     def left(self) -> float:
-        """Seconds until the deadline, never less than a millisecond."""
+        """Return the seconds until the deadline, at least a millisecond."""
         return max(0.001, self._ends - self._clock())
 
     def passes_within(self, seconds: float) -> bool:
-        """Whether it will have passed `seconds` from now."""
+        """Return whether the deadline passes within `seconds`."""
         return self._clock() + seconds >= self._ends
 
 
-def retry_after(text: str | None, now: datetime) -> float | None:
-    """Seconds the header `Retry-After` asks to wait: a whole number, or a date (RFC 9110, 10.2.3).
+def retry_after(header: str | None, now: datetime) -> float | None:
+    """Return the seconds that a `Retry-After` header asks to wait (RFC 9110, section 10.2.3).
 
-    Returns:
-        None if it asks for nothing, or in no form the standard knows; 0 for a date that has passed.
+    The header contains a whole number or a date. The result is None for anything else and 0 for a date in the past.
     """
-    if text is None:
+    if header is None:
         return None
-    if text.isascii() and text.isdigit():
-        return float(text)
+    if header.isascii() and header.isdigit():
+        return float(header)
     try:
-        until = parsedate_to_datetime(text)
+        until = parsedate_to_datetime(header)
     except ValueError:
         return None
-    # A date without a zone that means anything is read as UTC, which HTTP's dates are in.
+    # Dates in HTTP are in UTC, also those that name no zone.
     return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - now).total_seconds())
 
 
-def policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, Any]:
-    """Arguments for tenacity's `Retrying` and `AsyncRetrying`, beside `sleep`; `is_last` ends them early."""
+def retry_policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, Any]:
+    """Return arguments for tenacity's `Retrying`; the attempt after which `is_last` returns True is the last one."""
 
     def stop(state: RetryCallState) -> bool:
-        # A pause that ends after the deadline is not begun: the caller learns at once.
+        # If a pause would end after the deadline, the error is raised at once.
         return is_last() or deadline.passes_within(state.upcoming_sleep)
 
-    return {"retry": retry_if_exception_type(Transient), "wait": _pause, "stop": stop, "reraise": True}
-
-
-def after_failure(first: Transient, attempt: Callable[[], _T]) -> Callable[[], _T]:
-    """`attempt`, of which the first has been made and failed."""
-    failed = [first]
-
-    def again() -> _T:
-        if failed:
-            raise failed.pop()
-        return attempt()
-
-    return again
-
-
-def aafter_failure(first: Transient, attempt: Callable[[], Awaitable[_T]]) -> Callable[[], Awaitable[_T]]:
-    """As `after_failure`."""
-    failed = [first]
-
-    async def again() -> _T:
-        if failed:
-            raise failed.pop()
-        return await attempt()
-
-    return again
+    return {"retry": retry_if_exception_type(RetryableError), "wait": _pause, "stop": stop, "reraise": True}
 
 
 def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after or 0.0 if isinstance(error, Transient) else 0.0
-    # No further than the bound: after a thousand attempts the power would be beyond every float.
-    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, _DOUBLINGS))
-    # Spread, so that callers who failed together do not come back together.
-    pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
-    # Never less than that: a gateway that asks for no pause at all is not to be hammered.
+    asked = (error.retry_after or 0.0) if isinstance(error, RetryableError) else 0.0
+    # The exponent is bounded, since after a thousand attempts the power would exceed every float.
+    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, _MAX_EXPONENT))
+    # Random, so that callers that failed together do not retry together.
+    pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - not used for secrets
+    # A minimum, so that `Retry-After: 0` does not cause a busy loop.
     return max(asked, pause)
 
 
 class Attempts:
-    """One request's attempts, in a `with` block.
+    """All attempts of one request, in a `with` block.
 
     Args:
-        url: The gateway, as it stands in messages.
-        breaker: Learns what comes back.
+        url: Address of the gateway, for messages.
+        breaker: Receives the results.
         clock: Monotonic seconds.
-        seconds: The deadline of all attempts.
-        gated: Whether the request is refused while no gateway answers, and tells when none does. What waits
-            for a person is neither: it outlives a gateway that is away.
-        full: Whether the deadline is long enough to learn something from silence.
+        seconds: Time for all attempts.
+        gated: The breaker may reject the request, and a failure of the request may open it. False for requests of
+            a call that waits for an approval: such a call outlasts an outage.
+        is_conclusive: The time is long enough that the breaker may open if there is no response.
 
     Raises:
-        GatewayUnavailable: On entering, if nothing is sent now.
+        GatewayUnavailable: On entering, if the breaker rejects the request.
     """
 
     def __init__(
-        self, url: str, breaker: Breaker, clock: Clock, seconds: float, *, gated: bool, full: bool
+        self,
+        url: str,
+        breaker: CircuitBreaker,
+        clock: Clock,
+        seconds: float,
+        *,
+        gated: bool,
+        is_conclusive: bool,
     ) -> None:
         self._url = url
         self._breaker = breaker
         self._clock = clock
         self._seconds = seconds
         self._gated = gated
-        self._full = full
-        self._probe = False
-        self._settled = False
+        self._is_conclusive = is_conclusive
+        self._is_probe = False
+        self._reported = False
         self._answered = self._reached = False
         self._began = self._attempt_began = clock()
         self._longest = 0.0
-        self._why = self._stranger = ""
+        self._last_failure = self._answered_failure = ""
 
     def __enter__(self) -> Self:
         if self._gated:
             try:
-                self._probe = self._breaker.admit(self._seconds)
-            except Open as closed:
-                raise self._unavailable(str(closed), answered=False, reached=closed.reached) from None
+                self._is_probe = self._breaker.admit(self._seconds)
+            except CircuitOpen as error:
+                raise self._unavailable(str(error), answered=False, reached=error.reached) from None
         return self
 
     def __exit__(
@@ -169,59 +145,58 @@ class Attempts:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._probe and not self._settled:
-            self._breaker.abandoned()
+        if self._is_probe and not self._reported:
+            self._breaker.abandon_probe()
 
-    def begins(self) -> None:
-        """An attempt begins."""
+    def begin(self) -> None:
+        """Note the start of an attempt."""
         self._attempt_began = self._clock()
 
-    def heard(self, answer: Answer) -> Answer:
-        """An attempt was answered; returns the answer."""
-        self._why = f"a proxy answers {answer.status}"
-        self._reached = self._reached or reached_behind(answer.status, answer.headers)
-        self._ended(answered=not from_a_proxy(answer.status, answer.headers))
-        return answer
+    def succeed(self, response: Response) -> None:
+        """Note a response, which may be an error or that of a proxy."""
+        self._last_failure = f"a proxy answers {response.status}"
+        self._reached = self._reached or gateway_reached(response.status, response.headers)
+        self._end(answered=not is_from_proxy(response.status, response.headers))
 
-    def failed(self, error: TransportFault) -> Transient:
-        """An attempt was not answered, or not to the end; returns what to raise."""
+    def fail(self, error: TransportError) -> RetryableError:
+        """Note an attempt without a complete response, and return the exception to raise for it."""
         if error.unsent:
-            # No turn among this process's own requests. If none of those was answered either, none would have been.
-            self._answered = self._answered or self._breaker.heard_since(self._began)
-            # Those that took the turns may be with a gateway that is overloaded.
+            # If the requests that are in progress got no response, this one would not have got one either.
+            self._answered = self._answered or self._breaker.has_response_since(self._began)
+            # The requests in progress may be at an overloaded gateway.
             self._reached = self._reached or not self._breaker.is_unreachable
-            self._ended(answered=False)
+            self._end(answered=False)
         else:
             self._reached = self._reached or error.reached
-            self._ended(answered=error.answered)
-        # In the words of a transport or a proxy, which may hold a password; logs, errors and entries repeat it.
-        self._why = scrub(str(error), ())
+            self._end(answered=error.answered)
+        # The message of a transport or a proxy may contain a password, and is repeated in logs, errors and entries.
+        self._last_failure = scrub(str(error), ())
         if error.answered and not error.unsent:
-            self._stranger = self._why
-        # Whoever answered says more than the last attempt, whose time is often a moment only.
-        what = self._stranger or self._why
-        return Transient(self._unavailable(what, answered=self._answered, reached=self._reached))
+            self._answered_failure = self._last_failure
+        # An invalid response explains more than a last attempt that had only a moment.
+        reason = self._answered_failure or self._last_failure
+        return RetryableError(self._unavailable(reason, answered=self._answered, reached=self._reached))
 
     def is_last(self) -> bool:
-        """Whether no further attempt is made, whatever time is left."""
+        """Return whether no further attempt is made although there is time left."""
         return self._gated and not self._answered and self._breaker.is_open
 
-    def given_up(self, error: Transient) -> GatewayUnavailable:
-        """What to raise when nothing is tried any more: what one of the attempts reached was reached."""
-        error.fault.answered, error.fault.reached = self._answered, self._reached
-        if self._gated and self._full and not self._answered:
-            self._breaker.failed(
-                self._began, self._longest, self._why, probe=self._probe, reached=self._reached
+    def give_up(self, last: RetryableError) -> GatewayUnavailable:
+        """Return the exception to raise after the last attempt, for what all attempts together reached."""
+        last.error.answered, last.error.reached = self._answered, self._reached
+        if self._gated and self._is_conclusive and not self._answered:
+            self._breaker.record_failure(
+                self._began, self._longest, self._last_failure, probe=self._is_probe, reached=self._reached
             )
-            self._settled = True
-        return error.fault
+            self._reported = True
+        return last.error
 
-    def _ended(self, *, answered: bool) -> None:
+    def _end(self, *, answered: bool) -> None:
         self._longest = max(self._longest, self._clock() - self._attempt_began)
         if answered:
-            self._answered = self._settled = True
-            self._breaker.answered()
+            self._answered = self._reported = True
+            self._breaker.record_response()
 
-    def _unavailable(self, what: str, *, answered: bool, reached: bool) -> GatewayUnavailable:
-        message = f"no gateway answers at {self._url!r}: {what}"
+    def _unavailable(self, reason: str, *, answered: bool, reached: bool) -> GatewayUnavailable:
+        message = f"no gateway answers at {self._url!r}: {reason}"
         return GatewayUnavailable(message, answered=answered, reached=reached)

@@ -1,4 +1,4 @@
-"""Pydantic models of the gateway's responses, and the errors for responses that match none."""
+"""Models of the gateway's responses, and the exceptions for responses that match none."""
 
 from __future__ import annotations
 
@@ -16,23 +16,30 @@ from pydantic import (
 )
 
 from toolgate._capture.jsontext import loads
-from toolgate._http.connection import from_a_proxy, reached_behind
-from toolgate._http.messages import Answer
-from toolgate._http.retry import Transient, retry_after
+from toolgate._http.exchange import gateway_reached, is_from_proxy
+from toolgate._http.messages import Response
+from toolgate._http.retry import RetryableError, retry_after
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
 from toolgate.settings import Settings, masked
 
-__all__ = ["ApprovalAnswer", "CheckAnswer", "DryCheckAnswer", "LogAnswer", "Reader"]
+__all__ = [
+    "ApprovalResponse",
+    "CheckResponse",
+    "DryRunResponse",
+    "LogResponse",
+    "ResponseParser",
+    "media_type",
+]
 
 _STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 def _unicode(text: str) -> str:
-    # JSON can spell half a character. Nothing that contains one can be sent on, not even in a log entry.
+    # JSON can contain lone surrogates, which cannot be encoded again, not even for a log entry.
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("the text is no Unicode") from None
+        raise ValueError("the text is not valid Unicode") from None
     return text
 
 
@@ -40,8 +47,8 @@ _Text: TypeAlias = Annotated[str, AfterValidator(_unicode)]
 _Id: TypeAlias = Annotated[_Text, StringConstraints(min_length=1)]
 
 
-class CheckAnswer(BaseModel):
-    """Answer of `POST /sdk/check` (spec §2, Check result)."""
+class CheckResponse(BaseModel):
+    """Response of `POST /sdk/check`."""
 
     model_config = _STRICT
 
@@ -67,14 +74,14 @@ class CheckAnswer(BaseModel):
         return self
 
 
-class DryCheckAnswer(CheckAnswer):
-    """The answer when nobody was to be asked: what would be held has no approval yet (decisions §4)."""
+class DryRunResponse(CheckResponse):
+    """Response of `POST /sdk/check` with `dry_run`, which creates no approval request."""
 
     _dry: ClassVar[bool] = True
 
 
-class ApprovalAnswer(BaseModel):
-    """Answer of `GET /sdk/approvals/{id}` and its `cancel` (decisions §3), as far as a waiting call needs it."""
+class ApprovalResponse(BaseModel):
+    """Response of `GET /sdk/approvals/{id}` and of `cancel`; fields that a call does not need are ignored."""
 
     model_config = _STRICT
 
@@ -89,8 +96,8 @@ class ApprovalAnswer(BaseModel):
     approved_context: dict[_Text, Any] | None = None
 
 
-class LogAnswer(BaseModel):
-    """Answer of `POST /sdk/log` (spec §4): a log entry, handed on whole."""
+class LogResponse(BaseModel):
+    """Response of `POST /sdk/log`: a log entry with all its fields."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -100,7 +107,7 @@ class LogAnswer(BaseModel):
     status: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry as the gateway sent it."""
+        """Return the entry as the gateway sent it."""
         return self.model_dump()
 
 
@@ -108,92 +115,93 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _MAX_DETAIL: Final = 300
 
 
-class Reader:
-    """Reads answers of the gateway at one address.
+class ResponseParser:
+    """Parses responses of one gateway.
 
     Args:
-        settings: Names the gateway in errors; the key in them is masked even if an answer echoes it.
+        settings: Its address, for messages, and the API key, which is masked even if a response contains it.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def read(self, answer: Answer, model: type[_Model], *, exactly: bool = False) -> _Model:
-        """The answer as `model`, numbers with a fraction as decimals if they are to be compared `exactly`.
+    def parse(self, response: Response, model: type[_Model], *, exact_numbers: bool = False) -> _Model:
+        """Return a response as `model`; with `exact_numbers`, numbers with a fraction are decimals.
 
         Raises:
-            Transient: 429 or 5xx: it may pass.
-            ConfigurationError: The gateway refuses the API key.
-            GatewayProtocolError: Anything else that is not the promised answer.
+            RetryableError: For 429 and 5xx.
+            ConfigurationError: If the gateway rejects the API key.
+            GatewayProtocolError: For anything else that is not the documented response.
         """
-        if answer.status != HTTPStatus.OK:
-            raise self._failure(answer)
-        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise self._not_the_gateway(answer, f"the content is {kind or 'of no type'!r} and not JSON")
+        if response.status != HTTPStatus.OK:
+            raise self._failure(response)
+        content_type = media_type(response)
+        if content_type != "application/json":
+            raise self._unexpected(response, f"the content type is {content_type!r} and not JSON")
         try:
-            return model.model_validate(_json(answer.body, exactly=exactly))
+            return model.model_validate(_json(response.body, exact_numbers=exact_numbers))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise self._not_the_gateway(answer, f"{where or 'answer'}: {first['msg']}") from error
+            raise self._unexpected(response, f"{where or 'response'}: {first['msg']}") from error
         except (ValueError, RecursionError) as error:
-            raise self._not_the_gateway(answer, "the content is no JSON") from error
+            raise self._unexpected(response, "the content is not valid JSON") from error
 
-    def _failure(self, answer: Answer) -> Exception:
-        status, detail = answer.status, self._detail(answer)
-        if status == HTTPStatus.TOO_MANY_REQUESTS:
-            return Transient(self._unavailable(answer, detail), _pause(answer))
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Transient(self._unavailable(answer, detail), _pause(answer))
+    def _failure(self, response: Response) -> Exception:
+        status, detail = response.status, self._detail(response)
+        if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            pause = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
+            return RetryableError(self._unavailable(response, detail), pause)
         if status == HTTPStatus.UNAUTHORIZED:
             return ConfigurationError(
                 f"the gateway at {self._settings.url!r} refuses the API key {masked(self._settings.api_key)!r}: "
                 f"{detail or 'no detail'}; set TOOLGATE_API_KEY to a valid key of an active organization"
             )
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            return self._not_the_gateway(
-                answer, "a redirect, which is never followed; set TOOLGATE_URL to the gateway's own address"
+            return self._unexpected(
+                response, "a redirect, which is never followed; set TOOLGATE_URL to the gateway's own address"
             )
-        return self._not_the_gateway(answer, detail or "no detail")
+        return self._unexpected(response, detail or "no detail")
 
-    def _unavailable(self, answer: Answer, detail: str) -> GatewayUnavailable:
-        status, answered = answer.status, not from_a_proxy(answer.status, answer.headers)
-        who = "the gateway" if answered else "a proxy before the gateway"
+    def _unavailable(self, response: Response, detail: str) -> GatewayUnavailable:
+        answered = not is_from_proxy(response.status, response.headers)
+        sender = "the gateway" if answered else "a proxy before the gateway"
         return GatewayUnavailable(
-            f"{who} at {self._settings.url!r} answers {status}: {detail or 'no detail'}",
-            status=status,
+            f"{sender} at {self._settings.url!r} answers {response.status}: {detail or 'no detail'}",
+            status=response.status,
             answered=answered,
-            reached=reached_behind(status, answer.headers),
+            reached=gateway_reached(response.status, response.headers),
         )
 
-    def _not_the_gateway(self, answer: Answer, what: str) -> GatewayProtocolError:
+    def _unexpected(self, response: Response, reason: str) -> GatewayProtocolError:
         return GatewayProtocolError(
-            f"unexpected answer {answer.status} from {self._settings.url!r}: {what}", status=answer.status
+            f"unexpected answer {response.status} from {self._settings.url!r}: {reason}",
+            status=response.status,
         )
 
-    def _detail(self, answer: Answer) -> str:
+    def _detail(self, response: Response) -> str:
         try:
-            body: Any = _json(answer.body)
+            body: Any = _json(response.body)
         except (ValueError, RecursionError):
             return ""
         detail = body.get("detail", "") if isinstance(body, dict) else ""
         if isinstance(detail, dict):
-            # Plan limits are objects with a message, validation errors map fields to messages (spec §7).
-            told = detail.get("message")
-            detail = told if isinstance(told, str) else str(detail)
+            # Plan limits are objects with a message; validation errors map fields to messages.
+            message = detail.get("message")
+            detail = message if isinstance(message, str) else str(detail)
         text = "".join(char if char.isprintable() else " " for char in str(detail))
         return text.replace(self._settings.api_key, masked(self._settings.api_key))[:_MAX_DETAIL]
 
 
-def _json(body: bytes, *, exactly: bool = False) -> Any:
-    # JSON between systems is UTF-8 (RFC 8259, 8.1). Left to itself the library guesses, also UTF-16 and
-    # UTF-32, in which every ASCII character has a zero byte.
+def media_type(response: Response) -> str:
+    """Return the content type of a response without its parameters."""
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _json(body: bytes, *, exact_numbers: bool = False) -> Any:
+    # JSON between systems is UTF-8 (RFC 8259, section 8.1). Without this check `json` would also accept UTF-16 and
+    # UTF-32, in which every ASCII character contains a zero byte.
     body.decode()
     if b"\0" in body:
-        raise ValueError("the text is no JSON in UTF-8")
-    return loads(body, exactly=exactly)
-
-
-def _pause(answer: Answer) -> float | None:
-    return retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
+        raise ValueError("the text is not JSON in UTF-8")
+    return loads(body, exactly=exact_numbers)

@@ -1,6 +1,7 @@
-"""Requests over the network through the public API of httpx (or httpx2), each within one deadline.
+"""Senders of single requests over the network, synchronous and asynchronous, each request within one deadline.
 
-Redirects are never followed: the API key goes to the configured address only.
+Of httpx (or httpx2) only requests and transports are used. `httpx.Client` would add a fifth to the time of a call, and
+redirects, cookies and log records with addresses, which must not be: the API key goes to the configured address only.
 """
 
 from __future__ import annotations
@@ -9,38 +10,38 @@ import asyncio
 import atexit
 import importlib
 import os
+import socket
 import ssl
 import threading
+import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final
-from urllib.request import getproxies
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from toolgate._http.connection import Connection, Connections, classify, describe
-from toolgate._http.deadline import AsyncDeadline, watchdog
-from toolgate._http.messages import Answer, Clock, Request, TransportFault
-from toolgate._http.network import USUAL, Network
-from toolgate._http.resolver import look_up
+from toolgate._http.deadline import AsyncDeadline, look_up, watchdog
+from toolgate._http.exchange import Exchange, describe
+from toolgate._http.messages import Clock, Request, Response, TransportError
+from toolgate._http.network import DEFAULT_NETWORK, Network
 from toolgate.errors import ConfigurationError
+from toolgate.settings import proxies_allowed
 
-__all__ = ["Answer", "AsyncWire", "Request", "TransportFault", "Wire", "set_request_hook"]
+__all__ = ["AsyncHttpSender", "HttpSender", "set_request_hook"]
 
-# Responses of the gateway are far smaller.
-_MAX_ANSWER: Final = 4 * 1024 * 1024
 # Requests in progress at once: checks and log entries, and long polls. httpx's pool looks at every connection
 # for every request, so callers queue here and not there.
-_TURNS: Final = 50
-_PATIENT_TURNS: Final = 500
-_IDLE: Final = 20
+_MAX_REQUESTS: Final = 50
+_MAX_LONG_POLLS: Final = 500
+_MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 5.0
-# The shortest time-out of a step. A response that has arrived already is read, even after the deadline.
+# The shortest time-out. A response that has arrived already is read, even after the deadline.
 _SHORTEST: Final = 0.001
-# Stands for a body that cannot be decompressed; it is not valid UTF-8, so it is never read as JSON.
-_UNREADABLE: Final = b"\xff"
-# Time-outs of httpx end a request first; the watchdog ends it if the peer keeps sending single bytes.
+# The time-outs of httpx end a request first; the watchdog ends it if the peer keeps sending single bytes.
 _GRACE: Final = 0.05
+_PORTS: Final = {"http": 80, "https": 443}
 
 _request_hook: Callable[[str], None] | None = None
 
@@ -55,33 +56,45 @@ def set_request_hook(hook: Callable[[str], None] | None) -> Callable[[str], None
     return previous
 
 
-class _Factory:
-    """Makes clients and requests of the HTTP library that `TOOLGATE_HTTP` names."""
+class _Library:
+    """Creates requests and transports of the HTTP library for one gateway."""
 
-    def __init__(self, library: str, transport: object | None, *, proxies: bool, network: Network) -> None:
-        self.httpx: Any = importlib.import_module(library)
+    def __init__(self, url: str, name: str, transport: object | None, network: Network) -> None:
+        self.httpx: Any = importlib.import_module(name)
         # A TLS failure after the handshake is not wrapped by httpx.
         self.errors = (self.httpx.RequestError, ssl.SSLError)
-        self.transport = transport
-        self.is_direct = transport is None and network.proxy is None and not (proxies and _has_proxies())
-        self._proxies = proxies
+        self.uses_network = transport is None or isinstance(
+            transport, (self.httpx.HTTPTransport, self.httpx.AsyncHTTPTransport)
+        )
+        self._gateway_url = url
+        self._transport = transport
         self._network = network
-        # Nearly all requests have one of two addresses; parsing one takes tens of microseconds.
-        self._url = lru_cache(maxsize=16)(self.httpx.URL)
         self._context: ssl.SSLContext | None = None
-        networks = (self.httpx.HTTPTransport, self.httpx.AsyncHTTPTransport)
-        self.uses_network = transport is None or isinstance(transport, networks)
+        # Nearly all requests have one of two URLs, and parsing one takes tens of microseconds.
+        self._url = lru_cache(maxsize=16)(self.httpx.URL)
 
-    def client(self, kind: str) -> Any:
-        base = "BaseTransport" if kind == "Client" else "AsyncBaseTransport"
-        if self.transport is not None and not isinstance(self.transport, getattr(self.httpx, base)):
-            calls = "synchronous" if kind == "Client" else "asynchronous"
-            raise ConfigurationError(
-                f"transport is a {type(self.transport).__name__!r} and not a {self.httpx.__name__}.{base}, which "
-                f"{calls} calls need; use a class that is both"
-            )
+    def transport(self, kind: str) -> Any:
+        """Return a transport that has connections of its own, or the one that was given; `kind` is its base class."""
+        if self._transport is not None:
+            if not isinstance(self._transport, getattr(self.httpx, kind)):
+                calls = "synchronous" if kind == "BaseTransport" else "asynchronous"
+                raise ConfigurationError(
+                    f"transport is a {type(self._transport).__name__!r} and not a {self.httpx.__name__}.{kind}, which "
+                    f"{calls} calls need; use a class that is both"
+                )
+            return self._transport
+        create = self.httpx.HTTPTransport if kind == "BaseTransport" else self.httpx.AsyncHTTPTransport
         try:
-            return getattr(self.httpx, kind)(**self._options())
+            if self._context is None:
+                self._context = self._network.context(self._gateway_url, self.httpx.create_ssl_context)
+            return create(
+                verify=self._context,
+                proxy=self._proxy(),
+                limits=self.httpx.Limits(
+                    max_connections=None, max_keepalive_connections=_MAX_IDLE, keepalive_expiry=_IDLE_SECONDS
+                ),
+                trust_env=False,
+            )
         except (ImportError, OSError, ValueError, self.httpx.InvalidURL) as error:
             # The message of other errors may contain a part of a proxy's password.
             reason = describe(error) if isinstance(error, (ImportError, OSError)) else type(error).__name__
@@ -90,7 +103,7 @@ class _Factory:
                 "SSL_CERT_FILE and SSL_CERT_DIR in the environment"
             ) from None
 
-    def request(self, request: Request, timeout: dict[str, float | None], trace: object) -> Any:
+    def request(self, request: Request, timeouts: dict[str, float | None], trace: object) -> Any:
         if _request_hook is not None and self.uses_network:
             _request_hook(request.url)
         try:
@@ -99,211 +112,251 @@ class _Factory:
                 self._url(request.url),
                 headers=dict(request.headers),
                 content=request.body,
-                extensions={"timeout": timeout, "trace": trace},
+                extensions={"timeout": timeouts, "trace": trace},
             )
         except (self.httpx.InvalidURL, ValueError) as error:
             raise ConfigurationError(
                 f"no request can be made to this url ({describe(error)}); set TOOLGATE_URL again"
             ) from error
 
-    def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"follow_redirects": False, "trust_env": False}
-        if self.transport is not None:
-            return {**options, "transport": self.transport}
-        if self._context is None:
-            # Without trust_env, httpx would ignore SSL_CERT_FILE.
-            self._context = self._network.context(self.httpx.create_ssl_context)
-        return {
-            "follow_redirects": False,
-            "trust_env": self._proxies and self._network.proxy is None,
-            "proxy": self._network.proxy,
-            "verify": self._context,
-            "limits": self.httpx.Limits(
-                max_connections=None, max_keepalive_connections=_IDLE, keepalive_expiry=_IDLE_SECONDS
-            ),
-        }
+    def look_up(self, seconds: float) -> int:
+        """Return the number of addresses to which a connection can be established; 1 if a given transport connects.
+
+        Raises:
+            TransportError: If there is no result within `seconds`, or the host is unknown.
+        """
+        if self._transport is not None:
+            return 1
+        parts = urlsplit(self._proxy() or self._gateway_url)
+        host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+        try:
+            return look_up(host, port, seconds)
+        except TimeoutError as error:
+            message = f"the address of {host!r} was not found in time"
+            raise TransportError(message, answered=False, reached=False) from error
+        except OSError as error:
+            raise TransportError(describe(error), answered=False, reached=False) from error
+
+    def _proxy(self) -> str | None:
+        if self._network.proxy is not None or not proxies_allowed(self._gateway_url):
+            return self._network.proxy
+        named = getproxies()
+        proxy = named.get("https") or named.get("all")
+        if not proxy or proxy_bypass(urlsplit(self._gateway_url).netloc):
+            return None
+        return proxy if "://" in proxy else f"http://{proxy}"
 
 
 class _Pool:
-    """The HTTP client of one process."""
+    """The connections of one process, and how many requests may use them at once."""
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
-        self.connections = Connections()
-        self.turns = {
-            False: threading.BoundedSemaphore(_TURNS),
-            True: threading.BoundedSemaphore(_PATIENT_TURNS),
+    def __init__(self, transport: Any) -> None:
+        self.transport = transport
+        self.slots = {
+            False: threading.BoundedSemaphore(_MAX_REQUESTS),
+            True: threading.BoundedSemaphore(_MAX_LONG_POLLS),
         }
+        self.is_closed = False
+        # Addresses of the host. Connecting tries one after the other, each with the time-out for connecting.
+        self.addresses = 0
+        self._sockets = weakref.WeakSet[socket.socket]()
+
+    def add(self, stream: Any) -> None:
+        """Remember the socket of a network stream."""
+        opened = stream.get_extra_info("socket") if stream is not None else None
+        if isinstance(opened, socket.socket):
+            self._sockets.add(opened)
+
+    def abort(self, exchange: Exchange) -> None:
+        """End the connection of a request whose deadline has passed; called in the watchdog's thread."""
+        if exchange.stream is not None:
+            sockets = [exchange.stream.get_extra_info("socket")]
+        elif exchange.is_connecting:
+            return
+        else:
+            # httpx does not report which of the existing connections it uses; other requests are retried.
+            sockets = list(self._sockets)
+        for each in sockets:
+            with suppress(OSError, TypeError):
+                # Not SSLSocket's own method, which is not safe while another thread reads.
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connections; those in use are closed after their request."""
+        self.is_closed = True
+        self.transport.close()
+
+    def close_sockets(self) -> None:
+        """Close the copies of the parent's sockets in a forked child, without a message to the peer."""
+        for each in list(self._sockets):
+            each.close()
 
 
-class Wire:
-    """Sends requests from any thread, with one HTTP client per process.
+class HttpSender:
+    """Sends requests from any thread, with a connection pool for each process.
 
     Args:
+        url: Address of the gateway.
         library: Import name of the HTTP library.
-        transport: A transport of that library to use in place of the network.
+        transport: A transport of that library that replaces the network.
         clock: Monotonic seconds.
-        proxies: Use the proxies that the environment names.
         network: Certificates, and a proxy that takes precedence over those of the environment.
     """
 
     def __init__(
         self,
-        library: str,
-        transport: object | None,
-        clock: Clock,
+        url: str,
+        library: str = "httpx",
+        transport: object | None = None,
         *,
-        proxies: bool = False,
-        network: Network = USUAL,
+        clock: Clock = time.monotonic,
+        network: Network = DEFAULT_NETWORK,
     ) -> None:
-        self._factory = _Factory(library, transport, proxies=proxies, network=network)
+        self._library = _Library(url, library, transport, network)
         self._clock = clock
         # By process id: parent and child must not use one connection.
         self._pools: dict[int, _Pool] = {}
         # Not at the end of the process: the outbox still sends then, see `_close_at_exit`.
         weakref.finalize(self, _close_all, self._pools).atexit = False
-        _wires.add(self)
+        _senders.add(self)
 
-    def send(self, request: Request, seconds: float) -> Answer:
+    def send(self, request: Request, seconds: float) -> Response:
         """Send `request` and return the response, both within `seconds`.
 
         Raises:
-            TransportFault: If no complete response arrived.
+            TransportError: If there is no complete response.
             ConfigurationError: If the request cannot be sent at all.
         """
         ends, pool = self._clock() + seconds, self._pool()
-        turns = pool.turns[request.patient]
-        if not turns.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-            raise TransportFault(_no_turn(seconds), unsent=True)
+        slot = pool.slots[request.long_poll]
+        if not slot.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+            raise _no_slot(seconds)
         try:
             return self._send(pool, request, ends, seconds)
         finally:
-            turns.release()
+            slot.release()
+            if pool.is_closed:
+                pool.close()
 
     @contextmanager
-    def stream(self, request: Request, seconds: float) -> Iterator[tuple[Answer, Iterator[bytes]]]:
-        """Send `request` and yield the head of the response and the chunks of its body, however long it is.
+    def stream(self, request: Request, seconds: float) -> Iterator[tuple[Response, Iterator[bytes]]]:
+        """Send `request` and yield the response without its body, and the chunks of a body of any length.
 
         Args:
             request: The request.
             seconds: Time-out of each step and each chunk.
 
         Raises:
-            TransportFault: If no complete response arrived, also from inside of the block.
+            TransportError: If there is no complete response, also from inside of the block.
             ConfigurationError: If the request cannot be sent at all.
         """
         pool = self._pool()
-        connection = Connection(pool.connections)
-        built = self._factory.request(request, dict.fromkeys(_STEPS, seconds), connection.trace)
+        exchange = Exchange(self._library.httpx, on_open=pool.add)
+        built = self._library.request(request, dict.fromkeys(_STEPS, seconds), exchange.trace)
         try:
-            response = pool.client.send(built, stream=True)
+            response = pool.transport.handle_request(built)
             try:
-                yield Answer(response.status_code, _headers(response), b""), response.iter_bytes()
+                exchange.receive_head(response)
+                yield exchange.response(), response.iter_bytes()
             finally:
                 response.close()
-        except self._factory.errors as error:
-            raise TransportFault(describe(error)) from error
+        except self._library.errors as error:
+            raise TransportError(describe(error)) from error
 
     def close(self) -> None:
         """Close the connections; a later `send` opens new ones."""
         _close_all(self._pools)
 
-    def _send(self, pool: _Pool, request: Request, ends: float, seconds: float) -> Answer:
-        factory = self._factory
-        timeout: dict[str, float | None] = {}
+    def _send(self, pool: _Pool, request: Request, ends: float, seconds: float) -> Response:
+        library = self._library
 
-        def limit() -> None:
-            # Each step may take what is left of the deadline.
-            left = max(_SHORTEST, ends - self._clock())
-            timeout.update(dict.fromkeys(_STEPS, left))
+        def resolve() -> None:
+            # Before each connection, since httpx's time-outs do not cover a resolver that stalls.
+            pool.addresses = library.look_up(max(_SHORTEST, ends - self._clock()))
 
-        limit()
-        connection = Connection(pool.connections, limit)
-        built = factory.request(request, timeout, connection.trace)
-        if factory.is_direct and not pool.connections:
-            _resolve(built.url, seconds)
-        with watchdog(seconds + _GRACE, connection.abort) as watch:
+        exchange = Exchange(
+            library.httpx,
+            traced=library.uses_network,
+            on_connect=resolve if pool.addresses else None,
+            on_open=pool.add,
+        )
+        timeouts: dict[str, float | None] = {}
+        built = library.request(request, timeouts, exchange.trace)
+        if not pool.addresses:
+            resolve()
+        left = max(_SHORTEST, ends - self._clock())
+        timeouts.update(dict.fromkeys(_STEPS, left), connect=left / pool.addresses)
+        with watchdog(left + _GRACE, lambda: pool.abort(exchange)) as watch:
             try:
-                response = pool.client.send(built, stream=True)
-                headers = _headers(response)
+                response = pool.transport.handle_request(built)
                 try:
-                    connection.receive_head(response.status_code, headers)
-                    body = b""
+                    exchange.receive_head(response)
                     for chunk in response.iter_bytes():
-                        body = _append(body, chunk, late=self._clock() > ends)
-                except factory.httpx.DecodingError:
-                    body = _UNREADABLE
+                        exchange.receive_body(chunk, late=self._clock() > ends)
+                except library.httpx.DecodingError:
+                    exchange.discard_body()
                 finally:
                     response.close()
-            except TransportFault as error:
-                error.answered = error.answered or connection.answered
-                raise
-            except factory.errors as error:
-                if watch.fired:
-                    raise TransportFault(
-                        _no_answer(seconds), answered=connection.answered, reached=connection.established
-                    ) from error
-                raise classify(error, connection, factory.httpx) from error
-            except RuntimeError as error:
-                if not pool.client.is_closed:
-                    raise
-                raise TransportFault("the connections were closed meanwhile", answered=False) from error
-        return Answer(response.status_code, headers, body)
+            except library.errors as error:
+                raise (exchange.timed_out(seconds) if watch.fired else exchange.failure(error)) from error
+        return exchange.response()
 
     def _pool(self) -> _Pool:
         pool = self._pools.get(os.getpid())
         if pool is None:
-            # Two threads may both arrive here; the loser's client has no connections yet.
-            pool = self._pools.setdefault(os.getpid(), _Pool(self._factory.client("Client")))
+            # Two threads may both arrive here; the other one's transport has no connections yet.
+            pool = self._pools.setdefault(os.getpid(), _Pool(self._library.transport("BaseTransport")))
         return pool
 
 
-class AsyncWire:
-    """Sends requests from any task, with one HTTP client per event loop.
+class AsyncHttpSender:
+    """Sends requests from any task, with a connection pool for each event loop.
 
-    A client is closed together with its loop: a suspended asynchronous generator holds it, and
-    `asyncio.run` finishes those before it closes the loop.
+    A pool is closed together with its loop: a suspended asynchronous generator holds it, and `asyncio.run`
+    finishes those before it closes the loop.
 
     Args:
+        url: Address of the gateway.
         library: Import name of the HTTP library.
-        transport: A transport of that library to use in place of the network.
-        proxies: Use the proxies that the environment names.
+        transport: A transport of that library that replaces the network.
         network: Certificates, and a proxy that takes precedence over those of the environment.
     """
 
     def __init__(
         self,
-        library: str,
-        transport: object | None,
+        url: str,
+        library: str = "httpx",
+        transport: object | None = None,
         *,
-        proxies: bool = False,
-        network: Network = USUAL,
+        network: Network = DEFAULT_NETWORK,
     ) -> None:
-        self._factory = _Factory(library, transport, proxies=proxies, network=network)
+        self._library = _Library(url, library, transport, network)
         self._pools: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
 
-    async def send(self, request: Request, seconds: float) -> Answer:
+    async def send(self, request: Request, seconds: float) -> Response:
         """Send `request` and return the response, both within `seconds`.
 
         Raises:
-            TransportFault: If no complete response arrived.
+            TransportError: If there is no complete response.
             ConfigurationError: If the request cannot be sent at all.
         """
-        connection, queued = Connection(), True
+        library, has_slot = self._library, False
+        exchange = Exchange(library.httpx, traced=library.uses_network)
+        # On the network the deadline alone ends a request: a time-out of a single step would end it before a response
+        # is read that arrived while the event loop was blocked.
+        limit = None if library.uses_network else max(0.0, seconds)
         try:
             async with AsyncDeadline(seconds):
                 pool = await self._pool()
-                async with pool.turns[request.patient]:
-                    queued = False
-                    return await self._send(pool, request, connection, seconds)
+                built = library.request(request, dict.fromkeys(_STEPS, limit), exchange.atrace)
+                async with pool.slots[request.long_poll]:
+                    has_slot = True
+                    await self._send(pool.transport, built, exchange)
         except TimeoutError as error:
-            if queued:
-                raise TransportFault(_no_turn(seconds), unsent=True) from error
-            raise TransportFault(
-                _no_answer(seconds), answered=connection.answered, reached=connection.may_have_sent
-            ) from error
-        except self._factory.errors as error:
-            raise classify(error, connection, self._factory.httpx) from error
+            raise (exchange.timed_out(seconds) if has_slot else _no_slot(seconds)) from error
+        except library.errors as error:
+            raise exchange.failure(error) from error
+        return exchange.response()
 
     async def aclose(self) -> None:
         """Close the running loop's connections; those of other loops close with their loop."""
@@ -311,33 +364,20 @@ class AsyncWire:
         if pool is not None:
             await pool.keeper.aclose()
 
-    async def _send(
-        self, pool: _LoopPool, request: Request, connection: Connection, seconds: float
-    ) -> Answer:
-        # On the network no time-outs of single steps: they would end before a response is read that
-        # arrived while the event loop was blocked.
-        limit = None if self._factory.uses_network else max(0.0, seconds)
-        built = self._factory.request(request, dict.fromkeys(_STEPS, limit), connection.atrace)
+    async def _send(self, transport: Any, built: Any, exchange: Exchange) -> None:
         try:
-            response = await pool.client.send(built, stream=True)
+            response = await transport.handle_async_request(built)
         except BaseException:
-            # httpx does not close a connection whose TLS handshake was cancelled.
-            await connection.aclose_unfinished()
+            await exchange.aclose_unfinished()
             raise
-        headers = _headers(response)
         try:
-            connection.receive_head(response.status_code, headers)
-            body = b""
+            exchange.receive_head(response)
             async for chunk in response.aiter_bytes():
-                body = _append(body, chunk, late=False)
-        except self._factory.httpx.DecodingError:
-            body = _UNREADABLE
-        except TransportFault as error:
-            error.answered = True
-            raise
+                exchange.receive_body(chunk)
+        except self._library.httpx.DecodingError:
+            exchange.discard_body()
         finally:
             await response.aclose()
-        return Answer(response.status_code, headers, body)
 
     async def _pool(self) -> _LoopPool:
         loop = asyncio.get_running_loop()
@@ -345,83 +385,54 @@ class AsyncWire:
         if pool is None:
             for closed in [each for each in list(self._pools) if each.is_closed()]:
                 self._pools.pop(closed, None)
-            self._pools[loop] = pool = _LoopPool(self._factory.client("AsyncClient"))
+            self._pools[loop] = pool = _LoopPool(self._library.transport("AsyncBaseTransport"))
             await anext(pool.keeper)
         return pool
 
 
 class _LoopPool:
-    """The HTTP client of one event loop."""
+    """The connections of one event loop, and how many requests may use them at once."""
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
-        self.turns = {False: asyncio.Semaphore(_TURNS), True: asyncio.Semaphore(_PATIENT_TURNS)}
-        self.keeper = _close_with_loop(client)
+    def __init__(self, transport: Any) -> None:
+        self.transport = transport
+        self.slots = {
+            False: asyncio.Semaphore(_MAX_REQUESTS),
+            True: asyncio.Semaphore(_MAX_LONG_POLLS),
+        }
+        self.keeper = _close_with_loop(transport)
 
 
-async def _close_with_loop(client: Any) -> AsyncGenerator[None, None]:
+async def _close_with_loop(transport: Any) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        await client.aclose()
+        await transport.aclose()
 
 
 _STEPS: Final = ("connect", "read", "write", "pool")
 
 
-def _has_proxies() -> bool:
-    named = getproxies()
-    return any(named.get(scheme) for scheme in ("http", "https", "all"))
+def _no_slot(seconds: float) -> TransportError:
+    return TransportError(
+        f"not sent within {seconds:.1f} s: too many requests of this process are in progress", unsent=True
+    )
 
 
-def _resolve(url: Any, seconds: float) -> None:
-    """Look up the host within the deadline: the time-out of httpx does not cover a resolver that stalls."""
-    with suppress(OSError):
-        try:
-            look_up(url.host, url.port or (443 if url.scheme == "https" else 80), seconds)
-        except TimeoutError as error:
-            raise TransportFault(str(error), answered=False, reached=False) from error
-
-
-def _headers(response: Any) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for raw, value in response.headers.raw:
-        name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {text}" if name in headers else text
-    return headers
-
-
-def _append(body: bytes, chunk: bytes, *, late: bool) -> bytes:
-    if late:
-        raise TransportFault("the answer did not end in time")
-    if len(body) + len(chunk) > _MAX_ANSWER:
-        raise TransportFault(f"the answer is longer than {_MAX_ANSWER} bytes")
-    return body + chunk
-
-
-def _no_turn(seconds: float) -> str:
-    return f"no turn within {seconds:.1f} s: too many requests of this process are under way"
-
-
-def _no_answer(seconds: float) -> str:
-    return f"no answer within {seconds:.1f} s"
-
-
-_wires: Final[weakref.WeakSet[Wire]] = weakref.WeakSet()
+_senders: Final[weakref.WeakSet[HttpSender]] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_at_exit() -> None:
     """Close all connections; exit handlers run in reverse order, and the outbox registers its own later."""
-    for wire in list(_wires):
-        wire.close()
+    for sender in list(_senders):
+        sender.close()
 
 
 def _close_all(pools: dict[int, _Pool]) -> None:
     while pools:
         process, pool = pools.popitem()
         if process == os.getpid():
-            pool.client.close()
+            pool.close()
         else:
-            # In a forked child the parent's client may hold a lock for ever; its sockets have none.
-            pool.connections.close()
+            # In a forked child the parent's transport may hold a lock forever; its sockets have none.
+            pool.close_sockets()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from toolgate._http.batch import Delivery
-from toolgate._http.client import whose
+from toolgate._http.client import key_scope
 from toolgate._outbox.faults import Busy, OutboxFault
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.pace import Pace
@@ -291,7 +291,7 @@ class Sender:
             self._deliverer = self._make()
         delivery = self._deliverer.deliver(entries, seconds)
         self._pace.heard(delivery.headers)
-        if named := whose(delivery.headers):
+        if named := key_scope(delivery.headers):
             self._outbox.learn(*named)
         return delivery
 

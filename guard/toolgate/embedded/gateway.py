@@ -11,8 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from toolgate._capture.jsontext import dumps, loads
-from toolgate._http.in_process import LocalGateway
-from toolgate._http.messages import Answer, Request, TransportFault
+from toolgate._http.messages import InProcessGateway, Request, Response, TransportError
 from toolgate.embedded.loading import Answered, Embedded
 from toolgate.errors import ConfigurationError
 from toolgate.requested import Requested
@@ -24,7 +23,7 @@ _TO_DECIDE: Final = 30.0
 _PAGE: Final = 100
 
 
-class EmbeddedGateway(LocalGateway):
+class EmbeddedGateway(InProcessGateway):
     """The gateway behind `Guard.embedded`, and the person at this machine.
 
     It is the same process, so this is a guardrail and no boundary: code that can call a tool can call
@@ -86,26 +85,26 @@ class EmbeddedGateway(LocalGateway):
         """
         self._decided("POST", f"/api/approvals/{quote(approval_id, safe='')}/deny", {"note": note})
 
-    def send(self, request: Request, seconds: float) -> Answer:
-        """Answer a request of the guard's."""
-        return Answer(*_waited(self._asked(request), seconds))
+    def send(self, request: Request, seconds: float) -> Response:
+        """Response a request of the guard's."""
+        return Response(*_waited(self._asked(request), seconds))
 
-    async def asend(self, request: Request, seconds: float) -> Answer:
+    async def asend(self, request: Request, seconds: float) -> Response:
         """As `send`; other tasks of the loop go on meanwhile."""
         asked = self._asked(request)
         answered = asyncio.wrap_future(asked)
         try:
             async with asyncio.timeout(seconds):
-                return Answer(*await answered)
+                return Response(*await answered)
         except TimeoutError as error:
             if asked.done() and not asked.cancelled():
                 # It was answered in time, and this loop was held up.
-                return Answer(*asked.result())
+                return Response(*asked.result())
             raise _too_late(seconds) from error
         except asyncio.CancelledError:
             if not answered.cancelled() or _cancelling():
                 raise
-            raise TransportFault("the embedded gateway ended", answered=False) from None
+            raise TransportError("the embedded gateway ended", answered=False) from None
 
     def guard_closed(self) -> None:
         """The guard is closed: end, in order."""
@@ -149,7 +148,7 @@ class EmbeddedGateway(LocalGateway):
         try:
             future: Future[Answered] = ask()
         except RuntimeError as error:
-            raise TransportFault("the embedded gateway ended", answered=False, reached=False) from error
+            raise TransportError("the embedded gateway ended", answered=False, reached=False) from error
         return future
 
 
@@ -162,13 +161,13 @@ def _waited(future: Future[Answered], seconds: float) -> Answered:
     except BaseException:
         # Interrupted, or the gateway ended.
         if future.cancelled():
-            raise TransportFault("the embedded gateway ended", answered=False) from None
+            raise TransportError("the embedded gateway ended", answered=False) from None
         future.cancel()
         raise
 
 
-def _too_late(seconds: float) -> TransportFault:
-    return TransportFault(f"no answer within {seconds:.1f} s", answered=False)
+def _too_late(seconds: float) -> TransportError:
+    return TransportError(f"no answer within {seconds:.1f} s", answered=False)
 
 
 def _cancelling() -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from toolgate._capture.jsontext import Json, dumps
-from toolgate._http.messages import Answer
+from toolgate._http.messages import Response
 
 __all__ = ["REQUIRED", "Refusal", "fields_refused", "json_answer"]
 
@@ -33,7 +33,7 @@ def fields_refused(problems: Mapping[str, list[str]]) -> Refusal:
     return Refusal(400, {name: list(messages) for name, messages in problems.items()})
 
 
-def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer of the gateway's own."""
     given = {"content-type": "application/json", "x-api-version": _VERSION, **(headers or {})}
-    return Answer(status, given, dumps(content).encode())
+    return Response(status, given, dumps(content).encode())

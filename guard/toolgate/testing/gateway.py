@@ -12,8 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from toolgate._capture.jsontext import dumps, loads
-from toolgate._http.in_process import LocalGateway
-from toolgate._http.messages import Answer, Request, TransportFault
+from toolgate._http.messages import InProcessGateway, Request, Response, TransportError
 from toolgate._outbox.place import MEMORY
 from toolgate.errors import ConfigurationError
 from toolgate.guard import Guard
@@ -36,7 +35,7 @@ _TO_FLUSH: Final = 5.0
 _RECOVERY: Final = 30.0
 
 
-class FakeGateway(LocalGateway, Assertions):
+class FakeGateway(InProcessGateway, Assertions):
     """Answers as the real gateway does, in this process, and remembers what it was asked.
 
     What it was not told to allow is blocked. Its clock leaps: an outage, a latency or a time nobody decides
@@ -207,7 +206,7 @@ class FakeGateway(LocalGateway, Assertions):
 
     @contextmanager
     def outage(self, status: int | None = None) -> Iterator[None]:
-        """Answer nothing inside the block; when it ends enough time has passed for every guard to ask again.
+        """Response nothing inside the block; when it ends enough time has passed for every guard to ask again.
 
         Args:
             status: What a proxy answers in the gateway's place, such as 503; default nobody answers.
@@ -253,8 +252,8 @@ class FakeGateway(LocalGateway, Assertions):
         with self._roads.lock:
             return list(self._roads.logbook.entries)
 
-    def send(self, request: Request, seconds: float) -> Answer:
-        """Answer a request of a guard's."""
+    def send(self, request: Request, seconds: float) -> Response:
+        """Response a request of a guard's."""
         waited = self._begin(request)
         if waited is not None:
             changed = threading.Event()
@@ -266,7 +265,7 @@ class FakeGateway(LocalGateway, Assertions):
                 end()
         return self._finish(request, seconds)
 
-    async def asend(self, request: Request, seconds: float) -> Answer:
+    async def asend(self, request: Request, seconds: float) -> Response:
         """As `send`; other tasks of the loop go on meanwhile."""
         waited = self._begin(request)
         if waited is not None:
@@ -305,17 +304,17 @@ class FakeGateway(LocalGateway, Assertions):
             self._roads.clock.leap(waited[1])
         return None
 
-    def _finish(self, request: Request, seconds: float) -> Answer:
+    def _finish(self, request: Request, seconds: float) -> Response:
         if self._away is not None:
             (status,) = self._away
             if status is None:
-                raise TransportFault("the fake gateway is away", answered=False, reached=False)
-            return Answer(status, {"content-type": "text/html"}, b"<html>the gateway is away</html>")
+                raise TransportError("the fake gateway is away", answered=False, reached=False)
+            return Response(status, {"content-type": "text/html"}, b"<html>the gateway is away</html>")
         answer = self._roads.answer(request)
         if self._latency:
             self._roads.clock.leap(min(self._latency, seconds))
             if self._latency >= seconds:
-                raise TransportFault(f"no answer within {seconds:.1f} s", answered=False)
+                raise TransportError(f"no answer within {seconds:.1f} s", answered=False)
         return answer
 
     def _set(self, action: str, rule: Rule) -> None:

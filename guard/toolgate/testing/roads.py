@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from toolgate._http.messages import Answer, Request
+from toolgate._http.messages import Request, Response
 from toolgate.testing.answers import REQUIRED, Refusal, fields_refused, json_answer
 from toolgate.testing.approvals import Ledger
 from toolgate.testing.checks import Checks, Question
@@ -42,7 +42,7 @@ class Roads:
         self.seen: list[Checked] = []
         self._api_key = api_key
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         """The answer as things stand."""
         with self.lock:
             try:
@@ -62,7 +62,7 @@ class Roads:
             )
             return None if found is None or not self._admitted(request) else (found.approval_id, seconds)
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> Response:
         if not self._admitted(request):
             given = _header(request, "x-api-key")
             raise Refusal(HTTPStatus.UNAUTHORIZED, "Invalid API key" if given else "Missing API key")
@@ -85,7 +85,7 @@ class Roads:
                 return self._permissions(parse_qs(parts.query))
         raise Refusal(HTTPStatus.NOT_FOUND, "Not Found")
 
-    def _check(self, request: Request) -> Answer:
+    def _check(self, request: Request) -> Response:
         question = Question.read(read_object(request.body))
         verdict = self.checks.answer(question, _key(request))
         self.seen.append(
@@ -103,7 +103,7 @@ class Roads:
         )
         return json_answer(verdict.shown(), headers=verdict.headers)
 
-    def _permissions(self, query: dict[str, list[str]]) -> Answer:
+    def _permissions(self, query: dict[str, list[str]]) -> Response:
         agent_id = query.get("agent_id", [""])[0]
         if not agent_id:
             raise fields_refused({"agent_id": [REQUIRED]})

@@ -1,15 +1,14 @@
 """Whether a gateway answers at the address, and whether its clock is this machine's."""
 
 import json
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from toolgate._http.transport import Answer, Request, TransportFault, Wire
+from toolgate._http.messages import Request, Response, TransportError
+from toolgate._http.transport import HttpSender
 from toolgate.errors import ConfigurationError
-from toolgate.settings import proxies_allowed
 from toolgate_cli.doctor.findings import Finding, from_error
 from toolgate_cli.doctor.surroundings import Surroundings, network_of
 
@@ -47,12 +46,12 @@ def check_gateway(around: Surroundings) -> Iterator[Finding]:
     except ConfigurationError as error:
         yield from_error("gateway", error)
         return
-    wire = Wire("httpx", None, time.monotonic, proxies=proxies_allowed(around.url), network=network)
+    wire = HttpSender(around.url, network=network)
     try:
         began = datetime.now(UTC)
         answer = wire.send(Request("GET", f"{around.url}/health", {}), _DEADLINE)
         ended = datetime.now(UTC)
-    except TransportFault as error:
+    except TransportError as error:
         yield _fault(str(error))
         return
     except ConfigurationError as error:
@@ -78,7 +77,7 @@ def _fault(said: str) -> Finding:
     return Finding("gateway", "wrong", f"it does not answer ({said})", cure)
 
 
-def _gateway(answer: Answer) -> Finding:
+def _gateway(answer: Response) -> Finding:
     if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
         where = answer.headers.get("location", "elsewhere")
         cure = "set TOOLGATE_URL to the gateway's own address; redirects are never followed"

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from toolgate._http.breaker import Breaker, Open
+from toolgate._http.breaker import CircuitBreaker, CircuitOpen
 
 
 class Clock:
@@ -27,18 +27,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def breaker(clock: Clock) -> Breaker:
+def breaker(clock: Clock) -> CircuitBreaker:
     """One whose pauses are as long as they can be."""
-    return Breaker("https://gateway.example", clock, lambda _, most: most)
+    return CircuitBreaker("https://gateway.example", clock, lambda _, most: most)
 
 
-def fails(breaker: Breaker, clock: Clock, *, took: float, probe: bool = False) -> None:
+def fails(breaker: CircuitBreaker, clock: Clock, *, took: float, probe: bool = False) -> None:
     began = clock.now
     clock.now += took
-    breaker.failed(began, took, "nobody there", probe=probe, reached=False)
+    breaker.record_failure(began, took, "nobody there", probe=probe, reached=False)
 
 
-def pauses(breaker: Breaker, clock: Clock, took: float, count: int) -> list[float]:
+def pauses(breaker: CircuitBreaker, clock: Clock, took: float, count: int) -> list[float]:
     """How long it is silent after each of so many faults in a row."""
     found = list[float]()
     fails(breaker, clock, took=took)
@@ -48,24 +48,24 @@ def pauses(breaker: Breaker, clock: Clock, took: float, count: int) -> list[floa
             try:
                 assert breaker.admit(5)
                 break
-            except Open:
+            except CircuitOpen:
                 clock.now += 0.05
         found.append(round(clock.now - began, 2))
         fails(breaker, clock, took=took, probe=True)
     return found
 
 
-def test_closed(breaker: Breaker) -> None:
+def test_closed(breaker: CircuitBreaker) -> None:
     """While nothing is wrong every call goes through and none is a probe."""
     assert [breaker.admit(5) for _ in range(3)] == [False] * 3
 
 
-def test_silence_pauses_grow_to_thirty_seconds(breaker: Breaker, clock: Clock) -> None:
+def test_silence_pauses_grow_to_thirty_seconds(breaker: CircuitBreaker, clock: Clock) -> None:
     """Each look that costs a time-out is followed by a longer pause."""
     assert pauses(breaker, clock, 5.0, 7) == pytest.approx([1, 2, 4, 8, 16, 30, 30], abs=0.06)
 
 
-def test_a_quick_refusal_is_looked_at_again_at_once(breaker: Breaker, clock: Clock) -> None:
+def test_a_quick_refusal_is_looked_at_again_at_once(breaker: CircuitBreaker, clock: Clock) -> None:
     """What costs nothing is tried by the next call, and then often."""
     assert pauses(breaker, clock, 0.0, 8) == pytest.approx([0, 0.05, 0.1, 0.2, 0.4, 0.8, 1, 1], abs=0.06)
 
@@ -78,48 +78,48 @@ def test_pauses_are_spread(clock: Clock) -> None:
         asked.append((low, high))
         return low
 
-    breaker = Breaker("https://gateway.example", clock, least)
+    breaker = CircuitBreaker("https://gateway.example", clock, least)
     fails(breaker, clock, took=5)
     clock.now += 0.5
     assert breaker.admit(5)
     assert asked == [(0.5, 1.0)]
 
 
-def test_one_probes_and_the_others_are_refused(breaker: Breaker, clock: Clock) -> None:
+def test_one_probes_and_the_others_are_refused(breaker: CircuitBreaker, clock: Clock) -> None:
     """Half open, one call looks; what the others are told says since when and when again."""
     fails(breaker, clock, took=5)
     with pytest.raises(
-        Open, match=r"silent since \d{4}-\d\d-\d\dT.*tried again in 1.0 s; last: nobody there"
+        CircuitOpen, match=r"silent since \d{4}-\d\d-\d\dT.*tried again in 1.0 s; last: nobody there"
     ):
         breaker.admit(5)
     clock.now += 1
     assert breaker.admit(5)
-    with pytest.raises(Open, match="by another call at this moment"):
+    with pytest.raises(CircuitOpen, match="by another call at this moment"):
         breaker.admit(5)
-    breaker.answered()
+    breaker.record_response()
     assert not breaker.admit(5)
 
 
-def test_a_probe_that_shows_nothing(breaker: Breaker, clock: Clock) -> None:
+def test_a_probe_that_shows_nothing(breaker: CircuitBreaker, clock: Clock) -> None:
     """Given up, or never heard of again, it leaves its turn to the next."""
     fails(breaker, clock, took=0)
     assert breaker.admit(5)
-    breaker.abandoned()
+    breaker.abandon_probe()
     assert breaker.admit(5)
     clock.now += 4.9
-    with pytest.raises(Open):
+    with pytest.raises(CircuitOpen):
         breaker.admit(5)
     clock.now += 0.2
     assert breaker.admit(5)
 
 
-def test_an_answer_outweighs_a_silence(breaker: Breaker, clock: Clock) -> None:
+def test_an_answer_outweighs_a_silence(breaker: CircuitBreaker, clock: Clock) -> None:
     """A call that got none proves nothing where another was answered meanwhile."""
     began = clock.now
     clock.now += 2
-    breaker.answered()
+    breaker.record_response()
     clock.now += 3
-    breaker.failed(began, 5, "nobody there", probe=False, reached=False)
+    breaker.record_failure(began, 5, "nobody there", probe=False, reached=False)
     assert not breaker.is_open
 
 
@@ -127,27 +127,27 @@ def test_an_answer_in_the_very_moment_of_a_silence(clock: Clock) -> None:
     """An answer that finds nothing to close yet is not overtaken by the fault that opens it."""
 
     def answered_meanwhile(_: float, most: float) -> float:
-        breaker.answered()
+        breaker.record_response()
         return most
 
-    breaker = Breaker("https://gateway.example", clock, answered_meanwhile)
+    breaker = CircuitBreaker("https://gateway.example", clock, answered_meanwhile)
     fails(breaker, clock, took=5)
     assert not breaker.is_open
 
 
-def test_stragglers_change_nothing(breaker: Breaker, clock: Clock) -> None:
+def test_stragglers_change_nothing(breaker: CircuitBreaker, clock: Clock) -> None:
     """Calls that began before it opened lengthen no pause and take no probe's turn away."""
     fails(breaker, clock, took=5)
     for _ in range(10):
-        breaker.failed(clock.now - 5, 5, "nobody there", probe=False, reached=False)
+        breaker.record_failure(clock.now - 5, 5, "nobody there", probe=False, reached=False)
     clock.now += 1
     assert breaker.admit(5)
-    breaker.failed(clock.now - 5, 5, "nobody there", probe=False, reached=False)
-    with pytest.raises(Open):
+    breaker.record_failure(clock.now - 5, 5, "nobody there", probe=False, reached=False)
+    with pytest.raises(CircuitOpen):
         breaker.admit(5)
 
 
-def test_another_kind_of_silence_begins_anew(breaker: Breaker, clock: Clock) -> None:
+def test_another_kind_of_silence_begins_anew(breaker: CircuitBreaker, clock: Clock) -> None:
     """Many quick refusals do not make the first slow one cost thirty seconds."""
     pauses(breaker, clock, 0.0, 10)
     clock.now += 1
@@ -157,20 +157,20 @@ def test_another_kind_of_silence_begins_anew(breaker: Breaker, clock: Clock) -> 
     assert breaker.admit(5)
 
 
-def test_it_is_told(breaker: Breaker, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_told(breaker: CircuitBreaker, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """Once when it opens and once when it closes, not for every call."""
     fails(breaker, clock, took=5)
     for _ in range(3):
-        breaker.failed(clock.now - 5, 5, "nobody there", probe=False, reached=False)
-    breaker.answered()
-    breaker.answered()
+        breaker.record_failure(clock.now - 5, 5, "nobody there", probe=False, reached=False)
+    breaker.record_response()
+    breaker.record_response()
     said = [each.getMessage() for each in caplog.records]
     assert len(said) == 2
     assert "no gateway answers at 'https://gateway.example' (nobody there)" in said[0]
     assert "answers again, after 5.0 s" in said[1]
 
 
-def test_one_probe_among_many_threads(breaker: Breaker, clock: Clock) -> None:
+def test_one_probe_among_many_threads(breaker: CircuitBreaker, clock: Clock) -> None:
     """Whoever comes first looks, and nobody else."""
     fails(breaker, clock, took=0)
     together, probes = threading.Barrier(16), list[bool]()
@@ -179,7 +179,7 @@ def test_one_probe_among_many_threads(breaker: Breaker, clock: Clock) -> None:
         together.wait()
         try:
             probes.append(breaker.admit(5))
-        except Open:
+        except CircuitOpen:
             probes.append(False)
 
     threads = [threading.Thread(target=call) for _ in range(16)]
@@ -190,7 +190,7 @@ def test_one_probe_among_many_threads(breaker: Breaker, clock: Clock) -> None:
     assert sorted(probes) == [False] * 15 + [True]
 
 
-def test_a_fork_while_another_thread_is_inside(breaker: Breaker, clock: Clock) -> None:
+def test_a_fork_while_another_thread_is_inside(breaker: CircuitBreaker, clock: Clock) -> None:
     """A child knows what its parent knew, waits for no lock of it, and has a probe of its own."""
     fails(breaker, clock, took=0)
     assert breaker.admit(5)
@@ -221,14 +221,14 @@ def test_a_call_collected_as_garbage_inside_another(clock: Clock) -> None:
             self.myself = self
 
         def __del__(self) -> None:
-            ended.append(breaker.abandoned())
+            ended.append(breaker.abandon_probe())
 
     def collect(_: float, most: float) -> float:
         gc.collect()
         return most
 
     ended = list[None]()
-    breaker = Breaker("https://gateway.example", clock, collect)
+    breaker = CircuitBreaker("https://gateway.example", clock, collect)
     gc.disable()
     try:
         Probe()

@@ -17,7 +17,9 @@ from support.tunnel import Tunnel
 from support.waiting import until
 
 from toolgate import GatewayUnavailable, Guard
-from toolgate._http import resolver as names
+from toolgate._http import deadline
+from toolgate._http.messages import Request, TransportError
+from toolgate._http.transport import HttpSender
 
 KEY = "ak_" + "k3y" * 12 + "z"
 # A call that nobody answers; a deadline that is not kept ends long after this, or never.
@@ -86,17 +88,23 @@ async def test_a_network_that_swallows_everything(ends: Ends, full: int) -> None
 
 
 class Resolver:
-    """Never answers, until it is over."""
+    """Stalls until it is over, after some results."""
 
     def __init__(self) -> None:
         self.asked = 0
         self.over = threading.Event()
+        #: addresses of the look-ups that succeed, one for each, before the others stall
+        self.results = list[tuple[str, int]]()
+        self.many = 1
         self._real = socket.getaddrinfo
 
     def __call__(self, host: Any, *given: Any, **named: Any) -> Any:
         if host not in ("gateway.example", b"gateway.example"):
             return self._real(host, *given, **named)
         self.asked += 1
+        if self.results:
+            address = self.results.pop()
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address)] * self.many
         self.over.wait(60)
         raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
 
@@ -117,12 +125,57 @@ async def test_a_resolver_that_stalls(ends: Ends, resolver: Resolver) -> None:
     assert resolver.asked
 
 
+def test_resolver_that_stalls_for_a_later_connection_ends_in_time(peer: Any, resolver: Resolver) -> None:
+    """The first connection is in use, so that a second call needs another one."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def respond_later(connection: socket.socket) -> None:
+        asked.set()
+        go_on.wait(30)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    resolver.results = [("127.0.0.1", peer(respond_later).port)] * 2
+    sender = HttpSender("http://gateway.example")
+    request = Request("GET", "http://gateway.example/", {})
+    first = threading.Thread(target=sender.send, args=(request, 60))
+    first.start()
+    assert asked.wait(30)
+    resolver.results.clear()
+    began = time.monotonic()
+    with pytest.raises(TransportError) as raised:
+        sender.send(request, 0.3)
+    assert time.monotonic() - began < LONG
+    assert (raised.value.answered, raised.value.reached) == (False, False)
+    go_on.set()
+    first.join()
+    sender.close()
+
+
+async def test_resolver_that_stalls_for_a_proxy_ends_in_time(ends: Ends, resolver: Resolver) -> None:
+    assert not (await ends("https://localhost:9", proxy="http://gateway.example:3128")).answered
+    resolver.over.set()
+    assert resolver.asked
+
+
+def test_several_dead_addresses_share_the_deadline(full: int, resolver: Resolver) -> None:
+    """Connecting tries one address after the other."""
+    resolver.results = [("127.0.0.1", full)] * 20
+    resolver.many = 20
+    sender = HttpSender(f"http://gateway.example:{full}")
+    began = time.monotonic()
+    with pytest.raises(TransportError) as raised:
+        sender.send(Request("GET", f"http://gateway.example:{full}/", {}), 1)
+    assert time.monotonic() - began < 5
+    assert not raised.value.reached
+    sender.close()
+
+
 def test_one_look_up_for_many_threads(resolver: Resolver) -> None:
     """A resolver that stalls costs one thread, however many wait for it."""
     with ThreadPoolExecutor(20) as pool:
-        waiting = [pool.submit(names.look_up, "gateway.example", 443, 0.2) for _ in range(20)]
+        waiting = [pool.submit(deadline.look_up, "gateway.example", 443, 0.2) for _ in range(20)]
         for each in waiting:
-            with pytest.raises(TimeoutError, match="not found out in time"):
+            with pytest.raises(TimeoutError):
                 each.result()
     assert resolver.asked == 1
 
@@ -131,9 +184,9 @@ def test_a_look_up_that_fails() -> None:
     """What the system says goes on, and the next one asks anew."""
     for _ in range(2):
         with pytest.raises(OSError, match=r"not known|resolution|No address"):
-            names.look_up("gateway.invalid", 443, 20)
+            deadline.look_up("gateway.invalid", 443, 20)
     # The thread says its last word before it takes itself off the list.
-    until(lambda: names._under_way == {})
+    until(lambda: deadline._look_ups == {})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from toolgate import GatewayUnavailable, Guard
-from toolgate._http.connection import Connection, classify
+from toolgate._http.exchange import Exchange
 
 KEY = "ak_" + "k3y" * 12 + "z"
 
@@ -123,4 +123,13 @@ def test_cause_of_a_failed_connection_decides_whether_it_was_established(
 ) -> None:
     error = httpx.ConnectError("failed")
     error.__cause__ = cause
-    assert classify(error, Connection(), httpx).reached is reached
+    exchange = Exchange(httpx)
+    exchange.trace("connection.connect_tcp.started", {})
+    assert exchange.failure(error).reached is reached
+
+
+@pytest.mark.parametrize("kind", [httpx.ConnectError, httpx.ConnectTimeout])
+def test_failed_connection_without_trace_events_may_have_been_established(kind: Any) -> None:
+    """Another version of httpx may report other events: then it is unknown whether the error is one of TLS."""
+    assert Exchange(httpx).failure(kind("failed")).reached
+    assert not Exchange(httpx, traced=False).failure(kind("failed")).reached

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from support.certificates import certificate_for
 
 from toolgate import ConfigurationError, Guard
-from toolgate._http.network import USUAL, needed
+from toolgate._http.network import DEFAULT_NETWORK
 
 KEY = "ak_" + "k3y" * 12 + "z"
 URL = "https://gateway.example"
@@ -200,9 +200,13 @@ async def test_a_transport_for_the_other_kind_of_call() -> None:
         guard.check("a.b")
 
 
-def test_over_plain_http_nobody_is_trusted() -> None:
-    """Where there is no TLS no certificate is read: that takes longer than a whole call."""
-    plain = needed(USUAL, "http://127.0.0.1:8000")
-    assert isinstance(plain.ca, ssl.SSLContext)
-    assert plain.ca.cert_store_stats()["x509"] == 0
-    assert needed(USUAL, "https://gateway.example.com") is USUAL
+def test_plain_http_needs_no_certificates() -> None:
+    """Reading them takes longer than a whole call."""
+
+    def fail() -> ssl.SSLContext:
+        raise AssertionError("certificates are read")
+
+    plain = DEFAULT_NETWORK.context("http://127.0.0.1:8000", fail)
+    assert plain.cert_store_stats()["x509"] == 0
+    context = ssl.create_default_context()
+    assert DEFAULT_NETWORK.context("https://gateway.example.com", lambda: context) is context

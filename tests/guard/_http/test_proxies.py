@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 from support.http_libraries import LIBRARIES
 
 from toolgate import ConfigurationError, GatewayUnavailable, Guard
-from toolgate._http.transport import Request, TransportFault, Wire
+from toolgate._http.messages import Request, TransportError
+from toolgate._http.transport import HttpSender
 from toolgate.settings import proxies_allowed
 
 KEY = "ak_" + "k3y" * 12 + "z"
@@ -69,8 +69,8 @@ def test_where_proxies_are_used(url: str, allowed: bool) -> None:
 def test_tls_tunnels_through_a_proxy(proxy: Any, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     """A proxy for TLS is asked for a tunnel and sees nothing of the request."""
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-    wire = Wire(library, None, time.monotonic, proxies=True)
-    with pytest.raises(TransportFault):
+    wire = HttpSender("https://gateway.example", library)
+    with pytest.raises(TransportError):
         wire.send(Request("GET", "https://gateway.example/x", {"X-API-Key": KEY}), 0.3)
     assert proxy.requests[0].startswith(b"CONNECT gateway.example:443 ")
     assert not any(KEY.encode() in each for each in proxy.requests)
@@ -87,16 +87,48 @@ async def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, url:
             guard.check("a.b") if kind == "sync" else await guard.acheck("a.b")
 
 
+@pytest.mark.parametrize(
+    ("no_proxy", "url", "is_used"),
+    [
+        ("", "https://gateway.example", True),
+        ("gateway.example", "https://gateway.example", False),
+        (".example", "https://gateway.example", False),
+        ("gateway.example:8443", "https://gateway.example:8443", False),
+        ("other.example, gateway.example", "https://gateway.example", False),
+        ("*", "https://gateway.example", False),
+        ("other.example", "https://gateway.example", True),
+    ],
+)
+def test_no_proxy_excludes_hosts(
+    monkeypatch: pytest.MonkeyPatch, proxy: Any, no_proxy: str, url: str, is_used: bool
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy.url.removeprefix("http://"))
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_only_addresses)
+    sender = HttpSender(url)
+    with pytest.raises(TransportError):
+        sender.send(Request("GET", url, {}), 0.3)
+    assert bool(proxy.requests) is is_used
+    sender.close()
+
+
+def resolve_only_addresses(host: Any, port: Any, *args: Any, **options: Any) -> Any:
+    if host not in ("127.0.0.1", b"127.0.0.1"):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("proxies", [True, False])
 def test_certificates_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str, proxies: bool
 ) -> None:
     """SSL_CERT_FILE is read with and without proxies: a missing one is an error, a good one is none."""
-    request = Request("GET", "https://127.0.0.1:9/", {})
+    url = "https://gateway.example" if proxies else "https://127.0.0.1:9"
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("SSL_CERT_FILE", certifi.where())
-    with pytest.raises(TransportFault):
-        Wire(library, None, time.monotonic, proxies=proxies).send(request, 0.5)
+    with pytest.raises(TransportError):
+        HttpSender(url, library).send(Request("GET", url, {}), 0.5)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
     with pytest.raises(ConfigurationError, match="SSL_CERT_FILE"):
-        Wire(library, None, time.monotonic, proxies=proxies).send(request, 0.5)
+        HttpSender(url, library).send(Request("GET", url, {}), 0.5)

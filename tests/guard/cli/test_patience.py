@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.pretend_gateway import PretendGateway
 
-from toolgate._http.messages import Answer
+from toolgate._http.messages import Response
 from toolgate_cli import patience
 from toolgate_cli.patience import LONGEST, Patience
 
@@ -18,8 +18,8 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seconds
 
 
-def busy(after: str | None) -> Answer:
-    return Answer(429, {} if after is None else {"retry-after": after}, b"{}")
+def busy(after: str | None) -> Response:
+    return Response(429, {} if after is None else {"retry-after": after}, b"{}")
 
 
 def test_it_waits_as_told_and_a_minute_in_all(slept: list[float]) -> None:
@@ -27,7 +27,7 @@ def test_it_waits_as_told_and_a_minute_in_all(slept: list[float]) -> None:
     waiting = Patience()
     assert [waiting.waited(busy("25")) for _ in range(3)] == [True, True, False]
     assert slept == [25, 25]
-    assert waiting.waited(Answer(200, {}, b"")) is False
+    assert waiting.waited(Response(200, {}, b"")) is False
     assert waiting.waited(busy("25")) is True, "an answer between begins anew"
     assert sum(slept[:2]) <= LONGEST
 

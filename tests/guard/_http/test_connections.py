@@ -16,7 +16,8 @@ import pytest
 from support.http_libraries import LIBRARIES
 
 from toolgate import GatewayUnavailable, Guard
-from toolgate._http.transport import AsyncWire, Request, TransportFault, Wire
+from toolgate._http.messages import Request, TransportError
+from toolgate._http.transport import AsyncHttpSender, HttpSender
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
@@ -141,14 +142,14 @@ def test_nobody_listens() -> None:
 
 def test_oversized_answer(url: str) -> None:
     """An answer far larger than any of the gateway's is not read to its end."""
-    with pytest.raises(TransportFault, match="longer"):
-        Wire("httpx", None, clock=lambda: 0.0).send(Request("GET", url, {}), 5)
+    with pytest.raises(TransportError, match="longer"):
+        HttpSender(url, clock=lambda: 0.0).send(Request("GET", url, {}), 5)
 
 
 async def test_oversized_answer_async(url: str) -> None:
     """As the synchronous test."""
-    wire = AsyncWire("httpx", None)
-    with pytest.raises(TransportFault, match="longer"):
+    wire = AsyncHttpSender(url)
+    with pytest.raises(TransportError, match="longer"):
         await wire.send(Request("GET", url, {}), 5)
     await wire.aclose()
 
@@ -156,5 +157,5 @@ async def test_oversized_answer_async(url: str) -> None:
 def test_trickle(url: str) -> None:
     """An answer that keeps coming after the deadline is cut off."""
     ticks = iter(range(0, 100_000, 10))
-    with pytest.raises(TransportFault, match="in time"):
-        Wire("httpx", None, clock=lambda: float(next(ticks))).send(Request("GET", url, {}), 100)
+    with pytest.raises(TransportError, match="in time"):
+        HttpSender(url, clock=lambda: float(next(ticks))).send(Request("GET", url, {}), 100)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from toolgate import GatewayProtocolError, GatewayUnavailable
-from toolgate._http.breaker import Breaker
+from toolgate._http.breaker import CircuitBreaker
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
 from toolgate._outbox.entries import new_entry
 from toolgate.identity import Identity
@@ -74,7 +74,7 @@ def net() -> Net:
 async def ask(request: pytest.FixtureRequest, net: Net) -> Any:
     """Calls an operation of a client that tries for five seconds."""
     settings = Settings("https://gateway.example", KEY, None, 5.0, "httpx")
-    breaker = Breaker(settings.url, net.clock, lambda _, most: most)
+    breaker = CircuitBreaker(settings.url, net.clock, lambda _, most: most)
     transport = httpx.MockTransport(net)
     client = GatewayClient(settings, transport=transport, clock=net.clock, sleep=net.sleep, breaker=breaker)
     other = AsyncGatewayClient(
@@ -242,7 +242,7 @@ async def test_a_cancelled_probe(peer: Any) -> None:
     asked = threading.Event()
     server = peer(lambda _: asked.set())
     settings = Settings(server.url, KEY, None, 0.3, "httpx")
-    breaker = Breaker(server.url, spread=lambda *_: 0.0)
+    breaker = CircuitBreaker(server.url, spread=lambda *_: 0.0)
     client = AsyncGatewayClient(settings, breaker=breaker)
     with pytest.raises(GatewayUnavailable):
         await client.check(CHECK)

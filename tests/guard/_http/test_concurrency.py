@@ -14,7 +14,8 @@ import pytest
 
 from toolgate import Guard
 from toolgate._http import transport
-from toolgate._http.transport import AsyncWire, Request, TransportFault, Wire
+from toolgate._http.messages import Request, TransportError
+from toolgate._http.transport import AsyncHttpSender, HttpSender
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
@@ -127,12 +128,12 @@ def test_waiting_threads_hinder_nobody(server: Server) -> None:
 
 def test_no_turn_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queueing counts against the deadline, and the fault says that the queue was the reason."""
-    monkeypatch.setattr(transport, "_TURNS", 1)
-    wire = Wire("httpx", None, lambda: 0.0)
+    monkeypatch.setattr(transport, "_MAX_REQUESTS", 1)
+    wire = HttpSender(server.url, clock=lambda: 0.0)
     blocked = threading.Thread(target=wire.send, args=(Request("GET", server.url, {}), 60))
     blocked.start()
     assert server.one_waits.wait(60)
-    with pytest.raises(TransportFault, match="no turn"):
+    with pytest.raises(TransportError, match="not sent within"):
         wire.send(Request("GET", server.url, {}), 0.01)
     server.decided.set()
     blocked.join()
@@ -142,11 +143,11 @@ def test_no_turn_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_no_turn_in_time_async(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the synchronous test."""
-    monkeypatch.setattr(transport, "_TURNS", 1)
-    wire = AsyncWire("httpx", None)
+    monkeypatch.setattr(transport, "_MAX_REQUESTS", 1)
+    wire = AsyncHttpSender(server.url)
     blocked = asyncio.create_task(wire.send(Request("GET", server.url, {}), 60))
     assert await asyncio.to_thread(server.one_waits.wait, 60)
-    with pytest.raises(TransportFault, match="no turn"):
+    with pytest.raises(TransportError, match="not sent within"):
         await wire.send(Request("GET", server.url, {}), 0.01)
     server.decided.set()
     assert (await blocked).status == 200

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from support.http_libraries import MODULES
 
-from toolgate._http.transport import AsyncWire, Request, TransportFault, Wire
+from toolgate._http.messages import Request, TransportError
+from toolgate._http.transport import AsyncHttpSender, HttpSender
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 never = threading.Event()
@@ -36,10 +37,11 @@ def drip(connection: socket.socket) -> None:
 def test_a_peer_that_never_ends(peer: Any, library: Any, given: bool, misbehaviour: Any) -> None:
     """What comes before an answer counts against the deadline, whoever opened the connections."""
     transport = library.HTTPTransport() if given else None
-    wire = Wire(library.__name__, transport, time.monotonic)
+    url = peer(misbehaviour).url
+    wire = HttpSender(url, library.__name__, transport)
     began = time.monotonic()
-    with pytest.raises(TransportFault):
-        wire.send(Request("GET", peer(misbehaviour).url, {}), 0.3)
+    with pytest.raises(TransportError):
+        wire.send(Request("GET", url, {}), 0.3)
     assert time.monotonic() - began < 20
     wire.close()
 
@@ -47,10 +49,11 @@ def test_a_peer_that_never_ends(peer: Any, library: Any, given: bool, misbehavio
 @pytest.mark.parametrize("misbehaviour", [hints, drip])
 async def test_a_peer_that_never_ends_async(peer: Any, misbehaviour: Any) -> None:
     """As the synchronous test."""
-    wire = AsyncWire("httpx", None)
+    url = peer(misbehaviour).url
+    wire = AsyncHttpSender(url)
     began = time.monotonic()
-    with pytest.raises(TransportFault, match="no answer within"):
-        await wire.send(Request("GET", peer(misbehaviour).url, {}), 0.3)
+    with pytest.raises(TransportError, match="no response within"):
+        await wire.send(Request("GET", url, {}), 0.3)
     assert time.monotonic() - began < 20
     await wire.aclose()
 
@@ -63,7 +66,8 @@ def test_connections_are_kept(peer: Any) -> None:
         used.append(connection)
         connection.sendall(OK)
 
-    server, wire = peer(answer), Wire("httpx", None, time.monotonic)
+    server = peer(answer)
+    wire = HttpSender(server.url)
     assert [wire.send(Request("GET", server.url, {}), 5).body for _ in range(3)] == [b"ok"] * 3
     assert len(set(used)) == 1
     wire.close()
@@ -81,10 +85,11 @@ def test_peer_that_never_ends_on_a_kept_connection(peer: Any, misbehaviour: Any)
         else:
             connection.sendall(OK)
 
-    url, wire = peer(serve).url, Wire("httpx", None, time.monotonic)
+    url = peer(serve).url
+    wire = HttpSender(url)
     assert wire.send(Request("GET", url, {}), 5).body == b"ok"
     began = time.monotonic()
-    with pytest.raises(TransportFault) as raised:
+    with pytest.raises(TransportError) as raised:
         wire.send(Request("GET", url, {}), 0.3)
     assert time.monotonic() - began < 20
     assert raised.value.reached

@@ -16,8 +16,8 @@ from support.http_libraries import LIBRARIES_AND_KINDS
 
 from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
-from toolgate._http.messages import Request, TransportFault
-from toolgate._http.transport import AsyncWire, Wire
+from toolgate._http.messages import Request, TransportError
+from toolgate._http.transport import AsyncHttpSender, HttpSender
 from toolgate.identity import Identity
 from toolgate.settings import Settings
 from toolgate.steps import Check
@@ -233,18 +233,17 @@ async def test_broken_tls_connection_that_has_served(
             resets(connection)
 
     server = peer(serve_once, tls=tls)
-    settings = Settings(server.url, KEY, "agent", 10, library)
     request = Request("POST", server.url + "/sdk/check", {}, b"{}")
     if kind == "sync":
-        wire = Wire(settings.http, None, time.monotonic)
+        wire = HttpSender(server.url, library)
         assert wire.send(request, 10).status == 200
-        with pytest.raises(TransportFault) as raised:
+        with pytest.raises(TransportError) as raised:
             wire.send(request, 10)
         wire.close()
     else:
-        other = AsyncWire(settings.http, None)
+        other = AsyncHttpSender(server.url, library)
         assert (await other.send(request, 10)).status == 200
-        with pytest.raises(TransportFault) as raised:
+        with pytest.raises(TransportError) as raised:
             await other.send(request, 10)
         await other.aclose()
     assert seen[0] is seen[1]

@@ -1,0 +1,212 @@
+"""One request and its response, without I/O: how far the request got, and what a failure means.
+
+A call fails open only if no connection was established: a gateway that accepts a request and does not respond in time
+may be overloaded, and may have denied the call.
+"""
+
+from __future__ import annotations
+
+import errno
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from itertools import islice
+from typing import Any, Final
+
+from toolgate._http.messages import Response, TransportError
+
+__all__ = ["Exchange", "describe", "gateway_reached", "is_from_proxy"]
+
+# Responses of the gateway are far smaller.
+_MAX_BODY: Final = 4 * 1024 * 1024
+# Replaces a body that cannot be decompressed; it is not valid UTF-8, so it is never read as JSON.
+_UNREADABLE: Final = b"\xff"
+# A proxy reports with these that it found no gateway.
+_NONE_BEHIND: Final = frozenset({502, 503, 504})
+_VERSION: Final = "x-api-version"
+# The connection ended during the handshake; every other TLS error is a response of the peer.
+_BROKEN: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+# The error of httpx, of its network library and of the socket; further causes are unrelated.
+_LINKS: Final = 3
+_NO_RESPONSE: Final = "Server disconnected without sending a response"
+
+
+class Exchange:
+    """Progress of one request, from the events of httpx's `trace` extension, and its response.
+
+    Args:
+        httpx: The HTTP library.
+        traced: The library's own transport is used, so that a connection attempt is always traced.
+        on_connect: Called before a connection is established.
+        on_open: Called with each network stream that is opened.
+
+    Attributes:
+        stream: The network stream that was opened for this request, or None if an existing one is used.
+    """
+
+    def __init__(
+        self,
+        httpx: Any,
+        *,
+        traced: bool = True,
+        on_connect: Callable[[], None] | None = None,
+        on_open: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._httpx = httpx
+        self._traced = traced
+        self._on_connect = on_connect
+        self._on_open = on_open
+        self._connecting = self._handshaking = self._has_new_tls = False
+        self._established = self._answered = False
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._body = b""
+        self.stream: Any = None
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether a connection attempt has begun and not succeeded."""
+        return self._connecting
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Receive an event of httpx's `trace` extension."""
+        step = event.partition(".")[2]
+        if step == "send_request_headers.started":
+            self._established = True
+        elif step == "connect_tcp.started":
+            self._connecting = True
+            if self._on_connect is not None:
+                self._on_connect()
+        elif step == "connect_tcp.complete":
+            self._connecting = False
+            self._established = True
+            self._open(info)
+        elif step == "start_tls.started":
+            self._handshaking = True
+        elif step == "start_tls.complete":
+            self._handshaking = False
+            self._has_new_tls = True
+            self._open(info)
+
+    async def atrace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Asynchronous form of `trace`."""
+        self.trace(event, info)
+
+    async def aclose_unfinished(self) -> None:
+        """Close a connection whose TLS handshake was cancelled, which httpx does not."""
+        if self._handshaking and self.stream is not None:
+            await self.stream.aclose()
+
+    def receive_head(self, response: Any) -> None:
+        """Receive status and headers of the response."""
+        self._status, self._headers = response.status_code, dict(response.headers.items())
+        self._answered = not is_from_proxy(self._status, self._headers)
+
+    def receive_body(self, chunk: bytes, *, late: bool = False) -> None:
+        """Receive a part of the body.
+
+        Raises:
+            TransportError: If it arrived after the deadline, or the body is too long.
+        """
+        if late:
+            raise TransportError("the response did not end in time")
+        if len(self._body) + len(chunk) > _MAX_BODY:
+            raise TransportError(f"the response is longer than {_MAX_BODY} bytes")
+        self._body += chunk
+
+    def discard_body(self) -> None:
+        """Replace a body that cannot be decompressed."""
+        self._body = _UNREADABLE
+
+    def response(self) -> Response:
+        """Return the complete response."""
+        return Response(self._status, self._headers, self._body)
+
+    def timed_out(self, seconds: float) -> TransportError:
+        """Return the error for a request that was cut off at its deadline."""
+        return TransportError(
+            f"no response within {seconds:.1f} s", answered=self._answered, reached=not self._connecting
+        )
+
+    def failure(self, error: Exception) -> TransportError:
+        """Return the error for an exception of the HTTP library.
+
+        An exception that is not known to be an outage counts as a response.
+        """
+        httpx, rejected = self._httpx, _tls_rejected(error)
+        if self._handshaking and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+            message = f"{type(error).__name__} during the TLS handshake: {error}"
+            return TransportError(message, answered=rejected)
+        disconnected = str(error).startswith(_NO_RESPONSE)
+        ended = disconnected or isinstance(error, (httpx.ReadError, ssl.SSLError))
+        if self._has_new_tls and not self._answered and ended and not rejected:
+            # The alert that reports a missing client certificate may be lost with the connection.
+            return TransportError(
+                "the peer hung up right after the TLS handshake; it may require a client certificate"
+            )
+        if isinstance(error, httpx.ProxyError):
+            answered = rejected or str(error)[:3] not in {str(status) for status in _NONE_BEHIND}
+            return TransportError(describe(error), answered=answered, reached=answered)
+        outage = disconnected or isinstance(error, (httpx.TimeoutException, httpx.NetworkError))
+        answered = self._answered or rejected or not outage
+        reached = answered or self._established or not self._is_unconnected(error)
+        return TransportError(describe(error), answered=answered, reached=reached)
+
+    def _is_unconnected(self, error: Exception) -> bool:
+        """Return whether the exception proves that no connection was established."""
+        httpx = self._httpx
+        if isinstance(error, (httpx.PoolTimeout, httpx.UnsupportedProtocol)):
+            return True
+        return (
+            isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+            and (self._connecting or not self._traced)
+            # Only a peer that accepted a connection can reset it.
+            and not any(map(_was_established, _causes(error)))
+        )
+
+    def _open(self, info: Mapping[str, Any]) -> None:
+        self.stream = info.get("return_value")
+        if self._on_open is not None:
+            self._on_open(self.stream)
+
+
+def describe(error: Exception) -> str:
+    """Return the type and the message of an exception."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def is_from_proxy(status: int, headers: Mapping[str, str]) -> bool:
+    """Return whether a response is that of a proxy that found no gateway."""
+    return status in _NONE_BEHIND and _VERSION not in headers
+
+
+def gateway_reached(status: int, headers: Mapping[str, str]) -> bool:
+    """Return whether a gateway may have received the request: it responded, or a proxy waited for its response."""
+    return status == HTTPStatus.GATEWAY_TIMEOUT or not is_from_proxy(status, headers)
+
+
+def _tls_rejected(error: BaseException) -> bool:
+    """Return whether TLS failed because one side rejected the other."""
+    return any(
+        isinstance(cause, ssl.SSLError) and not isinstance(cause, _BROKEN)
+        for cause in islice(_causes(error), _LINKS)
+    )
+
+
+def _was_established(error: BaseException) -> bool:
+    if isinstance(error, ConnectionError):
+        return not isinstance(error, ConnectionRefusedError)
+    # The operating system's error for a connection that was reset before it was first used.
+    return isinstance(error, OSError) and error.errno == errno.ENOTCONN
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and its causes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        if isinstance(cause, BaseExceptionGroup):
+            # One exception for each address of the host.
+            for each in cause.exceptions:
+                yield from _causes(each)
+        cause = cause.__cause__ or cause.__context__
