@@ -137,7 +137,7 @@ class Runtime:
         return end
 
     def _recording(self, place: Place) -> Parts:
-        from toolgate._http.batch import BatchSender
+        from toolgate._outbox.delivery import BatchSender
         from toolgate._outbox.parts import Parts
 
         return Parts(self.settings, place, lambda: BatchSender(self.settings, self.transport))

@@ -90,7 +90,7 @@ def list_(
 @outbox.command()
 def retry() -> None:
     """Send once more what was parked, and what dead processes left, with the key of TOOLGATE_API_KEY."""
-    from toolgate._http.batch import BatchSender
+    from toolgate._outbox.delivery import BatchSender
     from toolgate._outbox.parts import Parts
 
     place, _ = _file()

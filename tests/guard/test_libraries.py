@@ -26,7 +26,7 @@ OPTIONAL = {"toolgate": ["otel"], "toolgate_cli": ["cli", "demo"]}
 
 @cache
 def distributions_of(module: str) -> frozenset[str]:
-    return frozenset(each.lower() for each in PACKAGES[module])
+    return frozenset(each.lower() for each in PACKAGES.get(module, [module]))
 
 
 def distributions(requirements: list[str]) -> set[str]:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from toolgate._http.batch import Delivery
 from toolgate._http.client import key_scope
+from toolgate._outbox.delivery import Delivery
 from toolgate._outbox.faults import Busy, OutboxFault
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.pace import Pace

@@ -1,4 +1,4 @@
-"""The circuit breaker, on a clock that is moved by hand."""
+"""The circuit breaker, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -55,23 +55,21 @@ def pauses(breaker: CircuitBreaker, clock: Clock, took: float, count: int) -> li
     return found
 
 
-def test_closed(breaker: CircuitBreaker) -> None:
-    """While nothing is wrong every call goes through and none is a probe."""
+def test_closed_breaker_admits_every_call(breaker: CircuitBreaker) -> None:
+    """None of them is a probe."""
     assert [breaker.admit(5) for _ in range(3)] == [False] * 3
 
 
-def test_silence_pauses_grow_to_thirty_seconds(breaker: CircuitBreaker, clock: Clock) -> None:
-    """Each look that costs a time-out is followed by a longer pause."""
+def test_pauses_of_a_slow_outage_grow_to_thirty_seconds(breaker: CircuitBreaker, clock: Clock) -> None:
     assert pauses(breaker, clock, 5.0, 7) == pytest.approx([1, 2, 4, 8, 16, 30, 30], abs=0.06)
 
 
-def test_a_quick_refusal_is_looked_at_again_at_once(breaker: CircuitBreaker, clock: Clock) -> None:
-    """What costs nothing is tried by the next call, and then often."""
+def test_fast_outage_is_probed_by_the_next_call(breaker: CircuitBreaker, clock: Clock) -> None:
+    """Later pauses grow to one second."""
     assert pauses(breaker, clock, 0.0, 8) == pytest.approx([0, 0.05, 0.1, 0.2, 0.4, 0.8, 1, 1], abs=0.06)
 
 
-def test_pauses_are_spread(clock: Clock) -> None:
-    """Between half of the longest and all of it."""
+def test_pauses_are_random_between_half_and_all_of_the_longest(clock: Clock) -> None:
     asked = list[tuple[float, float]]()
 
     def least(low: float, high: float) -> float:
@@ -85,8 +83,8 @@ def test_pauses_are_spread(clock: Clock) -> None:
     assert asked == [(0.5, 1.0)]
 
 
-def test_one_probes_and_the_others_are_refused(breaker: CircuitBreaker, clock: Clock) -> None:
-    """Half open, one call looks; what the others are told says since when and when again."""
+def test_one_call_probes_and_the_others_fail_at_once(breaker: CircuitBreaker, clock: Clock) -> None:
+    """The error contains the start of the outage and the time of the next probe."""
     fails(breaker, clock, took=5)
     with pytest.raises(
         CircuitOpen, match=r"silent since \d{4}-\d\d-\d\dT.*tried again in 1.0 s; last: nobody there"
@@ -100,8 +98,10 @@ def test_one_probes_and_the_others_are_refused(breaker: CircuitBreaker, clock: C
     assert not breaker.admit(5)
 
 
-def test_a_probe_that_shows_nothing(breaker: CircuitBreaker, clock: Clock) -> None:
-    """Given up, or never heard of again, it leaves its turn to the next."""
+def test_probe_without_a_result_leaves_the_next_probe_to_another_call(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
+    """It was abandoned, or its time is over."""
     fails(breaker, clock, took=0)
     assert breaker.admit(5)
     breaker.abandon_probe()
@@ -113,8 +113,9 @@ def test_a_probe_that_shows_nothing(breaker: CircuitBreaker, clock: Clock) -> No
     assert breaker.admit(5)
 
 
-def test_an_answer_outweighs_a_silence(breaker: CircuitBreaker, clock: Clock) -> None:
-    """A call that got none proves nothing where another was answered meanwhile."""
+def test_failure_is_ignored_if_another_call_got_a_response_meanwhile(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     began = clock.now
     clock.now += 2
     breaker.record_response()
@@ -123,8 +124,7 @@ def test_an_answer_outweighs_a_silence(breaker: CircuitBreaker, clock: Clock) ->
     assert not breaker.is_open
 
 
-def test_an_answer_in_the_very_moment_of_a_silence(clock: Clock) -> None:
-    """An answer that finds nothing to close yet is not overtaken by the fault that opens it."""
+def test_response_during_the_opening_closes_the_breaker(clock: Clock) -> None:
 
     def answered_meanwhile(_: float, most: float) -> float:
         breaker.record_response()
@@ -135,8 +135,8 @@ def test_an_answer_in_the_very_moment_of_a_silence(clock: Clock) -> None:
     assert not breaker.is_open
 
 
-def test_stragglers_change_nothing(breaker: CircuitBreaker, clock: Clock) -> None:
-    """Calls that began before it opened lengthen no pause and take no probe's turn away."""
+def test_calls_that_began_before_the_outage_change_nothing(breaker: CircuitBreaker, clock: Clock) -> None:
+    """They neither lengthen a pause nor end a probe."""
     fails(breaker, clock, took=5)
     for _ in range(10):
         breaker.record_failure(clock.now - 5, 5, "nobody there", probe=False, reached=False)
@@ -147,8 +147,9 @@ def test_stragglers_change_nothing(breaker: CircuitBreaker, clock: Clock) -> Non
         breaker.admit(5)
 
 
-def test_another_kind_of_silence_begins_anew(breaker: CircuitBreaker, clock: Clock) -> None:
-    """Many quick refusals do not make the first slow one cost thirty seconds."""
+def test_first_slow_failure_after_fast_ones_starts_with_the_first_pause(
+    breaker: CircuitBreaker, clock: Clock
+) -> None:
     pauses(breaker, clock, 0.0, 10)
     clock.now += 1
     assert breaker.admit(5)
@@ -157,8 +158,9 @@ def test_another_kind_of_silence_begins_anew(breaker: CircuitBreaker, clock: Clo
     assert breaker.admit(5)
 
 
-def test_it_is_told(breaker: CircuitBreaker, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    """Once when it opens and once when it closes, not for every call."""
+def test_outage_is_logged_when_it_begins_and_when_it_ends(
+    breaker: CircuitBreaker, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     fails(breaker, clock, took=5)
     for _ in range(3):
         breaker.record_failure(clock.now - 5, 5, "nobody there", probe=False, reached=False)
@@ -170,8 +172,7 @@ def test_it_is_told(breaker: CircuitBreaker, clock: Clock, caplog: pytest.LogCap
     assert "answers again, after 5.0 s" in said[1]
 
 
-def test_one_probe_among_many_threads(breaker: CircuitBreaker, clock: Clock) -> None:
-    """Whoever comes first looks, and nobody else."""
+def test_one_of_many_threads_probes(breaker: CircuitBreaker, clock: Clock) -> None:
     fails(breaker, clock, took=0)
     together, probes = threading.Barrier(16), list[bool]()
 
@@ -190,8 +191,8 @@ def test_one_probe_among_many_threads(breaker: CircuitBreaker, clock: Clock) -> 
     assert sorted(probes) == [False] * 15 + [True]
 
 
-def test_a_fork_while_another_thread_is_inside(breaker: CircuitBreaker, clock: Clock) -> None:
-    """A child knows what its parent knew, waits for no lock of it, and has a probe of its own."""
+def test_child_of_a_fork_has_no_lock_of_another_thread(breaker: CircuitBreaker, clock: Clock) -> None:
+    """It keeps the state of its parent and has a probe of its own."""
     fails(breaker, clock, took=0)
     assert breaker.admit(5)
     inside, done = threading.Event(), threading.Event()
@@ -213,8 +214,7 @@ def test_a_fork_while_another_thread_is_inside(breaker: CircuitBreaker, clock: C
     assert status == 0
 
 
-def test_a_call_collected_as_garbage_inside_another(clock: Clock) -> None:
-    """A coroutine that ends its probe in the midst of another call of the same thread blocks nobody."""
+def test_probe_that_the_garbage_collector_ends_in_another_call_causes_no_deadlock(clock: Clock) -> None:
 
     class Probe:
         def __init__(self) -> None:

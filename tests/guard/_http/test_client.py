@@ -105,17 +105,16 @@ def scripted() -> Scripted:
         (ALLOWED, "true", False),
     ],
 )
-async def test_a_call_that_was_let_through_before(
+async def test_decision_contains_whether_the_approval_was_used_before(
     client: Both, scripted: Scripted, answer: dict[str, Any], said: str | None, let_through: bool
 ) -> None:
-    """The gateway says so beside its refusal, and only there it counts."""
     headers = {} if said is None else {"X-Call-Let-Through": said}
     scripted.answers = [httpx.Response(200, json=answer, headers=headers)]
     assert (await client.call("check", CHECK)).let_through is let_through
 
 
 async def test_check_request(client: Both, scripted: Scripted) -> None:
-    """A check carries key, agent, action, context, run and approval, and one fresh Idempotency-Key."""
+    """It contains key, agent, action, context, run and approval, and an Idempotency-Key of its own."""
     scripted.answers = [httpx.Response(200, json=ALLOWED, headers={"X-Decision-ID": "d-1"})]
     decision = await client.call("check", CHECK)
     await client.call("check", Check("a.b", Identity("agent-1"), {}, "appr-1"))
@@ -142,7 +141,7 @@ async def test_check_request(client: Both, scripted: Scripted) -> None:
     ],
     ids=repr,
 )
-async def test_passing_failures_are_retried(
+async def test_temporary_failures_are_retried(
     client: Both, scripted: Scripted, time: Time, failure: Any
 ) -> None:
     """Faults, 429 and 5xx are tried again with the same Idempotency-Key after a short pause."""
@@ -153,8 +152,7 @@ async def test_passing_failures_are_retried(
     assert all(0 < pause <= 0.2 for pause in time.pauses)
 
 
-async def test_deadline_is_total(client: Both, scripted: Scripted, time: Time) -> None:
-    """All attempts and pauses together end within the deadline, with GatewayUnavailable."""
+async def test_deadline_covers_all_attempts_and_pauses(client: Both, scripted: Scripted, time: Time) -> None:
     scripted.answers = [httpx.ConnectError("refused")]
     with pytest.raises(GatewayUnavailable, match=r"gateway\.example.*refused"):
         await client.call("check", CHECK)
@@ -162,8 +160,9 @@ async def test_deadline_is_total(client: Both, scripted: Scripted, time: Time) -
     assert len(scripted.requests) == len(time.pauses) + 1
 
 
-async def test_a_thousand_attempts(scripted: Scripted, time: Time) -> None:
-    """An outage of hours is retried to the deadline, however many attempts that takes."""
+async def test_request_is_retried_a_thousand_times_before_a_long_deadline(
+    scripted: Scripted, time: Time
+) -> None:
     settings = Settings("https://gateway.example", KEY, "agent-1", 7200.0, "httpx")
     scripted.answers = [httpx.ConnectError("refused")]
     patient = GatewayClient(
@@ -175,22 +174,23 @@ async def test_a_thousand_attempts(scripted: Scripted, time: Time) -> None:
     assert time.now - 100 > 7190
 
 
-async def test_attempts_get_what_is_left(client: Both, scripted: Scripted, time: Time) -> None:
-    """Each attempt's time-out is what remains of the deadline."""
+async def test_time_out_of_an_attempt_is_what_is_left_of_the_deadline(
+    client: Both, scripted: Scripted, time: Time
+) -> None:
     scripted.answers = [httpx.Response(429, headers={"Retry-After": "3"}), httpx.Response(200, json=ALLOWED)]
     await client.call("check", CHECK)
     assert [each.extensions["timeout"]["read"] for each in scripted.requests] == [5.0, 2.0]
 
 
-async def test_retry_after_is_honoured(client: Both, scripted: Scripted, time: Time) -> None:
-    """The pause the gateway asks for is kept exactly."""
+async def test_pause_is_that_of_retry_after(client: Both, scripted: Scripted, time: Time) -> None:
     scripted.answers = [httpx.Response(429, headers={"Retry-After": "2"}), httpx.Response(200, json=ALLOWED)]
     assert (await client.call("check", CHECK)).allowed
     assert time.pauses == [2.0]
 
 
-async def test_retry_after_beyond_the_deadline(client: Both, scripted: Scripted, time: Time) -> None:
-    """A pause that would pass the deadline is not begun: the caller learns at once."""
+async def test_retry_after_beyond_the_deadline_raises_at_once(
+    client: Both, scripted: Scripted, time: Time
+) -> None:
     detail = {"detail": "Rate limit exceeded. Retry after 30 seconds"}
     scripted.answers = [httpx.Response(429, json=detail, headers={"Retry-After": "30"})]
     with pytest.raises(GatewayUnavailable, match="Retry after 30") as raised:
@@ -202,8 +202,9 @@ async def test_retry_after_beyond_the_deadline(client: Both, scripted: Scripted,
 @pytest.mark.parametrize(
     "header", ["0", "-5", "1.5", "soon", "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 99 Oct 2099 07:28:00 GMT"]
 )
-async def test_retry_after_without_a_pause(client: Both, scripted: Scripted, time: Time, header: str) -> None:
-    """A gateway that asks for no pause, or for none that means anything, is not hammered."""
+async def test_retry_after_of_zero_or_invalid_causes_no_busy_loop(
+    client: Both, scripted: Scripted, time: Time, header: str
+) -> None:
     scripted.answers = [httpx.Response(429, headers={"Retry-After": header})]
     with pytest.raises(GatewayUnavailable):
         await client.call("check", CHECK)
@@ -211,8 +212,8 @@ async def test_retry_after_without_a_pause(client: Both, scripted: Scripted, tim
     assert all(pause >= 0.05 for pause in time.pauses)
 
 
-def test_retry_after_as_a_date() -> None:
-    """A date is the seconds until then, with or without the name of the zone."""
+def test_retry_after_is_a_date() -> None:
+    """With or without the name of the time zone."""
     now = datetime(2026, 10, 21, 7, 28, tzinfo=UTC)
     assert retry_after("Wed, 21 Oct 2026 07:28:03 GMT", now) == 3.0
     assert retry_after("Wed, 21 Oct 2026 07:28:03 -0000", now) == 3.0
@@ -279,8 +280,10 @@ VIOLATIONS = {
 
 
 @pytest.mark.parametrize("violation", VIOLATIONS.values(), ids=VIOLATIONS.keys())
-async def test_violations(client: Both, scripted: Scripted, violation: httpx.Response) -> None:
-    """Whatever is not exactly the promised answer decides nothing and is not asked for again."""
+async def test_undocumented_response_is_a_protocol_error(
+    client: Both, scripted: Scripted, violation: httpx.Response
+) -> None:
+    """It is not retried."""
     scripted.answers = [violation]
     with pytest.raises(GatewayProtocolError, match=r"gateway\.example") as raised:
         await client.call("check", CHECK)
@@ -292,8 +295,10 @@ async def test_violations(client: Both, scripted: Scripted, violation: httpx.Res
 @pytest.mark.parametrize(
     "detail", ["Invalid API key", "Missing API key", "Organization is not active", f"bad {KEY}"]
 )
-async def test_refused_key(client: Both, scripted: Scripted, detail: str) -> None:
-    """A refused key is a matter of configuration; the message has the gateway's detail and never the key."""
+async def test_rejected_api_key_is_a_configuration_error(
+    client: Both, scripted: Scripted, detail: str
+) -> None:
+    """The message contains the gateway's detail but not the key."""
     scripted.answers = [httpx.Response(401, json={"detail": detail})]
     with pytest.raises(ConfigurationError) as raised:
         await client.call("check", CHECK)
@@ -302,8 +307,8 @@ async def test_refused_key(client: Both, scripted: Scripted, detail: str) -> Non
     assert "TOOLGATE_API_KEY" in str(raised.value)
 
 
-async def test_log(client: Both, scripted: Scripted) -> None:
-    """A log entry is sent under its own key and comes back as the gateway stored it."""
+async def test_log_entry_has_its_own_idempotency_key(client: Both, scripted: Scripted) -> None:
+    """The result is the gateway's entry."""
     entry = new_entry(
         action="a.b", agent_id="g", status="success", context={"n": 1}, approval_id="x", run_id=None
     )
@@ -322,8 +327,9 @@ async def test_log(client: Both, scripted: Scripted) -> None:
     assert entry.body.keys() == {"agent_id", "action", "status", "context", "occurred_at", "approval_id"}
 
 
-async def test_plan_limit(client: Both, scripted: Scripted) -> None:
-    """A full month is reported with the gateway's own message and status."""
+async def test_plan_limit_is_a_protocol_error_with_message_and_status(
+    client: Both, scripted: Scripted
+) -> None:
     detail = {"error": "plan_limit_exceeded", "message": "1000/1000 logs", "limit_type": "logs"}
     scripted.answers = [httpx.Response(403, json={"detail": detail})]
     entry = new_entry(action="a.b", agent_id="g", status="success", context={})
@@ -332,8 +338,7 @@ async def test_plan_limit(client: Both, scripted: Scripted) -> None:
     assert raised.value.status == 403
 
 
-async def test_approval(client: Both, scripted: Scripted) -> None:
-    """Waiting is a long poll whose time-out is the wait and the deadline together."""
+async def test_time_out_of_a_long_poll_is_the_wait_and_the_deadline(client: Both, scripted: Scripted) -> None:
     scripted.answers = [
         httpx.Response(200, json={"id": "x", "status": "denied", "note": "no", "context": {}})
     ]
@@ -343,8 +348,7 @@ async def test_approval(client: Both, scripted: Scripted) -> None:
     assert sent.extensions["timeout"]["read"] == 35.0
 
 
-async def test_cancel(client: Both, scripted: Scripted) -> None:
-    """A request is withdrawn at its own address, within the seconds given and not the usual deadline."""
+async def test_cancel_has_its_own_deadline(client: Both, scripted: Scripted) -> None:
     scripted.answers = [httpx.Response(200, json={"id": "x", "status": "cancelled"})]
     assert await client.call("cancel", "a/../b?c", 2.0) == Approval("cancelled")
     sent = scripted.requests[0]
@@ -353,8 +357,7 @@ async def test_cancel(client: Both, scripted: Scripted) -> None:
     assert sent.extensions["timeout"]["read"] == 2.0
 
 
-async def test_replaced_approval(client: Both, scripted: Scripted) -> None:
-    """What a person approved instead is read with every digit."""
+async def test_context_of_a_replaced_approval_keeps_all_digits(client: Both, scripted: Scripted) -> None:
     body = b'{"id": "x", "status": "replaced", "replaced_by": "y", "agent_id": "g", "action": "a.b",'
     body += (
         b' "context": {"n": 1}, "approved_context": {"n": 0.10000000000000000001, "big": 9007199254740993}}'
@@ -382,23 +385,22 @@ async def test_replaced_approval(client: Both, scripted: Scripted) -> None:
     ],
     ids=repr,
 )
-async def test_unpromised_approval(client: Both, scripted: Scripted, members: Any) -> None:
-    """An answer whose members are of other types than promised is no approval."""
+async def test_approval_with_members_of_wrong_types_is_a_protocol_error(
+    client: Both, scripted: Scripted, members: Any
+) -> None:
     scripted.answers = [httpx.Response(200, json={"id": "x", "status": "replaced", **members})]
     with pytest.raises(GatewayProtocolError):
         await client.call("approval", "x", 0)
 
 
 @pytest.mark.parametrize("status", ["maybe", None, 1])
-async def test_unknown_approval_status(client: Both, scripted: Scripted, status: Any) -> None:
-    """A status nobody promised is no approval."""
+async def test_unknown_approval_status_is_an_error(client: Both, scripted: Scripted, status: Any) -> None:
     scripted.answers = [httpx.Response(200, json={"id": "x", "status": status})]
     with pytest.raises(GuardError):
         await client.call("approval", "x", 0)
 
 
-def test_a_request_shows_neither_key_nor_arguments() -> None:
-    """What a debugger or a log makes of a request has neither its headers nor its body."""
+def test_representation_of_a_request_contains_neither_key_nor_arguments() -> None:
     shown = repr(Request("POST", "https://gateway.example", {"X-API-Key": KEY}, b"hunter22"))
     assert KEY not in shown
     assert "hunter22" not in shown
@@ -407,8 +409,9 @@ def test_a_request_shows_neither_key_nor_arguments() -> None:
 @pytest.mark.parametrize(
     "number", ["1e99999999999999999999999", "1e999999999", "-1.5E-401", "0." + "1" * 400]
 )
-async def test_approval_with_an_endless_number(client: Both, scripted: Scripted, number: str) -> None:
-    """A number whose digits would fill the memory, or that is none for decimals, is no promised answer."""
+async def test_approval_with_a_huge_number_is_a_protocol_error(
+    client: Both, scripted: Scripted, number: str
+) -> None:
     body = f'{{"id": "x", "status": "pending", "context": {{"n": {number}}}}}'
     scripted.answers = [httpx.Response(200, content=body, headers={"content-type": "application/json"})]
     with pytest.raises(GatewayProtocolError):

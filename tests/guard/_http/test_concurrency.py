@@ -1,4 +1,4 @@
-"""Many calls at once, against a server that holds some of them back."""
+"""Many calls at once, and a server that delays some of its responses."""
 
 from __future__ import annotations
 
@@ -83,8 +83,7 @@ def server() -> Iterator[Server]:
     server.server_close()
 
 
-async def test_five_hundred_at_once(server: Server) -> None:
-    """Far more calls than connections are all answered, and none gives up its turn."""
+async def test_five_hundred_concurrent_calls_succeed(server: Server) -> None:
     # How long it takes is the machine's; a call that never got its turn would wait out any deadline.
     async with Guard(server.url, KEY, "agent-1", timeout=120) as guard:
 
@@ -95,8 +94,7 @@ async def test_five_hundred_at_once(server: Server) -> None:
         assert await asyncio.gather(*(tool(n) for n in range(500))) == list(range(500))
 
 
-async def test_waiting_calls_hinder_nobody(server: Server) -> None:
-    """Calls that wait for a person leave the connections of all others free."""
+async def test_calls_that_wait_for_approval_do_not_block_others(server: Server) -> None:
     async with Guard(server.url, KEY, "agent-1") as guard:
 
         @guard.guarded("held", on_hold="wait")
@@ -111,8 +109,7 @@ async def test_waiting_calls_hinder_nobody(server: Server) -> None:
         assert await asyncio.gather(*tasks) == list(range(110))
 
 
-def test_waiting_threads_hinder_nobody(server: Server) -> None:
-    """As the asynchronous test, with a thread for each call."""
+def test_threads_that_wait_for_approval_do_not_block_others(server: Server) -> None:
     with Guard(server.url, KEY, "agent-1") as guard, ThreadPoolExecutor(110) as threads:
 
         @guard.guarded("held", on_hold="wait")
@@ -126,8 +123,10 @@ def test_waiting_threads_hinder_nobody(server: Server) -> None:
         assert list(results) == list(range(110))
 
 
-def test_no_turn_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queueing counts against the deadline, and the fault says that the queue was the reason."""
+def test_time_in_the_queue_counts_against_the_deadline(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says that the queue was the reason."""
     monkeypatch.setattr(transport, "_MAX_REQUESTS", 1)
     wire = HttpSender(server.url, clock=lambda: 0.0)
     blocked = threading.Thread(target=wire.send, args=(Request("GET", server.url, {}), 60))
@@ -141,8 +140,9 @@ def test_no_turn_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
     wire.close()
 
 
-async def test_no_turn_in_time_async(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the synchronous test."""
+async def test_time_in_the_queue_counts_against_the_deadline_async(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport, "_MAX_REQUESTS", 1)
     wire = AsyncHttpSender(server.url)
     blocked = asyncio.create_task(wire.send(Request("GET", server.url, {}), 60))

@@ -1,4 +1,4 @@
-"""The clients against a real server on this machine: pools, event loops, trickles."""
+"""The clients with a real server: pools, event loops, threads, forks."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ def url() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_both_libraries(url: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guard works with either HTTP library, synchronously and asynchronously."""
+def test_guard_works_with_both_http_libraries(
+    url: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOOLGATE_HTTP", library)
 
     async def act() -> bool:
@@ -79,8 +80,8 @@ def test_both_libraries(url: str, library: str, monkeypatch: pytest.MonkeyPatch)
     assert asyncio.run(act())
 
 
-def test_one_guard_many_loops(url: str) -> None:
-    """Each asyncio.run finds working connections and leaves none open, without anybody closing them."""
+def test_connections_close_with_their_event_loop(url: str) -> None:
+    """A guard works in several event loops, one after the other."""
     guard = Guard(url, KEY, "agent-1")
 
     @guard.guarded("a.b")
@@ -94,8 +95,7 @@ def test_one_guard_many_loops(url: str) -> None:
     gc.collect()
 
 
-def test_many_threads(url: str) -> None:
-    """Threads share one guard."""
+def test_threads_share_a_guard(url: str) -> None:
     with Guard(url, KEY, "agent-1") as guard:
         answers: list[bool] = []
         threads = [
@@ -108,8 +108,7 @@ def test_many_threads(url: str) -> None:
     assert answers == [True] * 8
 
 
-def test_a_forgotten_guard_closes_its_connections(url: str) -> None:
-    """A guard nobody closed gives its connections back when it is collected."""
+def test_garbage_collection_of_a_guard_closes_its_connections(url: str) -> None:
     guard = Guard(url, KEY, "agent-1")
     guard.check("a.b")
     del guard
@@ -117,8 +116,8 @@ def test_a_forgotten_guard_closes_its_connections(url: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
-def test_fork(url: str) -> None:
-    """A forked child opens its own connections, and closing them leaves the parent's usable."""
+def test_child_of_a_fork_opens_its_own_connections(url: str) -> None:
+    """Closing them leaves the parent's usable."""
     code = (
         "import os; from toolgate import Guard\n"
         f"guard = Guard({url!r}, {KEY!r}, 'agent-1')\n"
@@ -134,28 +133,25 @@ def test_fork(url: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nobody_listens() -> None:
-    """A refused connection is GatewayUnavailable naming the address."""
+def test_refused_connection_is_unavailable() -> None:
+    """The error contains the address."""
     with pytest.raises(GatewayUnavailable, match=r"127\.0\.0\.1:9"):
         Guard("http://127.0.0.1:9", KEY, "agent-1", timeout=0.05).check("a.b")
 
 
-def test_oversized_answer(url: str) -> None:
-    """An answer far larger than any of the gateway's is not read to its end."""
+def test_response_that_is_too_long_is_not_read_to_its_end(url: str) -> None:
     with pytest.raises(TransportError, match="longer"):
         HttpSender(url, clock=lambda: 0.0).send(Request("GET", url, {}), 5)
 
 
-async def test_oversized_answer_async(url: str) -> None:
-    """As the synchronous test."""
+async def test_response_that_is_too_long_is_not_read_to_its_end_async(url: str) -> None:
     wire = AsyncHttpSender(url)
     with pytest.raises(TransportError, match="longer"):
         await wire.send(Request("GET", url, {}), 5)
     await wire.aclose()
 
 
-def test_trickle(url: str) -> None:
-    """An answer that keeps coming after the deadline is cut off."""
+def test_body_that_continues_after_the_deadline_is_cut_off(url: str) -> None:
     ticks = iter(range(0, 100_000, 10))
     with pytest.raises(TransportError, match="in time"):
         HttpSender(url, clock=lambda: float(next(ticks))).send(Request("GET", url, {}), 100)

@@ -1,4 +1,4 @@
-"""Which failures are an outage, by what really happens on a socket."""
+"""Which failures are an outage, with real sockets."""
 
 from __future__ import annotations
 
@@ -90,15 +90,14 @@ def silent(_: socket.socket) -> None:
     """A peer that says nothing."""
 
 
-async def test_nobody_listens(library: str, kind: str) -> None:
-    """A refused connection is an outage."""
+async def test_refused_connection_is_an_outage(library: str, kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert not (await failure(f"http://127.0.0.1:{port}", library, kind)).answered
 
 
 async def test_request_that_was_sent_may_have_been_received(peer: Any, library: str, kind: str) -> None:
-    """A peer that accepts and says nothing, or ends the connection, is no outage in which a call may fail open."""
+    """The peer accepts it and then sends nothing, or ends the connection."""
     for misbehaviour in (silent, resets, says(), says(NONE_BEHIND % (504, b""))):
         error = await failure(peer(misbehaviour).url, library, kind, 0.3)
         assert (error.answered, error.reached) == (False, True)
@@ -148,8 +147,7 @@ async def test_handshake_that_takes_too_long_may_be_an_overloaded_gateway(
     assert (error.answered, error.reached) == (False, True)
 
 
-async def test_no_such_host(library: str, kind: str) -> None:
-    """A name that leads nowhere is an outage."""
+async def test_unknown_host_is_an_outage(library: str, kind: str) -> None:
     assert not (await failure("https://gateway.invalid", library, kind)).answered
 
 
@@ -169,8 +167,9 @@ async def test_no_such_host(library: str, kind: str) -> None:
         pytest.param(says(HEAD[:-4] + b"0" * 8 + b"\r\n\r\n" + b"x" * 5_000_000), True, id="too long"),
     ],
 )
-async def test_what_comes_back(peer: Any, library: str, kind: str, misbehaviour: Any, answered: bool) -> None:
-    """Only where no answer began was there no answer."""
+async def test_incomplete_response_is_a_response(
+    peer: Any, library: str, kind: str, misbehaviour: Any, answered: bool
+) -> None:
     assert (await failure(peer(misbehaviour).url, library, kind)).answered is answered
 
 
@@ -181,10 +180,10 @@ def serving(folder: Path, name: str) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("name", ["localhost", "elsewhere.example"])
-async def test_a_certificate_that_is_not_trusted(
+async def test_untrusted_certificate_is_a_response(
     peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, kind: str, name: str
 ) -> None:
-    """Somebody in the gateway's place is no outage, whether unknown or of another name."""
+    """Its issuer is unknown, or it is for another name."""
     tls = serving(tmp_path, name)
     if name != "localhost":
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
@@ -193,10 +192,10 @@ async def test_a_certificate_that_is_not_trusted(
     assert "certificate verify failed" in str(error).lower()
 
 
-async def test_a_client_certificate_is_asked_for(
+async def test_missing_client_certificate_is_a_response(
     peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, kind: str
 ) -> None:
-    """A gateway that wants to know who asks has answered, though TLS says so only after the handshake."""
+    """TLS 1.3 reports it only after the handshake."""
     tls = serving(tmp_path, "localhost")
     tls.verify_mode = ssl.CERT_REQUIRED
     tls.load_verify_locations(tmp_path / "certificate.pem")
@@ -204,10 +203,10 @@ async def test_a_client_certificate_is_asked_for(
     assert (await failure(peer(silent, tls=tls).url, library, kind)).answered
 
 
-async def test_an_alert_that_is_lost(
+async def test_connection_that_ends_right_after_the_handshake_is_a_response(
     peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, kind: str
 ) -> None:
-    """Who ends the connection right after the handshake has refused whoever asks, though no alert arrives."""
+    """The alert that rejects the client may be lost with the connection."""
     tls = serving(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
     error = await failure(peer(resets, tls=tls, at_once=True).url, library, kind)
@@ -215,10 +214,10 @@ async def test_an_alert_that_is_lost(
     assert "client certificate" in str(error)
 
 
-async def test_broken_tls_connection_that_has_served(
+async def test_tls_connection_that_breaks_in_a_later_request_is_an_outage(
     peer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, kind: str
 ) -> None:
-    """One that was used before and breaks now is an outage, not a refusal of the client."""
+    """It is not a rejection of the client, which would come with the first request."""
     tls = serving(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
     body = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
@@ -257,16 +256,15 @@ async def test_broken_tls_connection_that_has_served(
         pytest.param(says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), True, id="speaks no TLS"),
     ],
 )
-async def test_a_handshake_that_fails(
+async def test_failed_handshake(
     peer: Any, library: str, kind: str, misbehaviour: Any, answered: bool
 ) -> None:
-    """A peer that goes during the handshake is an outage; one that speaks no TLS is a stranger."""
+    """A connection that ends during the handshake is an outage; a peer that does not use TLS has responded."""
     server = peer(misbehaviour, at_once=True)
     assert (await failure(f"https://localhost:{server.port}", library, kind)).answered is answered
 
 
-async def test_an_answer_that_decides_nothing(peer: Any, library: str, kind: str) -> None:
-    """A stranger's page is another error altogether."""
+async def test_page_of_another_server_is_a_protocol_error(peer: Any, library: str, kind: str) -> None:
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello"
     with pytest.raises(GatewayProtocolError):
         await asked(peer(says(page)).url, library, kind, 10)

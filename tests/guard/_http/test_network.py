@@ -1,4 +1,4 @@
-"""What may be said of the network, and what is said of what cannot be used."""
+"""Validation of network settings."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def refused(**options: Any) -> str:
     return str(raised.value)
 
 
-def test_files_that_can_be_used(pair: tuple[str, str], tmp_path: Path) -> None:
-    """Paths as text or Path, and a key with and without a password."""
+def test_valid_files_are_accepted(pair: tuple[str, str], tmp_path: Path) -> None:
+    """As str or Path, with and without a password."""
     secret = locked(pair[1], tmp_path)
     for options in (
         {"ca": pair[0]},
@@ -71,8 +71,10 @@ def test_files_that_can_be_used(pair: tuple[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["ca", "certificate", "key"])
 @pytest.mark.parametrize("fault", ["missing", "empty", "folder"])
-def test_files_that_cannot(pair: tuple[str, str], tmp_path: Path, what: str, fault: str) -> None:
-    """The error is raised where it is set, and names the file and the cure."""
+def test_invalid_file_is_an_error_when_the_guard_is_created(
+    pair: tuple[str, str], tmp_path: Path, what: str, fault: str
+) -> None:
+    """The error names the file and the fix."""
     path = tmp_path / "wrong.pem"
     if fault == "empty":
         path.touch()
@@ -88,8 +90,7 @@ def test_files_that_cannot(pair: tuple[str, str], tmp_path: Path, what: str, fau
     assert ("TOOLGATE_" in said) if fault != "empty" else ("PEM" in said)
 
 
-def test_a_key_that_is_not_the_certificates(pair: tuple[str, str], tmp_path: Path) -> None:
-    """Two files that do not belong together."""
+def test_key_of_another_certificate_is_an_error(pair: tuple[str, str], tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     _, key = certificate_for("other.example", other)
@@ -97,27 +98,27 @@ def test_a_key_that_is_not_the_certificates(pair: tuple[str, str], tmp_path: Pat
 
 
 @pytest.mark.parametrize("password", [(), ("wrong",)])
-def test_a_locked_key(pair: tuple[str, str], tmp_path: Path, password: tuple[str, ...]) -> None:
-    """Without its password nobody is asked for it on the terminal."""
+def test_encrypted_key_without_its_password_is_an_error(
+    pair: tuple[str, str], tmp_path: Path, password: tuple[str, ...]
+) -> None:
+    """OpenSSL does not ask for it on the terminal."""
     assert "password" in refused(client_cert=(pair[0], locked(pair[1], tmp_path), *password))
 
 
 @pytest.mark.parametrize(
     "client_cert", ["cert.pem", ("cert.pem",), ("c", "k", "p", "x"), ("c", "k", 7), (1, "k"), ["c", "k"]]
 )
-def test_what_is_no_pair(client_cert: Any) -> None:
-    """The shape of it is said."""
+def test_client_cert_of_another_form_is_an_error(client_cert: Any) -> None:
     assert "client_cert" in refused(client_cert=client_cert)
 
 
 @pytest.mark.parametrize("ca", [7, True, b"pem"])
-def test_what_is_no_path(ca: Any) -> None:
-    """Nothing is opened by number."""
+def test_ca_of_another_type_is_an_error(ca: Any) -> None:
+    """A number is not opened as a file descriptor."""
     assert "ca is " in refused(ca=ca)
 
 
-def test_a_context_that_verifies_nothing() -> None:
-    """Trusting everybody is not configured, neither by half nor whole."""
+def test_context_without_verification_is_an_error() -> None:
     nameless = ssl.create_default_context()
     nameless.check_hostname = False
     anybody = ssl.create_default_context()
@@ -127,8 +128,8 @@ def test_a_context_that_verifies_nothing() -> None:
         assert "verify" in refused(ca=context)
 
 
-def test_a_context_is_not_changed(pair: tuple[str, str]) -> None:
-    """Nothing is loaded into the caller's own."""
+def test_client_cert_beside_a_context_is_an_error(pair: tuple[str, str]) -> None:
+    """Nothing is loaded into the caller's context."""
     assert "into the context" in refused(ca=ssl.create_default_context(), client_cert=pair)
 
 
@@ -147,16 +148,16 @@ def test_a_context_is_not_changed(pair: tuple[str, str]) -> None:
         7,
     ],
 )
-def test_what_is_no_proxy(proxy: Any) -> None:
-    """The error shows a form that is right and nothing of what was given."""
+def test_invalid_proxy_is_an_error(proxy: Any) -> None:
+    """The error contains an example but nothing of the value."""
     said = refused(proxy=proxy)
     assert "TOOLGATE_PROXY" in said
     assert PASSWORD.replace(" ", "") not in said
 
 
 @pytest.mark.parametrize("named", ["argument", "environment"])
-def test_no_proxy_for_plain_http(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
-    """It could read the key: nothing is sent, and the error says why."""
+def test_proxy_for_plain_http_is_an_error(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    """It could read the API key."""
     proxy = "http://user:opensesame77@proxy.example:3128"
     if named == "environment":
         monkeypatch.setenv("TOOLGATE_PROXY", proxy)
@@ -165,8 +166,9 @@ def test_no_proxy_for_plain_http(monkeypatch: pytest.MonkeyPatch, named: str) ->
     assert "opensesame77" not in str(raised.value)
 
 
-def test_from_the_environment(pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables are read where no argument is given, and half a pair is an error."""
+def test_settings_are_read_from_the_environment(
+    pair: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOOLGATE_CA_FILE", str(tmp_path / "missing.pem"))
     assert "TOOLGATE_CA_FILE" in refused()
     Guard(URL, KEY, "agent", ca=pair[0])
@@ -184,14 +186,13 @@ def test_from_the_environment(pair: tuple[str, str], tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["ca", "client_cert", "proxy"])
-def test_beside_a_transport(name: str) -> None:
-    """A transport stands in place of the network: what it would not look at is refused."""
+def test_network_settings_beside_a_transport_are_an_error(name: str) -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(500))
     assert "beside transport" in refused(transport=transport, **{name: "x"})
 
 
-async def test_a_transport_for_the_other_kind_of_call() -> None:
-    """One that serves synchronous calls alone says so when an asynchronous one is made, and the reverse."""
+async def test_transport_of_the_other_kind_is_an_error() -> None:
+    """Synchronous calls need a synchronous transport."""
     guard = Guard(URL, KEY, "agent", transport=httpx.HTTPTransport())
     with pytest.raises(ConfigurationError, match="AsyncBaseTransport"):
         await guard.acheck("a.b")
@@ -200,7 +201,7 @@ async def test_a_transport_for_the_other_kind_of_call() -> None:
         guard.check("a.b")
 
 
-def test_plain_http_needs_no_certificates() -> None:
+def test_plain_http_reads_no_certificates() -> None:
     """Reading them takes longer than a whole call."""
 
     def fail() -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Private certificates, client certificates, proxies and transports, on real sockets."""
+"""Private certificates, client certificates, proxies and transports, with real sockets."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ def tls(authority: Path) -> ssl.SSLContext:
     return context
 
 
-async def test_a_private_authority(peer: Any, asked: Asked, authority: Path, tls: Any) -> None:
-    """Trusted when it is named, by file or by context, and only then."""
+async def test_private_certificate_authority_is_trusted_if_it_is_set(
+    peer: Any, asked: Asked, authority: Path, tls: Any
+) -> None:
     url = peer(allow, tls=tls).url
     assert (await asked(url, ca=authority)).allowed
     assert (await asked(url, ca=ssl.create_default_context(cafile=authority))).allowed
@@ -70,18 +71,17 @@ async def test_a_private_authority(peer: Any, asked: Asked, authority: Path, tls
     assert raised.value.answered
 
 
-async def test_a_private_authority_of_the_environment(
+async def test_private_certificate_authority_of_the_environment_is_trusted(
     peer: Any, asked: Asked, authority: Path, tls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the argument does."""
     monkeypatch.setenv("TOOLGATE_CA_FILE", str(authority))
     assert (await asked(peer(allow, tls=tls).url)).allowed
 
 
-async def test_a_certificate_of_the_agents_own(
+async def test_client_certificate_is_sent(
     peer: Any, asked: Asked, authority: Path, tls: Any, tmp_path: Path
 ) -> None:
-    """A gateway that asks for one is shown it; without, the call is refused."""
+    """Without it the call fails."""
     folder = tmp_path / "agent"
     folder.mkdir()
     pair = certificate_for("agent.example", folder)
@@ -100,8 +100,8 @@ async def test_a_certificate_of_the_agents_own(
         await asked(url, ca=authority, timeout=1)
 
 
-async def test_through_a_proxy(peer: Any, asked: Asked, authority: Path, tls: Any) -> None:
-    """It carries the call, is shown the password meant for it, and reads nothing."""
+async def test_call_goes_through_a_proxy(peer: Any, asked: Asked, authority: Path, tls: Any) -> None:
+    """The proxy receives its own password but nothing of the call."""
     server = peer(allow, tls=tls)
     with Tunnel(password="user:opensesame77") as tunnel:
         assert (
@@ -113,10 +113,10 @@ async def test_through_a_proxy(peer: Any, asked: Asked, authority: Path, tls: An
     assert b"proxy-authorization" not in b"".join(server.requests).lower()
 
 
-async def test_a_proxy_of_the_environment(
+async def test_toolgate_proxy_takes_precedence_over_https_proxy(
     peer: Any, asked: Asked, authority: Path, tls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TOOLGATE_PROXY wins over HTTPS_PROXY, and NO_PROXY is none of its business."""
+    """It is used whatever NO_PROXY contains."""
     with Tunnel() as tunnel, Tunnel(refuses=403) as other:
         monkeypatch.setenv("TOOLGATE_PROXY", f"http://{tunnel.address}")
         monkeypatch.setenv("HTTPS_PROXY", f"http://{other.address}")
@@ -126,10 +126,10 @@ async def test_a_proxy_of_the_environment(
 
 
 @pytest.mark.parametrize(("status", "answered"), [(407, True), (403, True), (502, False), (504, False)])
-async def test_a_proxy_that_refuses(
+async def test_proxy_that_refuses_is_an_outage_only_if_it_found_no_gateway(
     asked: Asked, caplog: pytest.LogCaptureFixture, status: int, answered: bool
 ) -> None:
-    """Its password is told nobody; only one that finds no gateway is an outage."""
+    """Its password appears in no error."""
     with Tunnel(refuses=status) as tunnel, pytest.raises(GatewayUnavailable) as raised:
         await asked(
             "https://gateway.example", proxy=f"http://user:opensesame77@{tunnel.address}", timeout=0.8
@@ -139,8 +139,9 @@ async def test_a_proxy_that_refuses(
     assert "opensesame77" not in str(raised.value) + caplog.text
 
 
-async def test_a_proxy_that_is_away(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody answers then either."""
+async def test_proxy_that_cannot_be_reached_is_an_outage(
+    asked: Asked, caplog: pytest.LogCaptureFixture
+) -> None:
     with Tunnel() as tunnel:
         address = tunnel.address
     with pytest.raises(GatewayUnavailable) as raised:
@@ -149,10 +150,9 @@ async def test_a_proxy_that_is_away(asked: Asked, caplog: pytest.LogCaptureFixtu
     assert "opensesame77" not in str(raised.value) + caplog.text
 
 
-async def test_a_proxy_of_the_environment_that_cannot_be_used(
+async def test_invalid_proxy_of_the_environment_is_an_error_without_its_password(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the HTTP library stumbles over the password, nothing of it is told."""
     monkeypatch.setenv("HTTPS_PROXY", "http://user:open#sesame77@proxy.example")
     monkeypatch.setenv("ALL_PROXY", "gopher://user:opensesame77@proxy.example")
     with pytest.raises(ConfigurationError, match="HTTPS_PROXY") as raised:
@@ -162,8 +162,9 @@ async def test_a_proxy_of_the_environment_that_cannot_be_used(
     assert raised.value.__cause__ is None
 
 
-async def test_a_transport_of_ones_own(peer: Any, library: Any, authority: Path, tls: Any) -> None:
-    """It carries the call where the network would have."""
+async def test_given_transport_replaces_the_network(
+    peer: Any, library: Any, authority: Path, tls: Any
+) -> None:
     url, context = peer(allow, tls=tls).url, ssl.create_default_context(cafile=authority)
     with Guard(url, KEY, "agent", transport=library.HTTPTransport(verify=context)) as guard:
         assert guard.check("a.b").allowed

@@ -1,4 +1,4 @@
-"""Which requests the proxies of the environment see."""
+"""Which requests go through the proxies of the environment."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def proxy(peer: Any) -> Any:
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_plain_http_passes_no_proxy(
+async def test_plain_http_uses_no_proxy(
     proxy: Any, monkeypatch: pytest.MonkeyPatch, variable: str, kind: str
 ) -> None:
-    """A proxy sees no key that travels readable, and its yes lets nothing run."""
+    """The proxy could read the API key, and its response could allow a call."""
     monkeypatch.setenv(variable, proxy.url)
     async with Guard("http://127.0.0.1:9", KEY, "agent-1", timeout=0.05) as guard:
         with pytest.raises(GatewayUnavailable):
@@ -60,14 +60,13 @@ async def test_plain_http_passes_no_proxy(
         ("https://[::1]:8443", False),
     ],
 )
-def test_where_proxies_are_used(url: str, allowed: bool) -> None:
-    """Only TLS to another host goes through a proxy."""
+def test_only_tls_to_another_host_uses_a_proxy(url: str, allowed: bool) -> None:
     assert proxies_allowed(url) is allowed
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_tls_tunnels_through_a_proxy(proxy: Any, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
-    """A proxy for TLS is asked for a tunnel and sees nothing of the request."""
+def test_proxy_is_asked_for_a_tunnel(proxy: Any, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    """It receives nothing of the request."""
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
     wire = HttpSender("https://gateway.example", library)
     with pytest.raises(TransportError):
@@ -79,8 +78,9 @@ def test_tls_tunnels_through_a_proxy(proxy: Any, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("url", ["socks5://127.0.0.1:9", "gopher://127.0.0.1:9", "http://[::1"])
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, url: str, kind: str) -> None:
-    """A proxy address nothing can be done with is a matter of configuration, and says where to look."""
+async def test_unusable_proxy_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, url: str, kind: str
+) -> None:
     monkeypatch.setenv("ALL_PROXY", url)
     async with Guard("https://gateway.example", KEY, "agent-1", timeout=0.05) as guard:
         with pytest.raises(ConfigurationError, match="ALL_PROXY"):
@@ -120,10 +120,9 @@ def resolve_only_addresses(host: Any, port: Any, *args: Any, **options: Any) -> 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("proxies", [True, False])
-def test_certificates_of_the_environment(
+def test_certificates_of_the_environment_are_read_with_and_without_a_proxy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str, proxies: bool
 ) -> None:
-    """SSL_CERT_FILE is read with and without proxies: a missing one is an error, a good one is none."""
     url = "https://gateway.example" if proxies else "https://127.0.0.1:9"
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("SSL_CERT_FILE", certifi.where())

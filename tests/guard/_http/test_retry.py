@@ -1,4 +1,4 @@
-"""A dead gateway costs one time-out, seen from the client: which requests are refused, and which find it again."""
+"""An outage costs one time-out: which requests are sent during it, and which end it."""
 
 from __future__ import annotations
 
@@ -97,8 +97,7 @@ async def unavailable(ask: Ask, operation: str, *given: Any) -> GatewayUnavailab
     return raised.value
 
 
-async def test_one_time_out_for_all(net: Net, ask: Ask) -> None:
-    """A hundred calls of a gateway that is silent for a minute take no more than a probe now and then."""
+async def test_outage_costs_one_time_out_and_not_one_per_call(net: Net, ask: Ask) -> None:
     began = net.now
     await unavailable(ask, "check", CHECK)
     assert net.now - began == 5
@@ -111,8 +110,7 @@ async def test_one_time_out_for_all(net: Net, ask: Ask) -> None:
     assert len(net.sent) == 1
 
 
-async def test_found_again(net: Net, ask: Ask) -> None:
-    """When the pause is over one call looks, and its answer lets all through."""
+async def test_response_to_a_probe_ends_the_outage(net: Net, ask: Ask) -> None:
     await unavailable(ask, "check", CHECK)
     net.silent = False
     await unavailable(ask, "check", CHECK)
@@ -121,8 +119,8 @@ async def test_found_again(net: Net, ask: Ask) -> None:
     assert (await ask("check", CHECK)).allowed
 
 
-async def test_a_refused_connection_is_tried_by_the_next_call(net: Net, ask: Ask) -> None:
-    """A gateway that was restarted is found at once; while it is away a call costs one attempt or none."""
+async def test_call_after_refused_connections_makes_one_attempt(net: Net, ask: Ask) -> None:
+    """A gateway that was restarted serves the next call."""
     net.refuses = True
     began = net.now
     await unavailable(ask, "check", CHECK)
@@ -135,8 +133,7 @@ async def test_a_refused_connection_is_tried_by_the_next_call(net: Net, ask: Ask
     assert (await ask("check", CHECK)).allowed
 
 
-def test_a_restart_within_the_deadline_refuses_nobody(net: Net) -> None:
-    """One attempt without an answer opens nothing: the call tries on, and so do the others."""
+def test_restart_within_the_deadline_does_not_open_the_breaker(net: Net) -> None:
     net.refuses, net.silent = True, False
 
     def sleep(seconds: float) -> None:
@@ -151,8 +148,10 @@ def test_a_restart_within_the_deadline_refuses_nobody(net: Net) -> None:
 
 
 @pytest.mark.parametrize("operation", ["poll", "look", "cancel", "deciding check"])
-async def test_who_is_not_refused(net: Net, ask: Ask, operation: str) -> None:
-    """A call that waits for a person goes on asking, and the first answer it gets is an answer for all."""
+async def test_requests_of_a_waiting_call_are_sent_during_an_outage(
+    net: Net, ask: Ask, operation: str
+) -> None:
+    """The first response ends the outage for all calls."""
     asked = {
         "poll": ("approval", "appr-1", 30),
         "look": ("approval", "appr-1", 0),
@@ -168,23 +167,22 @@ async def test_who_is_not_refused(net: Net, ask: Ask, operation: str) -> None:
     assert (await ask("check", CHECK)).allowed
 
 
-async def test_a_poll_in_vain_refuses_nobody(net: Net, ask: Ask) -> None:
-    """A proxy that cuts a long poll off says nothing about the gateway."""
+async def test_failed_long_poll_does_not_open_the_breaker(net: Net, ask: Ask) -> None:
+    """A proxy may have cut it off."""
     await unavailable(ask, "approval", "appr-1", 30)
     net.silent = False
     assert (await ask("check", CHECK)).allowed
 
 
-async def test_silence_for_a_moment(net: Net, ask: Ask) -> None:
-    """A log entry that was given next to no time opens nothing."""
+async def test_failure_within_a_very_short_deadline_does_not_open_the_breaker(net: Net, ask: Ask) -> None:
     await unavailable(ask, "log", ENTRY, 0.01)
     net.silent = False
     assert (await ask("check", CHECK)).allowed
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 401, 404, 302])
-async def test_any_answer_closes(net: Net, ask: Ask, status: int) -> None:
-    """Also one that refuses: the next calls are told what is the matter and not that nobody answers."""
+async def test_any_response_of_the_gateway_closes_the_breaker(net: Net, ask: Ask, status: int) -> None:
+    """The next calls raise what the gateway reports."""
     await unavailable(ask, "check", CHECK)
     net.silent, net.answer = False, httpx.Response(status, headers=OURS, json={"detail": "no"})
     net.now += 1
@@ -193,8 +191,8 @@ async def test_any_answer_closes(net: Net, ask: Ask, status: int) -> None:
             await ask("check", CHECK)
 
 
-async def test_answers_open_nothing(net: Net, ask: Ask) -> None:
-    """A gateway in trouble is asked by every call; a proxy that finds none is an outage."""
+async def test_error_of_the_gateway_does_not_open_the_breaker(net: Net, ask: Ask) -> None:
+    """That of a proxy without a gateway does."""
     net.silent = False
     for status in (503, 429):
         net.answer = httpx.Response(status, headers=OURS)
@@ -209,16 +207,14 @@ async def test_answers_open_nothing(net: Net, ask: Ask) -> None:
     assert (len(net.sent) - sent, error.answered, error.status) == (1, False, 503)
 
 
-async def test_a_stranger_is_no_outage(net: Net, ask: Ask) -> None:
-    """A page of somebody else is told as such every time."""
+async def test_page_of_another_server_does_not_open_the_breaker(net: Net, ask: Ask) -> None:
     net.silent, net.answer = False, httpx.Response(200, html="hello")
     for _ in range(3):
         with pytest.raises(GatewayProtocolError):
             await ask("check", CHECK)
 
 
-def test_many_threads_and_a_gateway_that_is_silent(peer: Any) -> None:
-    """Everybody who comes after the first time-out is refused at once, on a real connection."""
+def test_threads_fail_at_once_during_an_outage(peer: Any) -> None:
     server = peer(lambda _: None)
     client = GatewayClient(Settings(server.url, KEY, None, 0.5, "httpx"), sleep=lambda _: None)
     with pytest.raises(GatewayUnavailable):
@@ -237,8 +233,7 @@ def test_many_threads_and_a_gateway_that_is_silent(peer: Any) -> None:
     client.close()
 
 
-async def test_a_cancelled_probe(peer: Any) -> None:
-    """A task that is cancelled while it probes leaves its turn to the next one."""
+async def test_cancelled_probe_leaves_the_next_probe_to_another_call(peer: Any) -> None:
     asked = threading.Event()
     server = peer(lambda _: asked.set())
     settings = Settings(server.url, KEY, None, 0.3, "httpx")
@@ -256,8 +251,7 @@ async def test_a_cancelled_probe(peer: Any) -> None:
     await client.aclose()
 
 
-def test_a_secret_in_the_words_of_a_transport(caplog: pytest.LogCaptureFixture) -> None:
-    """What a transport says of its address goes into no error and no log as it is."""
+def test_password_in_the_message_of_a_transport_is_masked(caplog: pytest.LogCaptureFixture) -> None:
 
     def refuses(_: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("no way to http://bob:hunter22@proxy.example:3128")
@@ -271,8 +265,8 @@ def test_a_secret_in_the_words_of_a_transport(caplog: pytest.LogCaptureFixture) 
     assert "hunter22" not in caplog.text + str(raised.value)
 
 
-def test_who_answered_is_told_of() -> None:
-    """Also where the last attempt had too little time to hear it again."""
+def test_error_contains_an_invalid_response_of_an_earlier_attempt() -> None:
+    """The last attempt may have had too little time to receive it again."""
     said: list[Exception] = [httpx.RemoteProtocolError("illegal status line")]
 
     def answers(_: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""The total deadline, against peers who always have one more byte to send."""
+"""The deadline of a response that continues without end."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def drip(connection: socket.socket) -> None:
 @pytest.mark.parametrize("library", MODULES)
 @pytest.mark.parametrize("given", [True, False], ids=["own transport", "the library's"])
 @pytest.mark.parametrize("misbehaviour", [hints, drip])
-def test_a_peer_that_never_ends(peer: Any, library: Any, given: bool, misbehaviour: Any) -> None:
-    """What comes before an answer counts against the deadline, whoever opened the connections."""
+def test_head_of_single_bytes_ends_at_the_deadline(
+    peer: Any, library: Any, given: bool, misbehaviour: Any
+) -> None:
     transport = library.HTTPTransport() if given else None
     url = peer(misbehaviour).url
     wire = HttpSender(url, library.__name__, transport)
@@ -47,8 +48,7 @@ def test_a_peer_that_never_ends(peer: Any, library: Any, given: bool, misbehavio
 
 
 @pytest.mark.parametrize("misbehaviour", [hints, drip])
-async def test_a_peer_that_never_ends_async(peer: Any, misbehaviour: Any) -> None:
-    """As the synchronous test."""
+async def test_head_of_single_bytes_ends_at_the_deadline_async(peer: Any, misbehaviour: Any) -> None:
     url = peer(misbehaviour).url
     wire = AsyncHttpSender(url)
     began = time.monotonic()
@@ -58,8 +58,7 @@ async def test_a_peer_that_never_ends_async(peer: Any, misbehaviour: Any) -> Non
     await wire.aclose()
 
 
-def test_connections_are_kept(peer: Any) -> None:
-    """A connection that keeps to the budget of one request serves the next one with its own."""
+def test_connection_is_used_for_several_requests(peer: Any) -> None:
     used: list[socket.socket] = []
 
     def answer(connection: socket.socket) -> None:
@@ -74,8 +73,10 @@ def test_connections_are_kept(peer: Any) -> None:
 
 
 @pytest.mark.parametrize("misbehaviour", [hints, drip])
-def test_peer_that_never_ends_on_a_kept_connection(peer: Any, misbehaviour: Any) -> None:
-    """The deadline also ends a request that goes over a connection of an earlier one; the next one works."""
+def test_head_of_single_bytes_on_an_existing_connection_ends_at_the_deadline(
+    peer: Any, misbehaviour: Any
+) -> None:
+    """The next request succeeds."""
     answered: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:

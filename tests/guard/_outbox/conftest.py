@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.slow_gateway import SlowGateway
 
-from toolgate._http.batch import Delivery, Result
+from toolgate._outbox.delivery import Delivery, Result
 from toolgate._outbox.entries import Entry, new_entry
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.place import Place

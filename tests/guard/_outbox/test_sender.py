@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.waiting import until
 
-from toolgate._http.batch import Delivery, Result
+from toolgate._outbox.delivery import Delivery, Result
 from toolgate._outbox.faults import Busy
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.pace import Pace
