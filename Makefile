@@ -98,8 +98,8 @@ test-oldest: test-oldest-own ## the oldest versions of our own dependencies, the
 OWN_OLDEST := .venv-oldest
 OWN_EXTRAS := cli,service,postgres,redis,billing,otel,metrics,traces
 # Schemathesis needs a newer rich, and Claude Code is installed with its SDK, which needs a newer pydantic and starlette.
-OWN_IGNORED := $(addprefix --ignore=tests/,service/openapi/test_schemathesis.py $(addprefix guard/cli/hook/,test_claude_code.py \
-	test_example.py test_here.py test_over_http.py))
+OWN_IGNORED := $(addprefix --ignore=tests/,service/openapi/test_schemathesis.py $(addprefix guard/cli/hooks/,test_claude_code.py \
+	test_example.py test_status.py test_claude_code_http.py))
 # The PostgreSQL driver and dialect: checks that are held, races, the request path; and Redis, which counts for replicas.
 OWN_POSTGRESQL := $(addprefix tests/service/,approvals/test_waiting.py approvals/test_races.py approvals/test_quorum.py \
 	checks/test_outcomes.py hotpath storage)

@@ -2,26 +2,25 @@
 
 import sys
 
-#: what the extra brings
-EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks", "h11"}
+#: modules of the extra
+EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks", "uvicorn"}
 
-
-#: words after `toolgate hook` that are a person's
-NO_HOOKS = ("install", "serve", "uninstall", "--help")
+#: commands of `toolgate hook` for people; coding agents run all others
+HOOK_COMMANDS = ("install", "serve", "uninstall", "--help")
 
 
 def main() -> None:
-    """Run the command line; without its extra, say in one line what to install."""
-    if sys.argv[1:2] == ["hook"] and sys.argv[2:3] not in ([], *([word] for word in NO_HOOKS)):
-        # Before all else: coding agents wait for it at every tool call, and take most errors for a yes.
-        from toolgate_cli.hook.running import run
+    """Run the command line; without its extra, print which one to install."""
+    if sys.argv[1:2] == ["hook"] and sys.argv[2:3] not in ([], *([word] for word in HOOK_COMMANDS)):
+        # Before everything else: this runs at every tool call, and coding agents treat most failures as permission.
+        from toolgate_cli.hooks.runner import run
 
         run(sys.argv[2:])
     try:
         from toolgate_cli.app import app
 
         if len(sys.argv) == 1:
-            # Some versions of click end with 0 here: a coding agent that does not know of `args` would take it for a yes.
+            # Some versions of click exit with 0 here, which permits the tool to a coding agent that ignores `args`.
             app(["--help"], standalone_mode=False)
             sys.exit(2)
         app()

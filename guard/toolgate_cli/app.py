@@ -15,7 +15,7 @@ from toolgate_cli.demo import demo
 from toolgate_cli.doctor import doctor
 from toolgate_cli.frameworks import frameworks
 from toolgate_cli.grants import grants
-from toolgate_cli.hook.commands import hook
+from toolgate_cli.hooks.commands import hook
 from toolgate_cli.keys import keys
 from toolgate_cli.logs import logs
 from toolgate_cli.mcp import mcp

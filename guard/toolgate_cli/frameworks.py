@@ -5,8 +5,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from toolgate_cli.approvals.pages import ascii_json
-from toolgate_cli.hook.claude_code import OLDEST, TESTED
-from toolgate_cli.hook.here import NAME, standing
+from toolgate_cli.hooks.claude_code import OLDEST, TESTED
+from toolgate_cli.hooks.claude_code import PROGRAM as NAME
+from toolgate_cli.hooks.status import read_status
 from toolgate_cli.output import fail
 from toolgate_cli.plugins import load_plugin
 from toolgate_cli.tables import Column, print_table
@@ -47,7 +48,7 @@ def frameworks(
 
 
 def _claude_code(plugin: Any) -> list[Any]:
-    here = standing(plugin)
+    here = read_status(plugin)
     if here is None:
         return []
     version, state, says, cure = here

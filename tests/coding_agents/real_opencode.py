@@ -14,7 +14,7 @@ from support.frameworks.opencode import OpenCodeCLI, plugin
 from support.frameworks.tool_server import ToolServer
 from support.waiting import until
 
-from toolgate_cli.hook.opencode import plugin_of
+from toolgate_cli.hooks.opencode import render_plugin
 
 _pause = threading.Event()
 
@@ -153,7 +153,7 @@ def test_a_hook_that_cannot_answer_blocks(
     """It is gone, says nothing, something else, or no end: the tool does not run."""
     with MessagesAPI([bash("touch ran.txt", "call-1")]) as api:
         opencode = OpenCodeCLI(program, tmp_path, api.url, variables(scene))
-        opencode.install(plugin_of(command, [], limit - 10))
+        opencode.install(render_plugin(command, [], limit - 10))
         opencode.run()
     assert not (opencode.project / "ran.txt").exists()
     assert "Not done" in api.read["call-1"].text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolgate_cli.hook.claude_code import OFF, TESTED
+from toolgate_cli.hooks.claude_code import DISABLING_VARIABLES, TESTED
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
@@ -13,7 +13,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 def alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Go into an empty project, with a home of its own, no program on PATH and nothing set; returns the project."""
     names = [name for name in os.environ if name.startswith("TOOLGATE_")]
-    for name in (*names, *OFF, *_PROXIES, *map(str.upper, _PROXIES), "CLAUDE_CONFIG_DIR"):
+    for name in (*names, *DISABLING_VARIABLES, *_PROXIES, *map(str.upper, _PROXIES), "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
     for name in ("home", "project", "bin"):
         (folder / name).mkdir()

@@ -9,7 +9,7 @@ import httpx
 from support.forking import FORK_SERVER
 from support.frameworks.claude_code import variables
 from support.frameworks.harness import Scene
-from toolgate_cli.hook.over_http import SECRET
+from toolgate_cli.hooks.claude_code import SECRET_VARIABLE
 
 CALL = {
     "session_id": "session-1",
@@ -39,13 +39,13 @@ class ServedHook:
 
     def __init__(self, scene: Scene, *words: str, env: Mapping[str, str] | None = None) -> None:
         told, self._heard = os.pipe()[::-1]
-        environment = {**os.environ, **variables(scene), SECRET: OWN, **(env or {})}
+        environment = {**os.environ, **variables(scene), SECRET_VARIABLE: OWN, **(env or {})}
         self.process = FORK_SERVER.start("hook", "serve", "--port", "0", *words, env=environment, stderr=told)
         os.close(told)
         self._errors = os.fdopen(self._heard, encoding="utf-8")
         self.said = self._errors.readline()
-        assert "answering" in self.said, self.said
-        self.url = self.said.split()[5].rstrip(";")
+        assert "listening" in self.said, self.said
+        self.url = self.said.split()[8].rstrip(";")
 
     @property
     def port(self) -> int:

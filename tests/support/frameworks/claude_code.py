@@ -11,15 +11,15 @@ from support.frameworks.claude_cli import ClaudeCLI, allowing
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from support.frameworks.messages_api import MessagesAPI
 from support.frameworks.tool_server import ToolServer
-from toolgate_cli.hook.claude_code import with_guard
-from toolgate_cli.hook.commands import command
+from toolgate_cli.hooks.claude_code import add_hooks, command_hook
+from toolgate_cli.hooks.commands import installed_command
 
 SECONDS = 60
 
 
 def settings(*words: str, limit: float = SECONDS) -> dict[str, Any]:
     """What is installed into empty settings."""
-    return with_guard({}, command(), list(words), limit)
+    return add_hooks({}, command_hook(installed_command(), words), limit)
 
 
 def variables(scene: Scene) -> dict[str, str]:

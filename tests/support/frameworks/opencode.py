@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolgate_cli.hook.commands import command
-from toolgate_cli.hook.opencode import plugin_of
+from toolgate_cli.hooks.commands import installed_command
+from toolgate_cli.hooks.opencode import render_plugin
 
 SECONDS = 60
 MODEL = "anthropic/claude-sonnet-4-5"
@@ -17,7 +17,7 @@ MODEL = "anthropic/claude-sonnet-4-5"
 
 def plugin(*words: str, limit: float = SECONDS) -> str:
     """What is installed."""
-    return plugin_of(command(), list(words), limit)
+    return render_plugin(installed_command(), list(words), limit)
 
 
 @dataclass

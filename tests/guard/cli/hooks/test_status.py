@@ -12,7 +12,7 @@ from support.frameworks.claude_cli import claude_program
 from typer.testing import CliRunner
 
 from toolgate_cli.app import app
-from toolgate_cli.hook.claude_code import OLDEST, TESTED
+from toolgate_cli.hooks.claude_code import OLDEST, TESTED
 from toolgate_integrations import _survey
 
 
@@ -151,7 +151,7 @@ def test_what_is_no_file_is_not_waited_for(project: Path, monkeypatch: pytest.Mo
     """A pipe is not opened, and a place that cannot be looked at is named."""
     (project / ".claude").mkdir()
     os.mkfifo(project / ".claude" / "settings.json")
-    assert "no ordinary file" in told()["says"]
+    assert "not a regular file" in told()["says"]
     (project / ".claude" / "settings.json").unlink()
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "x" * 300)
     assert "File name too long" in told()["says"]
@@ -163,7 +163,7 @@ def test_it_can_be_ignored(project: Path) -> None:
     assert told("--ignore", "Claude-Code")["ignored"]
     ended = CliRunner().invoke(app, ["frameworks"])
     assert ended.exit_code == 1
-    assert "claude-code: nothing here has it ask the guard" in ended.stdout
+    assert "claude-code: no hook checks its tool calls here" in ended.stdout
     install()
     ended = CliRunner().invoke(app, ["frameworks"])
     assert ended.stdout.endswith("1 of 1 can be guarded by a plugin or by hooks\n")

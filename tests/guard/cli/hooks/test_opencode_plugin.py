@@ -10,7 +10,7 @@ from support.frameworks.opencode import plugin
 from support.frameworks.opencode_host import host
 from support.waiting import until
 
-from toolgate_cli.hook.opencode import plugin_of
+from toolgate_cli.hooks.opencode import render_plugin
 
 
 def bash(call_id: str, command: str = "ls", **more: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_given_up_it_is_withdrawn(scene: Scene, installed: Path) -> None:
         ("echo 'A warning.'; echo '{\"toolgate\": \"allowed\"}'", "status 0"),
         ('echo \'{"toolgate": "allowed"}\'; exit 1', "status 1"),
         ("echo no such thing >&2; exit 2", "no such thing"),
-        ("exec sleep 60", "too slow"),
+        ("exec sleep 60", "time limit"),
     ],
 )
 def test_whatever_is_no_yes_throws(tmp_path: Path, script: str | None, why: str) -> None:
@@ -111,7 +111,7 @@ def test_whatever_is_no_yes_throws(tmp_path: Path, script: str | None, why: str)
         command.write_text(f"#!/bin/sh\n{script}\n")
         command.chmod(0o755)
     path = tmp_path / "plugin.js"
-    path.write_text(plugin_of(str(command), [], -9))
+    path.write_text(render_plugin(str(command), [], -9))
     assert why in host(path, bash("call-1"))["call-1"]["thrown"]
 
 
@@ -120,5 +120,5 @@ def test_a_yes_lets_it_run(tmp_path: Path) -> None:
     command, path = tmp_path / "toolgate", tmp_path / "plugin.js"
     command.write_text('#!/bin/sh\necho \'{"toolgate": "allowed", "arguments": null}\'\n')
     command.chmod(0o755)
-    path.write_text(plugin_of(str(command), [], 50))
+    path.write_text(render_plugin(str(command), [], 50))
     assert host(path, bash("call-1"))["call-1"]["ran"] == {"command": "ls"}

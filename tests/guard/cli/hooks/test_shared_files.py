@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from toolgate_cli.app import app
-from toolgate_cli.hook.claude_code import OFF
-from toolgate_cli.hook.commands import command
+from toolgate_cli.hooks.claude_code import DISABLING_VARIABLES
+from toolgate_cli.hooks.commands import installed_command
 
 
 @pytest.fixture
@@ -18,10 +18,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty project, of a user without settings, where toolgate is on PATH."""
     for name in [name for name in os.environ if name.startswith(("TOOLGATE_", "OPENCODE_"))]:
         monkeypatch.delenv(name)
-    for name in ("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME", *OFF):
+    for name in ("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME", *DISABLING_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PATH", f"{Path(command()).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{Path(installed_command()).parent}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "project"
@@ -70,7 +70,7 @@ def test_a_file_of_this_machine_names_this_installation(project: Path, words: tu
     """Whatever comes first in somebody's PATH: the user's own settings, those not committed, an administrator's."""
     install(*words)
     written = [path for path in project.parent.rglob("*") if path.is_file()]
-    assert [path for path in written if command() in path.read_text()] != []
+    assert [path for path in written if installed_command() in path.read_text()] != []
 
 
 @pytest.mark.parametrize("program", ["claude-code", "opencode"])

@@ -26,14 +26,14 @@ from toolgate_integrations.hooks.reading import told as read_json
 PRETENDED = """
 import os, sys
 from types import SimpleNamespace
-from toolgate_cli.hook import running
+from toolgate_cli.hooks import runner
 
 def answer(given):
     {does}
 
 hook = SimpleNamespace(limit={limit}, answer=answer)
-running._plugin = lambda: SimpleNamespace(parse=lambda words: hook)
-running.run([])
+runner._load_plugin = lambda: SimpleNamespace(parse=lambda words: hook)
+runner.run([])
 """
 
 
@@ -72,7 +72,7 @@ def test_wrong_options_are_named(scene: Scene, words: tuple[str, ...], typed: An
     assert (done.returncode, done.stdout) == (2, "")
     assert words[0] in done.stderr
     assert done.stderr.endswith(
-        "Not done: the options of this hook are wrong, so the gateway was not asked.\n"
+        "Not done: the options of this hook are wrong, so the call was not checked.\n"
     )
 
 
@@ -203,7 +203,7 @@ def test_whatever_happens_inside(does: str, code: int, stdout: str) -> None:
         [sys.executable, "-c", program], input="{}", capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout) == (code, stdout)
-    assert ("Not done: the guard" in done.stderr) == (code != 0)
+    assert ("Not done: the hook" in done.stderr) == (code != 0)
     assert "a secret" not in done.stderr
 
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from toolgate_cli.app import app
-from toolgate_cli.hook.claude_code import OFF
-from toolgate_cli.hook.commands import command
+from toolgate_cli.hooks.claude_code import DISABLING_VARIABLES
+from toolgate_cli.hooks.commands import installed_command
 
 THEIRS: dict[str, Any] = {
     "permissions": {"allow": ["Bash(ls)"], "note": "größer"},
@@ -31,7 +31,7 @@ THEIRS: dict[str, Any] = {
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
         monkeypatch.delenv(name)
-    for name in ("CLAUDE_CONFIG_DIR", *OFF):
+    for name in ("CLAUDE_CONFIG_DIR", *DISABLING_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "project").mkdir()
@@ -51,7 +51,7 @@ def settings_of(path: Path) -> dict[str, Any]:
 
 def guards(settings: dict[str, Any], event: str) -> list[dict[str, Any]]:
     found = [hook for group in settings["hooks"].get(event, []) for hook in group["hooks"]]
-    return [hook for hook in found if hook["command"] in {"toolgate", command()}]
+    return [hook for hook in found if hook["command"] in {"toolgate", installed_command()}]
 
 
 def test_what_is_written_fails_closed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_everything_else_stays_and_comes_back(project: Path) -> None:
     assert file.read_text() == before
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert [each.name for each in project.iterdir()] == ["mine.json"]
-    assert "nothing of the guard" in run("uninstall", "--file", str(file))
+    assert "nothing is installed" in run("uninstall", "--file", str(file))
 
 
 def test_a_hook_beside_ours_in_one_group_stays(project: Path) -> None:
@@ -150,10 +150,10 @@ def test_a_link_stays_one(project: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("{", "no JSON"),
-        ('{"hooks": {}} // mine', "no JSON"),
+        ("{", "not valid JSON"),
+        ('{"hooks": {}} // mine', "not valid JSON"),
         ('{"model": "a", "model": "b"}', "twice"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ('{"hooks": []}', "'hooks'"),
         ('{"hooks": {"PreToolUse": {}}}', "'PreToolUse'"),
         ('{"hooks": {"PreToolUse": [{"matcher": "*"}]}}', "'PreToolUse'"),
@@ -186,7 +186,7 @@ def test_where_other_settings_switch_hooks_off_nothing_is_guarded(
     file.parent.mkdir(parents=True)
     file.write_text(content)
     said = run("install", code=1)
-    assert "switches all hooks off" in said
+    assert "disables all hooks" in said
     assert file.name in said
     assert not (project / ".claude" / "settings.json").exists()
     file.write_text('{"disableAllHooks": false, "env": {"CLAUDE_CODE_SIMPLE": "0"}}')

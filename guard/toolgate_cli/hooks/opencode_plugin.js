@@ -1,7 +1,7 @@
-// Toolgate's guard, written by `toolgate hook install --for opencode`, and written anew when that is run again.
+// Toolgate's plugin for OpenCode, written by `toolgate hook install --for opencode`; run that again to update it.
 //
-// A tool runs only where the hook's process ends with status 0 and says in JSON that it may. Whatever else happens is
-// thrown, and OpenCode runs no tool before which something was thrown.
+// A tool runs only if the hook's process ends with status 0 and allows it in JSON. Everything else throws an error, and
+// OpenCode does not run the tool then.
 import { spawn } from "node:child_process"
 
 const HOOK = {"command": "toolgate", "words": [], "seconds": 1}
@@ -9,7 +9,7 @@ const HOOK = {"command": "toolgate", "words": [], "seconds": 1}
 export const Toolgate = async ({ directory }) => {
   const agents = new Map() // by session
   const asking = new Map() // processes, by call
-  const running = new Map() // what was let through, by call
+  const running = new Map() // allowed calls, by call
   const recording = new Set()
   let servers = []
 
@@ -20,16 +20,16 @@ export const Toolgate = async ({ directory }) => {
       if (call) asking.set(call, child)
       timer = setTimeout(() => {
         child.kill("SIGKILL")
-        reject(new Error("Not done: the guard was too slow."))
+        reject(new Error("Not done: the hook exceeded its time limit."))
       }, HOOK.seconds * 1000)
       const said = { stdout: "", stderr: "" }
       for (const name of ["stdout", "stderr"]) {
         child[name].setEncoding("utf8")
         child[name].on("data", (text) => (said[name] += text))
       }
-      child.on("error", (error) => reject(new Error(`Not done: the guard could not be started. ${error.message}.`)))
+      child.on("error", (error) => reject(new Error(`Not done: the hook could not be started. ${error.message}.`)))
       child.on("close", (code) => resolve({ code, ...said }))
-      // A process that ended without reading has its status to say so.
+      // The process may end without reading; its status is the answer then.
       child.stdin.on("error", () => {})
       child.stdin.end(JSON.stringify(event))
     }).finally(() => {
@@ -43,16 +43,16 @@ export const Toolgate = async ({ directory }) => {
     try {
       said = JSON.parse(stdout)
     } catch {
-      // What cannot be read is no yes.
+      // Unreadable output is not a permission.
     }
     if (code === 0 && said?.toolgate === "allowed") return said
-    throw new Error(said?.why || stderr.trim() || `Not done: the guard ended with status ${code}, and said nothing.`)
+    throw new Error(said?.why || stderr.trim() || `Not done: the hook ended with status ${code} and no message.`)
   }
 
   const record = (call, error) => {
     const { asked, args, begun } = running.get(call) ?? {}
     if (!running.delete(call)) return
-    // The very object that the tool was run with: another plugin may have changed it since.
+    // The object that the tool ran with: another plugin may have changed it after the check.
     const event = { ...asked, event: "after", arguments: args, error, duration_ms: Date.now() - begun }
     const done = run(event).catch(() => {}).finally(() => recording.delete(done))
     recording.add(done)
@@ -83,9 +83,9 @@ export const Toolgate = async ({ directory }) => {
       }
       const given = JSON.stringify(asked)
       const changed = answer(await run(asked, call)).arguments
-      if (JSON.stringify(asked) !== given) throw new Error("Not done: the call was changed while the guard asked.")
+      if (JSON.stringify(asked) !== given) throw new Error("Not done: the arguments changed during the check.")
       if (changed) {
-        // In place: OpenCode runs the tool with the object that it showed, and looks at no other.
+        // In place: OpenCode runs the tool with the object that it passed, and ignores a new one.
         for (const name of Object.keys(args)) delete args[name]
         for (const [name, value] of Object.entries(changed))
           Object.defineProperty(args, name, { value, writable: true, enumerable: true, configurable: true })
@@ -98,11 +98,11 @@ export const Toolgate = async ({ directory }) => {
     event: async ({ event }) => {
       const part = event.properties?.part
       if (event.type !== "message.part.updated" || part?.type !== "tool" || part.state?.status !== "error") return
-      // A subtask's hook is given the name of the part.
+      // A hook of a subtask receives the id of the part.
       for (const name of [part.callID, part.id]) {
         const call = `${part.sessionID} ${name}`
-        asking.get(call)?.kill() // Nobody waits for it any more: what it asked is withdrawn.
-        await record(call, part.state.error || "it failed, and nothing was said of why")
+        asking.get(call)?.kill() // The call has ended: its approval request is cancelled.
+        await record(call, part.state.error || "it failed without an error message")
       }
     },
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from toolgate._files import PrivateFileError
 from toolgate_cli.app import app
-from toolgate_cli.hook.over_http import SECRET
-from toolgate_cli.hook.secret import find_secret, secret_path
+from toolgate_cli.hooks.claude_code import SECRET_VARIABLE
+from toolgate_cli.hooks.server import find_secret, secret_path
 
 
 @pytest.fixture
@@ -41,24 +41,24 @@ def test_what_is_written_fails_closed(project: Path) -> None:
     assert asking == {
         "type": "http",
         "url": "http://127.0.0.1:9000/claude-code",
-        "headers": {"Authorization": f"Bearer ${SECRET}"},
-        "allowedEnvVars": [SECRET],
+        "headers": {"Authorization": f"Bearer ${SECRET_VARIABLE}"},
+        "allowedEnvVars": [SECRET_VARIABLE],
         "onFailure": "block",
     }
     secret = secret_path().read_text().strip()
     assert stat.S_IMODE(secret_path().stat().st_mode) == 0o600
     assert secret == find_secret()
     assert secret not in said + (project / ".claude" / "settings.json").read_text()
-    assert f'export {SECRET}="$(cat {secret_path()})"' in said
+    assert f'export {SECRET_VARIABLE}="$(cat {secret_path()})"' in said
     run("install", "--http")
     assert secret_path().read_text().strip() == secret
 
 
 def test_a_secret_of_ones_own(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is made, and none is told to be read from a file that is not there."""
-    monkeypatch.setenv(SECRET, "mine" * 10)
+    monkeypatch.setenv(SECRET_VARIABLE, "mine" * 10)
     said = run("install", "--http")
-    assert f"with the {SECRET} that is set here" in said
+    assert f"export {SECRET_VARIABLE}=…, with the value that is set here" in said
     assert "mine" not in said + (project / ".claude" / "settings.json").read_text()
     assert not secret_path().exists()
 

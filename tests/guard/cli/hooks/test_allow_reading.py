@@ -9,8 +9,8 @@ import pytest
 from support.command_line import CommandLine
 from support.gateway import PASSWORD, LiveGateway, Owner
 
-from toolgate_cli.hook.commands import command
-from toolgate_cli.hook.reading import ACTION, TOOLS, with_reading_actions
+from toolgate_cli.hooks.agents import READING_ACTION, READING_TOOLS, add_reading_actions
+from toolgate_cli.hooks.commands import installed_command
 
 SETTINGS = Path(".claude") / "settings.json"
 
@@ -34,7 +34,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def line(tmp_path: Path) -> CommandLine:
     """A user of the command line with a home of their own, and toolgate on PATH."""
     line = CommandLine(tmp_path / "home")
-    line.env["PATH"] = f"{Path(command()).parent}{os.pathsep}{line.env['PATH']}"
+    line.env["PATH"] = f"{Path(installed_command()).parent}{os.pathsep}{line.env['PATH']}"
     return line
 
 
@@ -56,12 +56,12 @@ def actions(project: Path) -> dict[str, str]:
 
 def test_only_tools_that_read_are_among_them() -> None:
     """Nothing that writes, runs or reaches the network; a tool that has an action keeps it."""
-    assert set(TOOLS["claude-code"]) == {"Read", "Glob", "Grep", "LS", "NotebookRead"}
-    assert set(TOOLS["opencode"]) == {"read", "glob", "grep", "list"}
-    pairs = with_reading_actions("claude-code", ["Read=secrets.read", "Bash=shell.run"])
+    assert set(READING_TOOLS["claude-code"]) == {"Read", "Glob", "Grep", "LS", "NotebookRead"}
+    assert set(READING_TOOLS["opencode"]) == {"read", "glob", "grep", "list"}
+    pairs = add_reading_actions("claude-code", ["Read=secrets.read", "Bash=shell.run"])
     assert pairs[:2] == ["Read=secrets.read", "Bash=shell.run"]
-    assert f"Read={ACTION}" not in pairs
-    assert f"Grep={ACTION}" in pairs
+    assert f"Read={READING_ACTION}" not in pairs
+    assert f"Grep={READING_ACTION}" in pairs
 
 
 def test_an_admin_who_is_logged_in_permits_it(project: Path, line: CommandLine, owner: Owner) -> None:
@@ -70,13 +70,17 @@ def test_an_admin_who_is_logged_in_permits_it(project: Path, line: CommandLine, 
     line.log_in(owner)
     install = [*words(owner, agents[0]), "--subagent", f"Explore={agents[1]}", "--password-stdin"]
     printed = line.done(*install, typed=f"{PASSWORD}\n")
-    assert printed.count(f"may do {ACTION}: approval no") == 2
-    assert [permissions(owner, agent) for agent in agents] == [[(ACTION, False)], [(ACTION, False)], []]
-    assert actions(project) == dict.fromkeys(TOOLS["claude-code"], ACTION)
-    assert owner.check(agents[0], ACTION, {"file_path": "/etc/hostname"}).json()["allowed"] is True
+    assert printed.count(f"may do {READING_ACTION}: approval no") == 2
+    assert [permissions(owner, agent) for agent in agents] == [
+        [(READING_ACTION, False)],
+        [(READING_ACTION, False)],
+        [],
+    ]
+    assert actions(project) == dict.fromkeys(READING_TOOLS["claude-code"], READING_ACTION)
+    assert owner.check(agents[0], READING_ACTION, {"file_path": "/etc/hostname"}).json()["allowed"] is True
     assert owner.check(agents[0], "tools.Bash", {"command": "ls"}).json()["allowed"] is False
     printed = line.done(*install, typed="")
-    assert printed.count("already: approval no") == 2
+    assert printed.count("approval no") == 2
 
 
 def test_a_wrong_password_changes_nothing(project: Path, line: CommandLine, owner: Owner) -> None:
@@ -92,10 +96,12 @@ def test_a_wrong_password_changes_nothing(project: Path, line: CommandLine, owne
 def test_a_permission_that_is_there_is_not_loosened(project: Path, line: CommandLine, owner: Owner) -> None:
     """Where a person approves every reading, that stays, and is told."""
     agent = owner.agent()
-    owner.permit(agent, ACTION, requires_approval=True)
+    owner.permit(agent, READING_ACTION, requires_approval=True)
     line.log_in(owner)
-    assert "already: approval yes" in line.done(*words(owner, agent), "--password-stdin", typed="")
-    assert permissions(owner, agent) == [(ACTION, True)]
+    assert f"already has a permission for {READING_ACTION}: approval yes" in line.done(
+        *words(owner, agent), "--password-stdin", typed=""
+    )
+    assert permissions(owner, agent) == [(READING_ACTION, True)]
 
 
 def test_without_a_login_the_commands_are_printed(project: Path, line: CommandLine, owner: Owner) -> None:
@@ -104,7 +110,7 @@ def test_without_a_login_the_commands_are_printed(project: Path, line: CommandLi
     shown = line.done(*words(owner, agent), "--print")
     assert list(project.iterdir()) == []
     printed = line.done(*words(owner, agent))
-    assert f"  toolgate permissions grant {agent} {ACTION}\n" in printed
+    assert f"  toolgate permissions grant {agent} {READING_ACTION}\n" in printed
     assert (project / SETTINGS).read_text() == shown
     line.log_in(owner)
     elsewhere = [
@@ -115,5 +121,7 @@ def test_without_a_login_the_commands_are_printed(project: Path, line: CommandLi
         "--allow-reading",
         "--password-stdin",
     ]
-    assert f"  toolgate permissions grant AGENT {ACTION}\n" in line.done(*elsewhere, typed=f"{PASSWORD}\n")
+    assert f"  toolgate permissions grant AGENT {READING_ACTION}\n" in line.done(
+        *elsewhere, typed=f"{PASSWORD}\n"
+    )
     assert permissions(owner, agent) == []

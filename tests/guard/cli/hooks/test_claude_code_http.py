@@ -13,15 +13,14 @@ from support.frameworks.harness import Call, Scene
 from support.frameworks.messages_api import MessagesAPI
 from support.hook_server import OWN, ServedHook
 
-from toolgate_cli.hook.claude_code import with_hooks
-from toolgate_cli.hook.over_http import SECRET, TOLD, http_hook
+from toolgate_cli.hooks.claude_code import SECRET_VARIABLE, add_hooks, http_hook
 
 TOOLS = ["--tools", "Bash,Read,Write", *allowing("Bash", "Read", "Write")]
 
 
 def settings(port: int) -> dict[str, Any]:
     """What is installed into empty settings."""
-    return with_hooks({}, http_hook(port), 60, TOLD)
+    return add_hooks({}, http_hook(port), 60)
 
 
 def test_its_own_tools(scene: Scene, tmp_path: Path) -> None:
@@ -31,7 +30,7 @@ def test_its_own_tools(scene: Scene, tmp_path: Path) -> None:
         Call("Read", {"file_path": "/etc/hostname"}, "call-2"),
     ]
     with ServedHook(scene, "--on-hold", "tell") as hook, MessagesAPI(calls) as api:
-        claude = ClaudeCLI(tmp_path, api.url, settings(hook.port), {SECRET: OWN})
+        claude = ClaudeCLI(tmp_path, api.url, settings(hook.port), {SECRET_VARIABLE: OWN})
         claude.run("go", *TOOLS)
         assert "'tools.Read' is blocked" in api.read["call-2"].text
         assert hook.end() == ""
@@ -140,7 +139,7 @@ def test_what_a_server_may_answer(scripted: int, tmp_path: Path, blocks: bool) -
         for name in (*failing, *YES)
     ]
     with MessagesAPI(calls) as api:
-        claude = ClaudeCLI(tmp_path, api.url, {"hooks": {"PreToolUse": [group]}}, {SECRET: OWN})
+        claude = ClaudeCLI(tmp_path, api.url, {"hooks": {"PreToolUse": [group]}}, {SECRET_VARIABLE: OWN})
         claude.run("go", *TOOLS)
     ran = {path.name for path in claude.project.iterdir()}
     assert ran == (set(YES) if blocks else {*failing, *YES})

@@ -62,9 +62,9 @@ def test_it_comes_and_goes(project: Path) -> None:
     run("install")
     run("install", "--on-hold", "tell")
     assert "tell" in hook_of(project / PLUGIN)["words"]
-    assert "no longer guarded" in run("uninstall")
+    assert "uninstalled from" in run("uninstall")
     assert not (project / PLUGIN).exists()
-    assert "nothing of the guard" in run("uninstall")
+    assert "nothing is installed" in run("uninstall")
 
 
 def test_where_it_goes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from support.frameworks.claude_code import settings, variables
 from support.frameworks.harness import Call, Scene
 from support.frameworks.messages_api import MessagesAPI
 
-from toolgate_cli.hook.commands import command, command_for
+from toolgate_cli.hooks.commands import installed_command
 
 TOOLS = ["--tools", "Bash,Read,Write"]
 
@@ -74,8 +74,8 @@ def test_a_shared_file_s_command_is_found_on_path(scene: Scene, tmp_path: Path, 
     """What a project's settings name works wherever toolgate is on PATH; where it is not, no tool runs."""
     found = settings("--on-hold", "tell")
     for groups in found["hooks"].values():
-        groups[0]["hooks"][0]["command"] = command_for(shared=True)
-    path = os.pathsep.join([str(Path(command()).parent), os.defpath]) if is_on_path else os.defpath
+        groups[0]["hooks"][0]["command"] = "toolgate"
+    path = os.pathsep.join([str(Path(installed_command()).parent), os.defpath]) if is_on_path else os.defpath
     with MessagesAPI(bash("touch ran.txt", "call-1")) as api:
         claude = ClaudeCLI(tmp_path, api.url, found, {**variables(scene), "PATH": path})
         claude.run("go", *TOOLS, *allowing("Bash"))

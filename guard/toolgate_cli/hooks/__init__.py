@@ -1,0 +1,1 @@
+"""``toolgate hook``: hooks that coding agents run around tool calls, and their installation."""

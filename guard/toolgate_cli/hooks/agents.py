@@ -1,0 +1,121 @@
+"""Agents of a hook: their names are resolved to ids, and ``--allow-reading`` grants them a permission."""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import typer
+
+from toolgate_cli.agents.finding import PATH as AGENTS
+from toolgate_cli.agents.finding import find_agent, is_id
+from toolgate_cli.answers import read_as
+from toolgate_cli.approvals.options import Environment
+from toolgate_cli.conversation import own_login, stored_login
+from toolgate_cli.output import fail
+from toolgate_cli.permissions.finding import Permission, iter_permissions
+from toolgate_cli.stored_login import StoredLogin
+from toolgate_cli.visible import visible
+
+#: the action of all tools that only read files
+READING_ACTION: Final = "files.read"
+#: the tools that only read files of this machine, by coding agent; tools that use the network are not included
+READING_TOOLS: Final = {
+    "claude-code": ("Read", "Glob", "Grep", "LS", "NotebookRead"),
+    "opencode": ("read", "glob", "grep", "list"),
+}
+
+
+def resolve_agents(
+    url: str | None, agent: str | None, subagents: Iterable[str]
+) -> tuple[str | None, list[str]]:
+    """Return the agent and the subagents with names replaced by ids.
+
+    Names are looked up at the gateway with the stored login.
+
+    Args:
+        url: the gateway's address, or None for the gateway of the stored login.
+        agent: an id or a name. Default: TOOLGATE_AGENT_ID.
+        subagents: NAME=AGENT each.
+
+    Raises:
+        typer.Exit: there is no login at this gateway, or no such agent.
+    """
+    login = StoredLogin.find()
+    has_login = login is not None and (url is None or login.url.rstrip("/") == url.rstrip("/"))
+    # An unresolved name in the variable still fails when the hook starts.
+    own = agent or (os.environ.get("TOOLGATE_AGENT_ID") if has_login else None)
+    pairs = [pair.partition("=") for pair in subagents]
+    names = [name for name in (own, *(pair[2] for pair in pairs)) if name and not is_id(name.lower())]
+    if names and not has_login:
+        where = f" --url {url}" if url else ""
+        fail(
+            f"{names[0]!r} is not an agent id, and names are looked up with your login at the gateway; "
+            f"run: toolgate login{where}, or write the id (a UUID)"
+        )
+    ids: dict[str, str] = {}
+    if names:
+        with stored_login() as management:
+            ids = {name: find_agent(management, name, Environment.PRODUCTION).id for name in names}
+    return (
+        own and ids.get(own, own),
+        ["".join((kind, equals, ids.get(name, name))) for kind, equals, name in pairs],
+    )
+
+
+def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
+    """Return TOOL=ACTION pairs that give every tool that only reads the reading action.
+
+    Args:
+        program: the coding agent.
+        tool_actions: the user's pairs, which take precedence.
+    """
+    given = list(tool_actions)
+    named = {pair.partition("=")[0] for pair in given}
+    return [*given, *(f"{tool}={READING_ACTION}" for tool in READING_TOOLS[program] if tool not in named)]
+
+
+def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: bool) -> None:
+    """Grant agents the reading action, or print the commands to do so where no password can be asked for.
+
+    An existing permission stays as it is.
+
+    Args:
+        url: the gateway's address.
+        agents: ids or names.
+        password_stdin: read the password from standard input.
+
+    Raises:
+        typer.Exit: an agent does not exist, the password is wrong, or the gateway refuses; nothing was granted.
+    """
+    login = StoredLogin.find()
+    has_login = login is not None and url is not None and login.url.rstrip("/") == url.rstrip("/")
+    if not agents or not has_login or not (password_stdin or sys.stdin.isatty()):
+        typer.echo(f"tools that only read have the action {READING_ACTION}; as an admin, permit it with:")
+        for name in agents or ["AGENT"]:
+            typer.echo(f"  toolgate permissions grant {visible(name)} {READING_ACTION}")
+        return
+    with stored_login() as management:
+        found = [find_agent(management, name, Environment.PRODUCTION) for name in dict.fromkeys(agents)]
+        granted = {
+            agent.id: permission
+            for agent in found
+            for permission, _ in iter_permissions(management, agent, Environment.PRODUCTION)
+            if permission.action == READING_ACTION
+        }
+    missing = [agent for agent in found if agent.id not in granted]
+    for agent in found:
+        if agent.id in granted:
+            approval = granted[agent.id].approval_told
+            typer.echo(f"{agent.told} already has a permission for {READING_ACTION}: approval {approval}")
+    if not missing:
+        return
+    names = ", ".join(agent.told for agent in missing)
+    with own_login(f"let {names} do {READING_ACTION}", password_stdin=password_stdin) as management:
+        for agent in missing:
+            body = {"action": READING_ACTION}
+            raw = management.post(f"{AGENTS}/{agent.id}/permissions?environment=production", body)
+            permission = read_as(Permission, raw, "permission")
+            typer.echo(
+                f"{agent.told} may do {visible(permission.action)}: approval {permission.approval_told}"
+            )

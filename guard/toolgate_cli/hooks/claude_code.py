@@ -1,0 +1,218 @@
+"""Claude Code's settings: where they are, the hooks in them, and what disables hooks."""
+
+import copy
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal, TypeAlias
+
+from toolgate_cli.hooks.files import SettingsFileError
+
+PROGRAM: Final = "claude-code"
+#: older versions run the tool when a hook fails
+OLDEST: Final = "2.1.295"
+TESTED: Final = "2.1.330"
+
+Scope: TypeAlias = Literal["user", "project", "local"]
+#: settings that apply in a folder; later ones override earlier ones
+SCOPES: Final[tuple[Scope, ...]] = ("user", "project", "local")
+
+#: the server's secret, in the environment of Claude Code and of the server; settings contain only this name
+SECRET_VARIABLE: Final = "TOOLGATE_HOOK_SECRET"  # noqa: S105 - the variable's name
+DEFAULT_PORT: Final = 8460
+SERVER_PATH: Final = "/claude-code"
+_HOST: Final = "127.0.0.1"
+
+_CHECK_EVENT: Final = "PreToolUse"
+#: events that are only recorded: a failing hook does not affect the tool
+RECORD_EVENTS: Final = ("PostToolUse", "PostToolUseFailure")
+#: the server does not see Claude Code's process end, so it also receives the end of sessions
+SERVER_EVENTS: Final = (*RECORD_EVENTS, "SessionEnd")
+_RECORD_SECONDS: Final = 30
+# Claude Code must wait longer than the hook: the hook's own time limit ends with a denial that explains itself.
+_MARGIN_SECONDS: Final = 10
+
+_DISABLING_IN_SETTINGS: Final = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
+_DISABLING_IN_ENVIRONMENT: Final = ("CLAUDE_CODE_RESTRICTED",)
+#: with one of these variables Claude Code runs no hook of its settings files
+DISABLING_VARIABLES: Final = (*_DISABLING_IN_SETTINGS, *_DISABLING_IN_ENVIRONMENT)
+_FALSE: Final = ("", "0", "false", "no", "off")
+_PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY")
+
+
+def settings_path(scope: Scope) -> Path:
+    """Return the settings file of a scope in the current folder."""
+    if scope == "user":
+        folder = os.environ.get("CLAUDE_CONFIG_DIR")
+        return (Path(folder) if folder else Path.home() / ".claude") / "settings.json"
+    return Path(".claude") / ("settings.local.json" if scope == "local" else "settings.json")
+
+
+def is_shared(path: Path) -> bool:
+    """Return whether a file may be read on other machines: settings of a project are usually committed."""
+    is_local = path.name in {"settings.local.json", "managed-settings.json"}
+    is_managed = path.parent.name == "managed-settings.d"
+    return not (is_local or is_managed or path.resolve() == settings_path("user").resolve())
+
+
+def command_hook(command: str, options: Iterable[str]) -> dict[str, Any]:
+    """Return the hook that starts a process for each tool call.
+
+    Args:
+        command: the command `toolgate`, by name or path.
+        options: options of `toolgate hook claude-code`.
+    """
+    # With `args` no shell is started: shell profiles cannot write into the output, and nothing needs quoting.
+    return {"type": "command", "command": command, "args": ["hook", PROGRAM, *options]}
+
+
+def http_hook(port: int) -> dict[str, Any]:
+    """Return the hook that sends each tool call to `toolgate hook serve`."""
+    return {
+        "type": "http",
+        "url": server_url(port),
+        "headers": {"Authorization": f"Bearer ${SECRET_VARIABLE}"},
+        "allowedEnvVars": [SECRET_VARIABLE],
+    }
+
+
+def server_url(port: int) -> str:
+    """Return the URL at which `toolgate hook serve` receives tool calls."""
+    return f"http://{_HOST}:{port}{SERVER_PATH}"
+
+
+def add_hooks(settings: dict[str, Any], hook: dict[str, Any], time_limit: float) -> dict[str, Any]:
+    """Return settings in which the hook runs for every tool call; earlier Toolgate hooks are replaced.
+
+    Args:
+        settings: the present settings, which are not changed.
+        hook: of `command_hook` or `http_hook`.
+        time_limit: seconds after which the hook has answered.
+
+    Raises:
+        SettingsFileError: the settings are malformed, or disable hooks.
+    """
+    if (name := find_disabling_setting(settings)) is not None:
+        raise SettingsFileError(f"{name!r} disables all hooks in this file; remove it first")
+    changed = remove_hooks(settings)
+    hooks = changed.setdefault("hooks", {})
+    # Without "block", Claude Code runs the tool when the hook fails.
+    blocking = {"timeout": math.ceil(time_limit) + _MARGIN_SECONDS, "onFailure": "block"}
+    for event in (_CHECK_EVENT, *(SERVER_EVENTS if hook["type"] == "http" else RECORD_EVENTS)):
+        limits = blocking if event == _CHECK_EVENT else {"timeout": _RECORD_SECONDS}
+        hooks.setdefault(event, []).append({"matcher": "*", "hooks": [{**hook, **limits}]})
+    return changed
+
+
+def remove_hooks(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without Toolgate's hooks, and without groups that only contained them.
+
+    Raises:
+        SettingsFileError: the settings are malformed.
+    """
+    changed = copy.deepcopy(settings)
+    hooks = changed.get("hooks", {})
+    if not isinstance(hooks, dict):
+        raise SettingsFileError("'hooks' must be an object; correct it first")
+    for event, groups in list(hooks.items()):
+        if not isinstance(groups, list) or not all(map(_is_group, groups)):
+            raise SettingsFileError(
+                f"the hooks of {event!r} must be a list of groups with 'hooks'; correct them first"
+            )
+        kept = [group for group in map(_remove_from_group, groups) if group is not None]
+        if kept or not groups:
+            hooks[event] = kept
+        else:
+            del hooks[event]
+    if not hooks and settings.get("hooks"):
+        del changed["hooks"]
+    return changed
+
+
+def find_coverage(settings: dict[str, Any]) -> Literal["none", "partial", "full"]:
+    """Return which tool calls Toolgate's hooks check: none, some, or all with failures blocking the tool."""
+    hooks = settings.get("hooks")
+    groups = hooks.get(_CHECK_EVENT) if isinstance(hooks, dict) else None
+    installed = [
+        (group.get("matcher", "*"), hook)
+        for group in (groups if isinstance(groups, list) else [])
+        if _is_group(group)
+        for hook in group["hooks"]
+        if _is_toolgate_hook(hook)
+    ]
+    if not installed:
+        return "none"
+    is_full = any(
+        matcher in ("", "*") and "if" not in hook and hook.get("onFailure") == "block"
+        for matcher, hook in installed
+    )
+    return "full" if is_full else "partial"
+
+
+def find_disabling_setting(settings: Mapping[str, Any]) -> str | None:
+    """Return the setting of one file that disables all hooks, if any."""
+    if settings.get("disableAllHooks"):
+        return "disableAllHooks"
+    env = settings.get("env")
+    return find_disabling_variable(env, _DISABLING_IN_SETTINGS) if isinstance(env, dict) else None
+
+
+def find_effective_disabling(
+    env: Mapping[str, Any], user: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """Return the setting or variable that disables all hooks, after applying precedence, if any.
+
+    Args:
+        env: the environment.
+        user: the user's settings; their `env` overrides the environment.
+        settings: settings of all scopes; the last `disableAllHooks` applies.
+    """
+    values = [each["disableAllHooks"] for each in settings if "disableAllHooks" in each]
+    if values and values[-1]:
+        return "disableAllHooks"
+    user_env = user.get("env")
+    effective = {**env, **(user_env if isinstance(user_env, dict) else {})}
+    return find_disabling_variable(effective, _DISABLING_IN_SETTINGS) or find_disabling_variable(
+        env, _DISABLING_IN_ENVIRONMENT
+    )
+
+
+def find_disabling_variable(env: Mapping[str, Any], names: Iterable[str] = DISABLING_VARIABLES) -> str | None:
+    """Return the variable that disables all hooks, if any."""
+    return next((name for name in names if str(env.get(name, "")).strip().lower() not in _FALSE), None)
+
+
+def find_proxy_variable(env: Mapping[str, Any]) -> str | None:
+    """Return the variable that makes Claude Code send requests for this machine to a proxy, if any."""
+    # Either spelling may apply, so each that is set must exclude this machine.
+    exclusions = [
+        str(env[name]).replace(",", " ").split() for name in ("no_proxy", "NO_PROXY") if env.get(name)
+    ]
+    if exclusions and all("*" in names or _HOST in names for names in exclusions):
+        return None
+    return next((each for name in _PROXY_VARIABLES for each in (name.lower(), name) if env.get(each)), None)
+
+
+def _is_group(group: object) -> bool:
+    return isinstance(group, dict) and isinstance(group.get("hooks"), list)
+
+
+def _remove_from_group(group: dict[str, Any]) -> dict[str, Any] | None:
+    others = [hook for hook in group["hooks"] if not _is_toolgate_hook(hook)]
+    if len(others) == len(group["hooks"]):
+        return group
+    return {**group, "hooks": others} if others else None
+
+
+def _is_toolgate_hook(hook: object) -> bool:
+    if not isinstance(hook, dict):
+        return False
+    if hook.get("type") == "http":
+        variables = hook.get("allowedEnvVars")
+        return isinstance(variables, list) and SECRET_VARIABLE in variables
+    if not isinstance(hook.get("command"), str):
+        return False
+    words = hook.get("args")
+    name = PurePath(hook["command"].replace("\\", "/")).name.removesuffix(".exe")
+    return name == "toolgate" and isinstance(words, list) and words[:2] == ["hook", PROGRAM]

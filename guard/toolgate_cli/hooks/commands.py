@@ -1,0 +1,396 @@
+"""``toolgate hook install``, ``uninstall`` and ``serve``."""
+
+import json
+import os
+import shutil
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import typer
+
+from toolgate._files import PrivateFileError
+from toolgate.errors import ConfigurationError
+from toolgate.settings import checked_url
+from toolgate_cli.account import PasswordStdin
+from toolgate_cli.hooks.agents import READING_ACTION, add_reading_actions, grant_reading, resolve_agents
+from toolgate_cli.hooks.claude_code import (
+    DEFAULT_PORT,
+    OLDEST,
+    SCOPES,
+    add_hooks,
+    command_hook,
+    find_disabling_setting,
+    find_disabling_variable,
+    find_proxy_variable,
+    http_hook,
+    is_shared,
+    remove_hooks,
+    settings_path,
+)
+from toolgate_cli.hooks.files import (
+    SettingsFileError,
+    format_settings,
+    read_settings,
+    write_text,
+)
+from toolgate_cli.hooks.opencode import (
+    PROGRAM as OPENCODE,
+)
+from toolgate_cli.hooks.opencode import TESTED as OPENCODE_TESTED
+from toolgate_cli.hooks.opencode import check_loaded, is_plugin, plugin_path, remove_plugin, render_plugin
+from toolgate_cli.hooks.server import find_secret, secret_export, serve_hooks
+from toolgate_cli.output import fail
+from toolgate_cli.plugins import load_plugin
+
+hook = typer.Typer(
+    name="hook",
+    help="Check the tool calls of coding agents (Claude Code, OpenCode) before they run.",
+    no_args_is_help=True,
+)
+
+_COMMAND: Final = "toolgate"
+
+Program: TypeAlias = Annotated[
+    Literal["claude-code", "opencode"], typer.Option("--for", help="The coding agent.")
+]
+User: TypeAlias = Annotated[bool, typer.Option("--user", help="The settings of all your projects.")]
+Local: TypeAlias = Annotated[
+    bool, typer.Option("--local", help="This project's settings that are not committed.")
+]
+File: TypeAlias = Annotated[Path | None, typer.Option(help="This settings file.")]
+Print: TypeAlias = Annotated[
+    bool, typer.Option("--print", help="Print the resulting file, and write nothing.")
+]
+Http: TypeAlias = Annotated[
+    bool, typer.Option("--http", help="Send tool calls to toolgate hook serve: no process per call.")
+]
+HttpPort: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, max=65535, help=f"The server's port. Default: {DEFAULT_PORT}.")
+]
+ServePort: TypeAlias = Annotated[
+    int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")
+]
+Url: TypeAlias = Annotated[str | None, typer.Option(help="The gateway's address. Default: TOOLGATE_URL.")]
+Agent: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="AGENT", help="The agent's id or name. Default: TOOLGATE_AGENT_ID.")
+]
+Subagent: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=AGENT", help="Another agent, by id or name, for a kind of subagent; repeatable."
+    ),
+]
+ToolAction: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="TOOL=ACTION", help="Another action for a tool; repeatable.")
+]
+OnHold: TypeAlias = Annotated[
+    str, typer.Option(help="A call that needs approval: wait for it, or tell the model.")
+]
+HoldTimeout: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for an approval.")]
+AllowReading: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--allow-reading",
+        help=f"Give all tools that only read files the action {READING_ACTION}, and permit it to the agent; "
+        "asks for your password.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _HookOptions:
+    """Options that a hook runs with; names of agents are resolved, and defaults come from the environment."""
+
+    url: str | None
+    agent: str | None
+    subagents: list[str]
+    tool_actions: list[str]
+    on_hold: str
+    hold_timeout: float
+
+    @classmethod
+    def read(
+        cls,
+        program: str,
+        url: str | None,
+        agent: str | None,
+        subagents: Iterable[str] | None,
+        tool_actions: Iterable[str] | None,
+        on_hold: str,
+        hold_timeout: float,
+        *,
+        allow_reading: bool,
+    ) -> "_HookOptions":
+        address = url or os.environ.get("TOOLGATE_URL")
+        agent, resolved = resolve_agents(address, agent, subagents or ())
+        return cls(
+            address,
+            agent or os.environ.get("TOOLGATE_AGENT_ID") or None,
+            resolved,
+            add_reading_actions(program, tool_actions or ()) if allow_reading else list(tool_actions or ()),
+            on_hold,
+            hold_timeout,
+        )
+
+    def as_words(self) -> list[str]:
+        """Return them as written on a command line.
+
+        Raises:
+            ConfigurationError: the gateway's address is invalid.
+        """
+        words = ["--on-hold", self.on_hold]
+        words += ["--hold-timeout", f"{self.hold_timeout:g}"] if self.on_hold == "wait" else []
+        words += ["--url", checked_url(self.url)] if self.url else []
+        words += ["--agent", self.agent] if self.agent else []
+        for option, values in (("--subagent", self.subagents), ("--tool-action", self.tool_actions)):
+            words += [word for value in values for word in (option, value)]
+        return words
+
+    def grant_reading(self, *, password_stdin: bool) -> None:
+        """Grant the action of tools that only read to the agent and the subagents."""
+        agents = [pair.partition("=")[2] for pair in self.subagents]
+        grant_reading(
+            self.url, [self.agent, *agents] if self.agent else agents, password_stdin=password_stdin
+        )
+
+
+@hook.command()
+def install(
+    program: Program = "claude-code",
+    user: User = False,
+    local: Local = False,
+    file: File = None,
+    url: Url = None,
+    agent: Agent = None,
+    subagent: Subagent = None,
+    tool_action: ToolAction = None,
+    on_hold: OnHold = "wait",
+    hold_timeout: HoldTimeout = 300.0,
+    allow_reading: AllowReading = False,
+    http: Http = False,
+    port: HttpPort = None,
+    password_stdin: PasswordStdin = False,
+    print_: Print = False,
+) -> None:
+    """Check Claude Code's tool calls before they run; a call that cannot be checked is blocked.
+
+    Changes this project's settings, .claude/settings.json; OpenCode gets a plugin, .opencode/plugins/toolgate.js.
+    No key is written: set TOOLGATE_API_KEY where the coding agent is started. A file that is shared in a repository
+    names the command as found on PATH; with --user or --local it names this installation.
+    """
+    path = _find_file(program, user=user, local=local, file=file)
+    has_hook_options = bool(url or agent or subagent or tool_action or allow_reading)
+    _check_http_options(program, http=http, port=port, has_hook_options=has_hook_options)
+    shared = not user and is_shared(path)
+    hooks = load_plugin("hooks", "cli")
+    options = _HookOptions.read(
+        program, url, agent, subagent, tool_action, on_hold, hold_timeout, allow_reading=allow_reading
+    )
+    try:
+        words = options.as_words()
+        hooks.options([program, *words])
+        time_limit = hooks.limit_of(on_hold, hold_timeout)
+        command = _COMMAND if shared else installed_command()
+        if program == OPENCODE:
+            if file is None:
+                check_loaded(path, user=user)
+            is_plugin(path)
+            text = render_plugin(command, words, time_limit)
+        else:
+            added = http_hook(port or DEFAULT_PORT) if http else command_hook(command, words)
+            text = _render_settings(path, added, time_limit, is_in_effect=file is None)
+        if print_:
+            typer.echo(text, nl=False)
+            return
+        # Everything that may fail comes before the file is written.
+        if http:
+            find_secret()
+        if allow_reading:
+            options.grant_reading(password_stdin=password_stdin)
+        write_text(path, text)
+    except (SettingsFileError, PrivateFileError, ConfigurationError) as error:
+        fail(f"{str(path)!r} was not changed: {error}")
+    _print_next_steps(program, path, text, http=http)
+    if not http and not allow_reading:
+        typer.echo("every tool is checked, also those that only read: --allow-reading permits these together")
+    if not http and shared:
+        _print_shared_notes()
+
+
+@hook.command()
+def uninstall(
+    program: Program = "claude-code",
+    user: User = False,
+    local: Local = False,
+    file: File = None,
+    print_: Print = False,
+) -> None:
+    """Remove Toolgate's hooks from Claude Code's settings, or its plugin from OpenCode, and nothing else."""
+    path = _find_file(program, user=user, local=local, file=file)
+    if print_ and program == OPENCODE:
+        fail("--print is for Claude Code: the plugin of OpenCode is a file of its own, which is removed")
+    try:
+        if program == OPENCODE:
+            is_removed = remove_plugin(path)
+        else:
+            settings = read_settings(path)
+            changed = remove_hooks(settings)
+            if print_:
+                typer.echo(format_settings(changed), nl=False)
+                return
+            if is_removed := changed != settings:
+                write_text(path, format_settings(changed))
+    except SettingsFileError as error:
+        fail(f"{str(path)!r} was not changed: {error}")
+    typer.echo(f"{'uninstalled from' if is_removed else 'nothing is installed in'} {str(path)!r}")
+
+
+@hook.command()
+def serve(
+    port: ServePort = DEFAULT_PORT,
+    url: Url = None,
+    agent: Agent = None,
+    subagent: Subagent = None,
+    tool_action: ToolAction = None,
+    on_hold: OnHold = "wait",
+    hold_timeout: HoldTimeout = 300.0,
+    allow_reading: AllowReading = False,
+    password_stdin: PasswordStdin = False,
+) -> None:
+    """Serve the hooks of `toolgate hook install --http` on this machine, until interrupted.
+
+    Set TOOLGATE_API_KEY here; where claude is started it is not needed.
+    """
+    hooks = load_plugin("hooks", "cli")
+    options = _HookOptions.read(
+        "claude-code", url, agent, subagent, tool_action, on_hold, hold_timeout, allow_reading=allow_reading
+    )
+    try:
+        # Over HTTP the process that runs a tool is unknown, so its calls belong to this process.
+        parsed, secret = hooks.parse(["claude-code", *options.as_words()], os.getpid()), find_secret()
+        if allow_reading:
+            options.grant_reading(password_stdin=password_stdin)
+    except (ConfigurationError, PrivateFileError) as error:
+        fail(str(error))
+    try:
+        serve_hooks(parsed, secret, port)
+    except OSError as error:
+        fail(
+            f"cannot listen on 127.0.0.1, port {port}: {error.strerror}; if another program listens there, it can "
+            "answer in place of this server: choose another --port, here and for toolgate hook install --http"
+        )
+
+
+def installed_command() -> str:
+    """Return the absolute path of this installation's command.
+
+    Raises:
+        typer.Exit: it is not installed.
+    """
+    # Another installation that comes first on PATH may have other settings.
+    found = shutil.which(_COMMAND, path=sysconfig.get_path("scripts"))
+    if found is None:
+        fail(
+            "the command toolgate is not installed beside this Python; install it with: pip install 'toolgate[cli]'"
+        )
+    return str(Path(found).absolute())
+
+
+def _find_file(program: str, *, user: bool, local: bool, file: Path | None) -> Path:
+    if sum((user, local, file is not None)) > 1:
+        fail("name one file: --user, --local or --file")
+    if file is not None:
+        return file
+    if program == OPENCODE:
+        if local:
+            fail("--local is for Claude Code")
+        return plugin_path(user=user)
+    return settings_path("user" if user else "local" if local else "project")
+
+
+def _check_http_options(program: str, *, http: bool, port: int | None, has_hook_options: bool) -> None:
+    if http and program == OPENCODE:
+        fail("--http is for Claude Code")
+    if http and has_hook_options:
+        fail("with --http, pass gateway, agents, actions and --allow-reading to: toolgate hook serve")
+    if port is not None and not http:
+        fail("--port is for --http")
+
+
+def _render_settings(path: Path, added: dict[str, Any], time_limit: float, *, is_in_effect: bool) -> str:
+    """Return the text of Claude Code's settings with a hook added.
+
+    Args:
+        path: the settings file.
+        added: the hook.
+        time_limit: seconds after which the hook has answered.
+        is_in_effect: whether Claude Code reads this file in this folder, so that other settings can disable its hooks.
+
+    Raises:
+        SettingsFileError: the file cannot be used, or the hook would not be asked.
+    """
+    settings = read_settings(path)
+    changed = add_hooks(settings, added, time_limit)
+    if is_in_effect:
+        _check_hooks_enabled(path)
+    if added["type"] == "http":
+        _check_no_proxy(path, settings)
+    return format_settings(changed)
+
+
+def _check_hooks_enabled(path: Path) -> None:
+    if (variable := find_disabling_variable(os.environ)) is not None:
+        raise SettingsFileError(f"{variable!r} in the environment disables all hooks; unset it first")
+    for other in map(settings_path, SCOPES):
+        if other != path and (name := find_disabling_setting(read_settings(other))) is not None:
+            raise SettingsFileError(
+                f"{name!r} in {str(other)!r} disables all hooks, also those of this file; remove it first"
+            )
+
+
+def _check_no_proxy(path: Path, settings: dict[str, Any]) -> None:
+    # Behind a proxy, 127.0.0.1 is the proxy's machine: another program there would take the decision.
+    others = [read_settings(settings_path(scope)) for scope in SCOPES]
+    environments = [env for each in (settings, *others) if isinstance(env := each.get("env"), dict)]
+    for env in ({}, *environments):
+        if (variable := find_proxy_variable({**os.environ, **env})) is not None:
+            raise SettingsFileError(
+                f"{variable!r} makes Claude Code send hooks to a proxy; add 127.0.0.1 to NO_PROXY in "
+                f"{str(path)!r} and in the shell, or install without --http"
+            )
+
+
+def _print_next_steps(program: str, path: Path, text: str, *, http: bool) -> None:
+    if program == OPENCODE:
+        typer.echo(f"installed in {str(path)!r}; tested with OpenCode {OPENCODE_TESTED}")
+        typer.echo("set TOOLGATE_API_KEY where opencode is started; restart open sessions")
+        return
+    typer.echo(f"installed in {str(path)!r}; requires Claude Code {OLDEST} or later")
+    if http:
+        typer.echo(
+            "keep toolgate hook serve running, with TOOLGATE_API_KEY set; without it every tool is blocked"
+        )
+        typer.echo(f"start claude after: {secret_export()}")
+        typer.echo("restart open sessions")
+    else:
+        typer.echo("set TOOLGATE_API_KEY where claude is started; restart open sessions")
+    if not json.loads(text).get("disableSkillShellExecution"):
+        typer.echo(
+            'shell commands in skills run without hooks; to prevent that, set "disableSkillShellExecution": true'
+        )
+
+
+def _print_shared_notes() -> None:
+    typer.echo("the file contains no path of this machine: commit it; toolgate must be on every user's PATH")
+    found = shutil.which(_COMMAND)
+    if found is None:
+        typer.echo(
+            "toolgate is not on this PATH: every tool is blocked until it is; or install with --local, which names "
+            "this installation",
+            err=True,
+        )
+    elif Path(found).resolve() != Path(installed_command()).resolve():
+        typer.echo(f"toolgate on this PATH is another installation: {found}", err=True)

@@ -1,0 +1,155 @@
+"""The process of one hook. Every failure ends with status 2, which makes coding agents block the tool.
+
+Claude Code and others run the tool after status 1, after a signal, and after status 0 with unreadable output. So
+standard output contains the answer alone, and every way out of the process leads through `run`.
+"""
+
+import os
+import select
+import signal
+import sys
+import traceback
+from contextlib import redirect_stdout
+from importlib.metadata import distribution
+from io import StringIO
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+from toolgate.errors import ConfigurationError
+
+#: exit status that blocks the tool
+BLOCKED: Final = 2
+
+_STDIN_SECONDS: Final = 1.0
+
+
+class _HelpError(Exception):
+    """The options ask for help, which is the message."""
+
+
+class _OptionsError(Exception):
+    """The options are wrong; argparse has printed the error."""
+
+
+class _SignalError(SystemExit):
+    """A signal ends the hook; on the way out a pending approval request is withdrawn."""
+
+
+def run(words: list[str]) -> NoReturn:
+    """Answer the tool call on standard input, and end the process.
+
+    Args:
+        words: the command line after `toolgate hook`.
+    """
+    stdout = _reserve_stdout()
+    try:
+        _handle_signals()
+        hook = _parse(words)
+        _start_timer(hook.limit)
+        answer = hook.answer(sys.stdin.buffer.read())
+        _write(stdout, answer.stdout)
+        code, message = answer.code, answer.stderr
+    except ConfigurationError as error:
+        code, message = BLOCKED, f"Not done: the hook could not check the call. {error}."
+    except ModuleNotFoundError as error:
+        code = BLOCKED
+        message = (
+            f"Not done: the hook needs an extra ({error.name!r} is missing); pip install 'toolgate[cli]'."
+        )
+    except _SignalError as error:
+        code, message = BLOCKED, f"Not done: the hook was ended by {error} before there was a decision."
+    except _HelpError as error:
+        # Where there is a tool call, status 0 with the help on standard output would let it run.
+        has_call = _has_call()
+        code, message = (
+            (BLOCKED, f"{error}Not done: with --help no tool call is checked.") if has_call else (0, "")
+        )
+        if not has_call:
+            _write(stdout, str(error).encode())
+    except _OptionsError:
+        code, message = BLOCKED, "Not done: the options of this hook are wrong, so the call was not checked."
+    except SystemExit:
+        # Whatever its status, the call was not checked.
+        code, message = BLOCKED, "Not done: the hook was ended before there was a decision."
+    except BaseException as error:  # noqa: BLE001 - no error may let a tool run
+        code, message = BLOCKED, f"Not done: the hook failed with {error_location(error)}."
+    if message:
+        _write_stderr(message)
+    sys.exit(code)
+
+
+def error_location(error: BaseException) -> str:
+    """Return an error's type and line; its message is left out, since it may contain secrets."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119 - pathlib is slow to load
+    return f"{type(error).__name__}{where}"
+
+
+def _reserve_stdout() -> int:
+    """Return a descriptor of standard output; other output goes to standard error, as it would spoil the answer."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    return stdout
+
+
+def _handle_signals() -> None:
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGALRM"):
+        if (number := getattr(signal, name, None)) is not None:
+            signal.signal(number, _raise_signal)
+
+
+def _raise_signal(number: int, _: FrameType | None) -> NoReturn:
+    raise _SignalError(signal.Signals(number).name)
+
+
+def _start_timer(seconds: float) -> None:
+    # Some coding agents run the tool when a hook exceeds their time limit, so this one is shorter.
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _parse(words: list[str]) -> Any:
+    with redirect_stdout(StringIO()) as output:
+        try:
+            return _load_plugin().parse(words)
+        except _SignalError:
+            raise
+        except SystemExit as ended:
+            if ended.code == 0:
+                raise _HelpError(output.getvalue()) from None
+            raise _OptionsError from None
+
+
+def _has_call() -> bool:
+    """Return whether a coding agent may have sent a tool call on standard input."""
+    try:
+        if os.isatty(0):
+            return False
+        if os.name != "nt" and not select.select([0], [], [], _STDIN_SECONDS)[0]:
+            # Still open: the call may follow.
+            return True
+        return bool(os.read(0, 1))
+    except (OSError, ValueError):
+        # Standard input is closed.
+        return False
+
+
+def _load_plugin() -> Any:
+    # httpx imports its command line, and with it rich: a sixth of the time until the check is sent.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # makes the import fail, which httpx allows
+    # Only this distribution: searching all installed ones takes longer than the check itself.
+    (entry,) = distribution("toolgate").entry_points.select(group="toolgate.plugins", name="hooks")
+    return entry.load()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _write_stderr(message: str) -> None:
+    try:
+        os.write(2, f"{message}\n".encode("utf-8", "replace"))
+    except OSError:
+        # Standard error is closed; the exit status is enough.
+        return

@@ -1,0 +1,323 @@
+"""HTTP server that Claude Code's hooks send tool calls to: uvicorn on 127.0.0.1, with a shared secret.
+
+Claude Code blocks the tool for every status except 200. A 200 response with an empty body allows it, so a response
+without a decision is never sent with status 200.
+"""
+
+import asyncio
+import hmac
+import os
+import secrets
+import shlex
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import typer
+from platformdirs import user_state_path
+
+from toolgate._files import Hint, PrivateFileError, read_private, write_private
+from toolgate.errors import ConfigurationError
+from toolgate_cli.hooks.claude_code import SECRET_VARIABLE, SERVER_PATH, server_url
+from toolgate_cli.hooks.runner import error_location
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+#: bytes of the input or the result of one tool call
+MAX_BODY: Final = 32 * 1024 * 1024
+_MAX_HEAD: Final = 16 * 1024
+#: seconds until a request's head, and then its body, must have arrived
+RECEIVE_SECONDS: Final = 10.0
+_HOSTS: Final = ("127.0.0.1", "localhost")
+
+_MIN_SECRET_LENGTH: Final = 32
+_RESTART: Final = "start toolgate hook serve again"
+_SECRET_HINT: Final = Hint(_RESTART, f"remove it, and {_RESTART}")
+
+
+class Reply(NamedTuple):
+    """Response to a hook.
+
+    Attributes:
+        status: every status except 200 blocks the tool.
+        body: JSON.
+    """
+
+    status: HTTPStatus
+    body: bytes = b""
+
+
+class HookApp:
+    """ASGI application that authenticates a hook's request, and passes its body to a function.
+
+    The call is cancelled when the client disconnects or the server stops.
+
+    Args:
+        answer: returns the reply to a body.
+        secret: the expected bearer token.
+        port: the port that clients name in the Host header.
+        max_body: bytes of the longest accepted body.
+        receive_seconds: time limit for the arrival of a body.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[bytes], Awaitable[Reply]],
+        *,
+        secret: str,
+        port: int,
+        max_body: int = MAX_BODY,
+        receive_seconds: float = RECEIVE_SECONDS,
+    ) -> None:
+        self._answer = answer
+        self._authorization = f"Bearer {secret}".encode()
+        self._hosts = {f"{host}:{port}".encode() for host in _HOSTS}
+        self._max_body = max_body
+        self._exchanges: set[asyncio.Task[Reply | None]] = set()
+        self.receive_seconds = receive_seconds
+        #: addresses of clients whose request has a complete head
+        self.clients: set[tuple[str, int]] = set()
+        #: whether the server was stopped by SIGINT
+        self.interrupted = False
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        self.clients.add(scope["client"])
+        try:
+            status = self._check_head(scope)
+            reply = Reply(status) if status is not None else await self._run(self._exchange(receive))
+            if reply is not None:
+                await _send_reply(send, reply)
+        finally:
+            self.clients.discard(scope["client"])
+
+    async def cancel(self) -> None:
+        """Cancel all calls; their clients receive status 503."""
+        exchanges = list(self._exchanges)
+        for exchange in exchanges:
+            exchange.cancel()
+        await asyncio.gather(*exchanges, return_exceptions=True)
+
+    async def _run(self, exchange: Any) -> Reply | None:
+        task = asyncio.ensure_future(exchange)
+        self._exchanges.add(task)
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
+            self._exchanges.discard(task)
+        return Reply(HTTPStatus.SERVICE_UNAVAILABLE) if task.cancelled() else task.result()
+
+    def _check_head(self, scope: Message) -> HTTPStatus | None:
+        """Return the status of a refusal, before any of the body is read; None to accept."""
+        headers = dict(scope["headers"])
+        # DNS rebinding: a web page can reach this port, but only with a foreign Host or an Origin.
+        if headers.get(b"host") not in self._hosts or b"origin" in headers:
+            return HTTPStatus.FORBIDDEN
+        if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
+            return HTTPStatus.UNAUTHORIZED
+        if scope["raw_path"] != SERVER_PATH.encode() or scope["query_string"]:
+            return HTTPStatus.NOT_FOUND
+        if scope["method"] != "POST":
+            return HTTPStatus.METHOD_NOT_ALLOWED
+        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+            return HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+        if int(headers.get(b"content-length", b"0")) > self._max_body:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        return None
+
+    async def _exchange(self, receive: Receive) -> Reply | None:
+        """Return the reply to a request; None when the client has disconnected."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.receive_seconds):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > self._max_body:
+                        return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            return Reply(HTTPStatus.REQUEST_TIMEOUT)
+        answer = asyncio.ensure_future(self._answer(bytes(body)))
+        disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
+        try:
+            await asyncio.wait({answer, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            return answer.result() if answer.done() else None
+        finally:
+            answer.cancel()
+            disconnect.cancel()
+            # A cancelled call withdraws its approval request.
+            await asyncio.gather(answer, disconnect, return_exceptions=True)
+
+
+def create_server(app: HookApp) -> "Server":
+    """Return a uvicorn server for a hook application."""
+    # A quarter of the start of every other command.
+    from uvicorn import Config, Server
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class TimedProtocol(H11Protocol):
+        """Close connections whose request head does not arrive in time; uvicorn has no such limit."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+            super().connection_made(transport)
+            client = transport.get_extra_info("peername")
+
+            def close_idle() -> None:
+                if client not in app.clients:
+                    transport.abort()
+
+            asyncio.get_running_loop().call_later(app.receive_seconds, close_idle)
+
+    class HookServer(Server):
+        """Cancels waiting calls when it stops."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+            # uvicorn would raise the signal again, before the guard is closed.
+            self.should_exit = True
+            app.interrupted = sig == signal.SIGINT
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            for server in self.servers:
+                server.close()
+            await app.cancel()
+            await super().shutdown(sockets)
+
+    config = Config(
+        app,
+        http=TimedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        # A client must not choose its own address.
+        proxy_headers=False,
+        server_header=False,
+        h11_max_incomplete_event_size=_MAX_HEAD,
+        timeout_graceful_shutdown=round(RECEIVE_SECONDS),
+    )
+    return HookServer(config)
+
+
+def serve_hooks(hook: Any, secret: str, port: int) -> None:
+    """Serve a hook on this machine until SIGTERM, or until SIGINT, which ends with status 130.
+
+    Raises:
+        OSError: the port is not available.
+        typer.Exit: after SIGINT.
+    """
+    # Before uvicorn handles signals, and after.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        if asyncio.run(_serve(hook, secret, listener)):
+            raise typer.Exit(130)
+
+
+async def _serve(hook: Any, secret: str, listener: socket.socket) -> bool:
+    """Return whether the server was interrupted."""
+    port = listener.getsockname()[1]
+
+    async def answer(body: bytes) -> Reply:
+        return await answer_hook(hook, body)
+
+    app = HookApp(answer, secret=secret, port=port)
+    server = create_server(app)
+    # Record calls of an earlier server that ended; before requests arrive, so that each is recorded once.
+    hook.asking.sweep()
+    typer.echo(
+        f"toolgate: listening for hooks of Claude Code at {server_url(port)}; stop with Ctrl-C", err=True
+    )
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        await hook.asking.guard.aclose()
+    return app.interrupted
+
+
+async def answer_hook(hook: Any, body: bytes) -> Reply:
+    """Return the hook's reply; every error becomes a status that blocks the tool."""
+    try:
+        async with asyncio.timeout(hook.limit):
+            answer = await hook.aanswer(body)
+        output = answer.stdout or b"{}"
+    except ConfigurationError as error:
+        typer.echo(f"toolgate: {error}", err=True)
+        return Reply(HTTPStatus.UNPROCESSABLE_ENTITY)
+    except TimeoutError:
+        return Reply(HTTPStatus.GATEWAY_TIMEOUT)
+    except Exception as error:  # noqa: BLE001 - an error must neither stop the server nor allow the tool
+        typer.echo(f"toolgate: the hook failed with {error_location(error)}", err=True)
+        return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
+    if answer.code and not answer.stdout:
+        # A denial without a text: an empty object would allow the tool.
+        return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
+    return Reply(HTTPStatus.OK, output)
+
+
+def secret_path() -> Path:
+    """Return the file that contains the server's secret."""
+    return user_state_path("toolgate", appauthor=False) / "hook-secret"
+
+
+def find_secret() -> str:
+    """Return the server's secret: of the environment, else of its file, which is created when missing.
+
+    Raises:
+        PrivateFileError: the secret is too weak, or its file cannot be used.
+    """
+    if secret := os.environ.get(SECRET_VARIABLE):
+        return _checked_secret(secret, SECRET_VARIABLE)
+    path = secret_path()
+    if read_private(path, hint=_SECRET_HINT) is None:
+        write_private(path, f"{secrets.token_urlsafe(_MIN_SECRET_LENGTH)}\n".encode(), hint=_SECRET_HINT)
+    # Two processes may write the file at the same time; both use what is there now.
+    content = read_private(path, hint=_SECRET_HINT) or b""
+    return _checked_secret(content.decode("ascii", "replace").strip(), repr(str(path)))
+
+
+def secret_export() -> str:
+    """Return the shell command that gives Claude Code the secret."""
+    if os.environ.get(SECRET_VARIABLE):
+        # There may be no file.
+        return f"export {SECRET_VARIABLE}=…, with the value that is set here"
+    return f'export {SECRET_VARIABLE}="$(cat {shlex.quote(str(secret_path()))})"'
+
+
+def _checked_secret(secret: str, source: str) -> str:
+    # It is sent in a header.
+    if len(secret) < _MIN_SECRET_LENGTH or not all("!" <= char <= "~" for char in secret):
+        raise PrivateFileError(
+            f"{source} does not contain a valid secret: use at least {_MIN_SECRET_LENGTH} visible ASCII characters, "
+            "or remove it"
+        )
+    return secret
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_reply(send: Send, reply: Reply) -> None:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(reply.body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
