@@ -63,11 +63,6 @@ class Exchange:
         self._body = b""
         self.stream: Any = None
 
-    @property
-    def is_connecting(self) -> bool:
-        """Whether a connection attempt has begun and not succeeded."""
-        return self._connecting
-
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Receive an event of httpx's `trace` extension."""
         step = event.partition(".")[2]

@@ -67,6 +67,7 @@ class _Library:
             transport, (self.httpx.HTTPTransport, self.httpx.AsyncHTTPTransport)
         )
         self._gateway_url = url
+        self.is_given = transport is not None
         self._transport = transport
         self._network = network
         self._context: ssl.SSLContext | None = None
@@ -147,49 +148,85 @@ class _Library:
         return proxy if "://" in proxy else f"http://{proxy}"
 
 
-class _Pool:
-    """The connections of one process, and how many requests may use them at once."""
+class _Connection:
+    """A transport that serves one request at a time, so that its socket is that of the request."""
 
     def __init__(self, transport: Any) -> None:
         self.transport = transport
-        self.slots = {
-            False: threading.BoundedSemaphore(_MAX_REQUESTS),
-            True: threading.BoundedSemaphore(_MAX_LONG_POLLS),
-        }
-        self.is_closed = False
-        # Addresses of the host. Connecting tries one after the other, each with the time-out for connecting.
-        self.addresses = 0
-        self._sockets = weakref.WeakSet[socket.socket]()
+        self.sockets = weakref.WeakSet[socket.socket]()
+        self.idle_since = 0.0
 
     def add(self, stream: Any) -> None:
         """Remember the socket of a network stream."""
         opened = stream.get_extra_info("socket") if stream is not None else None
         if isinstance(opened, socket.socket):
-            self._sockets.add(opened)
+            self.sockets.add(opened)
 
-    def abort(self, exchange: Exchange) -> None:
-        """End the connection of a request whose deadline has passed; called in the watchdog's thread."""
-        if exchange.stream is not None:
-            sockets = [exchange.stream.get_extra_info("socket")]
-        elif exchange.is_connecting:
-            return
-        else:
-            # httpx does not report which of the existing connections it uses; other requests are retried.
-            sockets = list(self._sockets)
-        for each in sockets:
-            with suppress(OSError, TypeError):
+    def abort(self) -> None:
+        """End the request in progress, which another thread waits for."""
+        for each in list(self.sockets):
+            with suppress(OSError):
                 # Not SSLSocket's own method, which is not safe while another thread reads.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
+
+class _Pool:
+    """The connections of one process, and how many requests may use them at once.
+
+    A transport that was given is shared by all requests.
+    """
+
+    def __init__(self, library: _Library) -> None:
+        self.slots = {
+            False: threading.BoundedSemaphore(_MAX_REQUESTS),
+            True: threading.BoundedSemaphore(_MAX_LONG_POLLS),
+        }
+        # Addresses of the host. Connecting tries one after the other, each with the time-out for connecting.
+        self.addresses = 0
+        self._library = library
+        self._shared = _Connection(library.transport("BaseTransport")) if library.is_given else None
+        self._idle: list[_Connection] = []
+        self._connections = weakref.WeakSet[_Connection]()
+        self._is_closed = False
+
+    @contextmanager
+    def connection(self) -> Iterator[_Connection]:
+        """Reserve a connection."""
+        try:
+            connection = self._shared or self._idle.pop()
+        except IndexError:
+            connection = _Connection(self._library.transport("BaseTransport"))
+            self._connections.add(connection)
+        try:
+            yield connection
+        finally:
+            connection.idle_since = time.monotonic()
+            if self._shared is None:
+                self._idle.append(connection)
+            self._close_idle(0 if self._is_closed else _MAX_IDLE)
+
     def close(self) -> None:
         """Close the connections; those in use are closed after their request."""
-        self.is_closed = True
-        self.transport.close()
+        self._is_closed = True
+        self._close_idle(0)
 
     def close_sockets(self) -> None:
         """Close the copies of the parent's sockets in a forked child, without a message to the peer."""
-        for each in list(self._sockets):
-            each.close()
+        for connection in [*self._connections, *filter(None, [self._shared])]:
+            for each in list(connection.sockets):
+                each.close()
+
+    def _close_idle(self, limit: int) -> None:
+        """Close connections that expired, and the oldest beyond the limit."""
+        if self._shared is not None:
+            if not limit:
+                self._shared.transport.close()
+            return
+        expired = time.monotonic() - _IDLE_SECONDS
+        # Another thread may take the last connection.
+        with suppress(IndexError):
+            while len(self._idle) > limit or self._idle[0].idle_since < expired:
+                self._idle.pop(0).transport.close()
 
 
 class HttpSender:
@@ -232,11 +269,10 @@ class HttpSender:
         if not slot.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
             raise _no_slot(seconds)
         try:
-            return self._send(pool, request, ends, seconds)
+            with pool.connection() as connection:
+                return self._send(pool, connection, request, ends, seconds)
         finally:
             slot.release()
-            if pool.is_closed:
-                pool.close()
 
     @contextmanager
     def stream(self, request: Request, seconds: float) -> Iterator[tuple[Response, Iterator[bytes]]]:
@@ -250,24 +286,26 @@ class HttpSender:
             TransportError: If there is no complete response, also from inside of the block.
             ConfigurationError: If the request cannot be sent at all.
         """
-        pool = self._pool()
-        exchange = Exchange(self._library.httpx, on_open=pool.add)
-        built = self._library.request(request, dict.fromkeys(_STEPS, seconds), exchange.trace)
-        try:
-            response = pool.transport.handle_request(built)
+        with self._pool().connection() as connection:
+            exchange = Exchange(self._library.httpx, on_open=connection.add)
+            built = self._library.request(request, dict.fromkeys(_STEPS, seconds), exchange.trace)
             try:
-                exchange.receive_head(response)
-                yield exchange.response(), response.iter_bytes()
-            finally:
-                response.close()
-        except self._library.errors as error:
-            raise TransportError(describe(error)) from error
+                response = connection.transport.handle_request(built)
+                try:
+                    exchange.receive_head(response)
+                    yield exchange.response(), response.iter_bytes()
+                finally:
+                    response.close()
+            except self._library.errors as error:
+                raise TransportError(describe(error)) from error
 
     def close(self) -> None:
         """Close the connections; a later `send` opens new ones."""
         _close_all(self._pools)
 
-    def _send(self, pool: _Pool, request: Request, ends: float, seconds: float) -> Response:
+    def _send(
+        self, pool: _Pool, connection: _Connection, request: Request, ends: float, seconds: float
+    ) -> Response:
         library = self._library
 
         def resolve() -> None:
@@ -278,7 +316,7 @@ class HttpSender:
             library.httpx,
             traced=library.uses_network,
             on_connect=resolve if pool.addresses else None,
-            on_open=pool.add,
+            on_open=connection.add,
         )
         timeouts: dict[str, float | None] = {}
         built = library.request(request, timeouts, exchange.trace)
@@ -286,9 +324,9 @@ class HttpSender:
             resolve()
         left = max(_SHORTEST, ends - self._clock())
         timeouts.update(dict.fromkeys(_STEPS, left), connect=left / pool.addresses)
-        with watchdog(left + _GRACE, lambda: pool.abort(exchange)) as watch:
+        with watchdog(left + _GRACE, connection.abort) as watch:
             try:
-                response = pool.transport.handle_request(built)
+                response = connection.transport.handle_request(built)
                 try:
                     exchange.receive_head(response)
                     for chunk in response.iter_bytes():
@@ -304,8 +342,8 @@ class HttpSender:
     def _pool(self) -> _Pool:
         pool = self._pools.get(os.getpid())
         if pool is None:
-            # Two threads may both arrive here; the other one's transport has no connections yet.
-            pool = self._pools.setdefault(os.getpid(), _Pool(self._library.transport("BaseTransport")))
+            # Two threads may both arrive here; the other one's pool has no connections yet.
+            pool = self._pools.setdefault(os.getpid(), _Pool(self._library))
         return pool
 
 

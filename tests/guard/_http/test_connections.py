@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from support.http_libraries import LIBRARIES
 
 from toolgate import GatewayUnavailable, Guard
+from toolgate._http import transport
 from toolgate._http.messages import Request, TransportError
 from toolgate._http.transport import AsyncHttpSender, HttpSender
 
@@ -155,3 +158,31 @@ def test_body_that_continues_after_the_deadline_is_cut_off(url: str) -> None:
     ticks = iter(range(0, 100_000, 10))
     with pytest.raises(TransportError, match="in time"):
         HttpSender(url, clock=lambda: float(next(ticks))).send(Request("GET", url, {}), 100)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "left"), [("_MAX_IDLE", 1, 1), ("_MAX_IDLE", 2, 2), ("_IDLE_SECONDS", -1.0, 0)]
+)
+def test_idle_connections_are_closed(
+    peer: Any, monkeypatch: pytest.MonkeyPatch, limit: str, value: float, left: int
+) -> None:
+    """Those beyond the limit and those that are idle for too long."""
+    monkeypatch.setattr(transport, limit, value)
+    together, closed = threading.Barrier(4), threading.Semaphore(0)
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65_536)
+        together.wait(20)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        if connection.recv(1) == b"":
+            closed.release()
+
+    url = peer(serve, at_once=True).url
+    sender = HttpSender(url)
+    with ThreadPoolExecutor(4) as threads:
+        for response in threads.map(lambda _: sender.send(Request("GET", url, {}), 20), range(4)):
+            assert response.status == 200
+    assert all(closed.acquire(timeout=20) for _ in range(4 - left))
+    assert not closed.acquire(blocking=False)
+    sender.close()
+    assert all(closed.acquire(timeout=20) for _ in range(left))

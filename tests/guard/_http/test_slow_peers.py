@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -97,3 +98,35 @@ def test_head_of_single_bytes_on_an_existing_connection_ends_at_the_deadline(
     assert answered[0] is answered[1]
     assert wire.send(Request("GET", url, {}), 5).body == b"ok"
     wire.close()
+
+
+def test_request_that_is_cut_off_leaves_others_alone(peer: Any) -> None:
+    """Both go over connections of earlier requests."""
+    together, cut_off, begun = threading.Barrier(2), threading.Event(), threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        path = server.requests[-1].split(b" ")[1]
+        if path == b"/first":
+            together.wait(20)
+        elif path == b"/drip":
+            drip(connection)
+        else:
+            begun.set()
+            cut_off.wait(20)
+        connection.sendall(OK)
+
+    server = peer(serve)
+    sender = HttpSender(server.url)
+
+    def send(path: str, seconds: float) -> bytes:
+        return sender.send(Request("GET", server.url + path, {}), seconds).body
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(lambda _: send("/first", 20), range(2))) == [b"ok"] * 2
+        other = threads.submit(send, "/other", 20)
+        assert begun.wait(20)
+        with pytest.raises(TransportError):
+            send("/drip", 0.3)
+        cut_off.set()
+        assert other.result() == b"ok"
+    sender.close()
