@@ -20,7 +20,7 @@ from support.gateway import SECRET, LiveGateway, Owner
 from support.model_api import model_api
 from support.readme import ROOT
 
-from toolgate_cli.demo.program import program
+from toolgate_cli.demo import load_program
 
 pytestmark = pytest.mark.sqlite_only("the demo brings a gateway with a file of its own")
 
@@ -147,22 +147,23 @@ def test_the_commands_to_try_next_can_be_started(told):
 
 def test_the_command_is_named_as_the_shell_finds_it(monkeypatch, tmp_path):
     """By its name where that is this installation's; by its path where the name is another's, or nobody's."""
+    command_name = load_program().screen.command_name
     scripts = Path(sysconfig.get_path("scripts"))
-    program.cache_clear()
+    command_name.cache_clear()
     monkeypatch.setenv("PATH", str(scripts))
-    assert program() == "toolgate"
+    assert command_name() == "toolgate"
     other = tmp_path / "toolgate"
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     for path in (tmp_path, tmp_path / "nothing"):
-        program.cache_clear()
+        command_name.cache_clear()
         monkeypatch.setenv("PATH", str(path))
-        assert program() == shlex.quote(str(scripts / "toolgate"))
-    program.cache_clear()
+        assert command_name() == shlex.quote(str(scripts / "toolgate"))
+    command_name.cache_clear()
     monkeypatch.chdir(scripts.parent)
-    assert program() == "bin/toolgate"
-    program.cache_clear()
+    assert command_name() == "bin/toolgate"
+    command_name.cache_clear()
 
 
 @pytest.mark.slow
@@ -240,7 +241,7 @@ def test_the_demo_fails_when_a_fact_is_not_as_told(tmp_path, broken):
     (copy / "shop.py").write_text(shop.replace(*spoiled))
     run = demo("--example", str(copy))
     assert run.returncode != 0
-    assert "did not go as told" in run.stderr
+    assert "not as expected" in run.stderr
 
 
 @pytest.mark.slow

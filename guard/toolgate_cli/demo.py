@@ -1,0 +1,106 @@
+"""``toolgate demo``: loads the program from ``examples/demo``, and runs it in a folder of its own."""
+
+import importlib.util
+import io
+import os
+import secrets
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolgate_cli.gateway import load_gateway
+from toolgate_cli.output import fail
+
+
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Keep the shop, its files and the gateway's database in this new or empty folder."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="'scripted', or a chat model such as anthropic:claude-sonnet-4-5. Default: a real model when "
+            "ANTHROPIC_API_KEY or OPENAI_API_KEY is set, otherwise the scripted one."
+        ),
+    ] = None,
+    two_terminals: Annotated[
+        bool, typer.Option("--two-terminals", help="Decide yourself, in a second terminal of your own.")
+    ] = False,
+    example: Annotated[
+        Path | None, typer.Option(help="Another shop: a changed copy of examples/shop.", hidden=True)
+    ] = None,
+) -> None:
+    """Watch an agent work in a small shop: one refund allowed, one denied, a deletion that needs approval."""
+    # Reports a missing extra before anything is started.
+    load_gateway("serve")
+    program = load_program()
+    secret = _prepare_process(keep=keep is not None)
+    with ExitStack() as stack:
+        folder = _create_folder(keep, stack)
+        try:
+            program.play(
+                example or _example_folder("shop"),
+                folder,
+                model=model,
+                secret=secret,
+                keep=keep is not None,
+                by_hand=two_terminals,
+            )
+        except program.DemoError as error:
+            fail(str(error))
+
+
+def load_program() -> Any:
+    """Import the demo's package from its folder."""
+    name, path = "toolgate_demo", _example_folder("demo") / "__init__.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _example_folder(name: str) -> Path:
+    package = Path(__file__).parent
+    # In an installed wheel, and in a checkout.
+    folders = (package / "_examples" / name, package.parents[1] / "examples" / name)
+    found = next((folder for folder in folders if folder.is_dir()), None)
+    if found is None:
+        fail(f"the example {name!r} is not installed; reinstall toolgate")
+    return found
+
+
+def _prepare_process(*, keep: bool) -> str | None:
+    """Remove settings of the user, handle signals, and return the gateway's secret."""
+    # A database that is kept is served later with the user's own secret.
+    secret = os.environ.get("TOOLGATE_SECRET") if keep else secrets.token_urlsafe(32)
+    for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
+        del os.environ[name]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A character that the terminal cannot show becomes a question mark.
+            stream.reconfigure(errors="replace")
+    return secret
+
+
+def _create_folder(keep: Path | None, stack: ExitStack) -> Path:
+    if keep is None:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolgate-demo-")))
+    folder = keep.expanduser().absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            fail(f"the folder {str(folder)!r} is not empty; name a new one with --keep")
+    except OSError as error:
+        fail(f"cannot use the folder {str(folder)!r}: {error.strerror}; name another with --keep")
+    return folder
