@@ -81,12 +81,13 @@ def test_the_bare_wheel_names_the_missing_extras(bare_python, tmp_path):
     ]
 
 
-def test_the_wheel_brings_our_three_packages_alone(wheel: Path):
-    """Nothing is installed under a name that is somebody else's, `guard` above all (decisions §1)."""
+def test_wheel_contains_only_packages_of_this_project(wheel: Path):
+    """No file is installed under a name that belongs to another project, such as `guard`."""
     with ZipFile(wheel) as files:
         names = {name.partition("/")[0] for name in files.namelist()}
     assert {name for name in names if not name.endswith(".dist-info")} == {
         "toolgate",
+        "toolgate_cli",
         "toolgate_integrations",
         "toolgate_service",
     }

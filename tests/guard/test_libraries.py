@@ -52,8 +52,32 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("_")
 
 
+def subclasses(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    """Yield the subclasses of classes of HTTP libraries."""
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            origin = node.module if isinstance(node, ast.ImportFrom) else None
+            names |= {
+                (alias.asname or alias.name).partition(".")[0]
+                for alias in node.names
+                if (origin or alias.name).partition(".")[0] in HTTP_LIBRARIES
+            }
+    for node in ast.walk(tree):
+        bases = node.bases if isinstance(node, ast.ClassDef) else []
+        if any(ast.unparse(base).partition(".")[0] in names for base in bases):
+            assert isinstance(node, ast.ClassDef)
+            yield node
+
+
 def accessed(tree: ast.Module) -> Iterator[str]:
-    """Yield the private attributes that a file reads or sets on other objects than `self`."""
+    """Yield the private attributes of other objects than `self`, and of `self` in subclasses of HTTP libraries."""
+    for subclass in subclasses(tree):
+        for node in ast.walk(subclass):
+            if isinstance(node, ast.Attribute) and is_private(node.attr):
+                yield node.attr
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and is_private(node.name):
+                yield node.name
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             if ast.unparse(node.value) not in {"self", "cls"}:
@@ -109,6 +133,9 @@ def test_file_uses_no_private_name_of_an_http_library(path: Path) -> None:
         "from httpcore import _sync",
         "import uvicorn.protocols._impl",
         "import_module('httpx._main')",
+        "import httpx\nclass Own(httpx.HTTPTransport):\n  def __init__(self): self._pool = 1",
+        "from uvicorn import Server as S\nclass Own(S):\n  def f(self): self._captured_signals",
+        "from uvicorn import Server\nclass Own(Server):\n  def _serve(self): pass",
     ],
 )
 def test_private_name_is_found(code: str) -> None:
