@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from toolgate_cli.account import login, logout, whoami
 from toolgate_cli.admin import admin
 from toolgate_cli.agents import agents
 from toolgate_cli.approvals import approvals
 from toolgate_cli.check import check
 from toolgate_cli.config import config
+from toolgate_cli.credentials import login, logout, whoami
 from toolgate_cli.db import db
 from toolgate_cli.demo import demo
 from toolgate_cli.doctor import doctor
@@ -18,8 +18,7 @@ from toolgate_cli.grants import grants
 from toolgate_cli.hooks.commands import hook
 from toolgate_cli.keys import keys
 from toolgate_cli.logs import logs
-from toolgate_cli.mcp import mcp
-from toolgate_cli.mcp.proxy import mcp_proxy
+from toolgate_cli.mcp import mcp, mcp_proxy
 from toolgate_cli.outbox import outbox
 from toolgate_cli.permissions import permissions
 from toolgate_cli.serve import serve

@@ -1,22 +1,86 @@
-"""``toolgate check``: what the gateway would answer an agent, without anything coming of it."""
+"""``toolgate check``: show the gateway's decision on a call without making the call."""
 
 import os
+import sys
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from toolgate._capture.jsontext import loads
 from toolgate._files import PrivateFileError
 from toolgate.action_name import valid_action
 from toolgate.errors import ConfigurationError
 from toolgate.settings import Settings, load_settings, masked
-from toolgate_cli.answers import ManagementError
-from toolgate_cli.approvals.options import AsJson
-from toolgate_cli.approvals.pages import ascii_json
-from toolgate_cli.contexts import read_context
-from toolgate_cli.output import fail
-from toolgate_cli.sdk_surface import SdkSurface, refuses_key
-from toolgate_cli.stored_login import StoredLogin
-from toolgate_cli.visible import visible
+from toolgate_cli.client import ManagementError, SdkSurface, refuses_key
+from toolgate_cli.credentials import StoredLogin
+from toolgate_cli.options import AsJson
+from toolgate_cli.output import ascii_json, fail, visible
+
+#: what the gateway takes
+_MAX_CONTEXT = 64 * 1024
+
+
+def read_context(fields: Sequence[str], as_json: str | None) -> dict[str, Any] | None:
+    """Return the context that was written, or None where none was.
+
+    Args:
+        fields: `NAME=VALUE` each.
+        as_json: an object as JSON; `-` reads it from standard input.
+
+    Raises:
+        typer.Exit: it is none; one line says why.
+    """
+    if as_json is None and not fields:
+        return None
+    context = {} if as_json is None else _parse_object(as_json)
+    for field in fields:
+        name, value = read_field(field)
+        if name in context:
+            fail(f"the context says {name!r} twice")
+        context[name] = value
+    return context
+
+
+def read_field(field: str) -> tuple[str, Any]:
+    """Return the name and the value of a field that was written.
+
+    A value that is JSON is what it says: a number, true, false, null, a list, an object, a text in quotes. Every other
+    value is the text as it stands.
+
+    Raises:
+        typer.Exit: it is no field; one line says how to write one.
+    """
+    name, equals, text = field.partition("=")
+    if not equals or not name:
+        fail(
+            f"{field[:80]!r} is no field of a context; write --context NAME=VALUE, such as --context amount=40"
+        )
+    try:
+        return name, loads(text, exactly=True)
+    except (ValueError, RecursionError):
+        return name, text
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    written = _read_stdin() if text == "-" else text
+    if len(written) > _MAX_CONTEXT:
+        fail(f"--context-json has more than {_MAX_CONTEXT:,} characters")
+    try:
+        content = loads(written, exactly=True)
+    except (ValueError, RecursionError) as error:
+        fail(f"--context-json is no JSON that has one meaning: {error}")
+    if not isinstance(content, dict):
+        fail("--context-json is no object; write one, such as '{\"amount\": 40}'")
+    return content
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.read(_MAX_CONTEXT + 1)
+    except UnicodeError:
+        fail("standard input is no text in UTF-8")
+
 
 #: exit codes beside 0 for allowed; 1 and 2 are errors
 BLOCKED: Final = 3
@@ -66,7 +130,7 @@ def check(
         with SdkSurface(settings) as gateway:
             answer = gateway.check(question)
     except ManagementError as error:
-        fail(_told(error, settings))
+        fail(_failure_text(error, settings))
     _end(answer, as_json=as_json)
 
 
@@ -84,7 +148,7 @@ def _end(answer: dict[str, Any], *, as_json: bool) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _told(error: ManagementError, settings: Settings) -> str:
+def _failure_text(error: ManagementError, settings: Settings) -> str:
     if refuses_key(error):
         return (
             f"the gateway at {settings.url!r} refuses the API key {masked(settings.api_key)!r}: {error.detail}; "

@@ -5,11 +5,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from toolgate_cli.approvals.pages import ascii_json
-from toolgate_cli.gateway import load_gateway
-from toolgate_cli.output import fail
+from toolgate_cli.entry_points import load_gateway
+from toolgate_cli.output import ascii_json, fail, visible
 from toolgate_cli.serve import Plan, TlsCert, TlsKey, Workers, named
-from toolgate_cli.visible import visible
 
 config = typer.Typer(
     name="config",

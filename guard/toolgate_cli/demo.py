@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate_cli.gateway import load_gateway
+from toolgate_cli.entry_points import load_gateway
 from toolgate_cli.output import fail
 
 

@@ -4,14 +4,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from toolgate_cli.approvals.pages import ascii_json
+from toolgate_cli.entry_points import load_plugin
 from toolgate_cli.hooks.claude_code import OLDEST, TESTED
 from toolgate_cli.hooks.claude_code import PROGRAM as NAME
 from toolgate_cli.hooks.status import read_status
-from toolgate_cli.output import fail
-from toolgate_cli.plugins import load_plugin
-from toolgate_cli.tables import Column, print_table
-from toolgate_cli.visible import visible
+from toolgate_cli.output import Column, ascii_json, fail, print_table, visible
 
 _COLUMNS: Final = (
     Column("framework", whole=True),

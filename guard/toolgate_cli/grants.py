@@ -5,17 +5,13 @@ from typing import Annotated, Any
 import typer
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from toolgate_cli.account import PasswordStdin
-from toolgate_cli.answers import ManagementError
-from toolgate_cli.approvals.layout import Layout
-from toolgate_cli.approvals.options import AsJson, Environment, InEnvironment
-from toolgate_cli.approvals.pages import ascii_json, terminal_width
-from toolgate_cli.approvals.spans import until
-from toolgate_cli.ask import ask_password
-from toolgate_cli.management import Management
-from toolgate_cli.output import fail
-from toolgate_cli.stored_login import StoredLogin, explain
-from toolgate_cli.visible import visible
+from toolgate_cli.client import Management, ManagementError
+from toolgate_cli.credentials import StoredLogin, explain
+from toolgate_cli.durations import until
+from toolgate_cli.layout import Layout
+from toolgate_cli.options import AsJson, Environment, InEnvironment, PasswordStdin
+from toolgate_cli.output import ascii_json, fail, terminal_width, visible
+from toolgate_cli.prompts import ask_password
 
 PATH = "/api/grants"
 

@@ -14,11 +14,9 @@ import typer
 from toolgate._outbox.place import Place, load_place
 from toolgate.errors import ConfigurationError
 from toolgate.settings import load_settings
-from toolgate_cli.agents.changing import Yes
-from toolgate_cli.ask import confirm
-from toolgate_cli.output import fail
-from toolgate_cli.tables import Column, cell, print_table
-from toolgate_cli.visible import visible
+from toolgate_cli.options import Yes
+from toolgate_cli.output import Column, cell, fail, print_table, visible
+from toolgate_cli.prompts import confirm
 
 if TYPE_CHECKING:
     from toolgate._outbox.inspecting import Kept

@@ -5,13 +5,11 @@ from typing import Annotated
 
 import typer
 
-from toolgate_cli.account import PasswordStdin
-from toolgate_cli.answers import ManagementError
-from toolgate_cli.ask import ask_password
-from toolgate_cli.management import Management
-from toolgate_cli.output import fail
-from toolgate_cli.stored_login import StoredLogin
-from toolgate_cli.visible import visible
+from toolgate_cli.client import Management, ManagementError
+from toolgate_cli.credentials import StoredLogin
+from toolgate_cli.options import PasswordStdin
+from toolgate_cli.output import fail, visible
+from toolgate_cli.prompts import ask_password
 
 slack = typer.Typer(name="slack", help="Decide in Slack: link your account.", no_args_is_help=True)
 

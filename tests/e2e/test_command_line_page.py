@@ -14,7 +14,7 @@ from support.signing import SECRET
 from typer.main import get_command
 
 from toolgate_cli.app import app
-from toolgate_cli.approvals.fields import AMOUNT_WORDS, RECIPIENT_WORDS
+from toolgate_cli.layout import AMOUNT_WORDS, RECIPIENT_WORDS
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 

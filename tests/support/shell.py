@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from support.gateway import PASSWORD
 from toolgate_cli.app import app
-from toolgate_cli.management import issue_token
-from toolgate_cli.stored_login import StoredLogin
+from toolgate_cli.client import issue_token
+from toolgate_cli.credentials import StoredLogin
 
 
 class Shell:

@@ -2,9 +2,8 @@
 
 import typer
 
-from toolgate_cli.approvals.deciding import approve, deny
-from toolgate_cli.approvals.listing import list_, show
-from toolgate_cli.approvals.watching import watch
+from toolgate_cli.approvals.browse import list_, show, watch
+from toolgate_cli.approvals.decide import approve, deny
 
 approvals = typer.Typer(
     name="approvals",

@@ -5,16 +5,17 @@ from typing import Annotated
 
 import typer
 
-from toolgate_cli.approvals.pages import ascii_json
-from toolgate_cli.doctor.files import check_files
-from toolgate_cli.doctor.findings import Finding, without_secrets
-from toolgate_cli.doctor.gateway import check_gateway
-from toolgate_cli.doctor.installation import check_installation
-from toolgate_cli.doctor.key import check_key
-from toolgate_cli.doctor.login import check_login
-from toolgate_cli.doctor.surroundings import Surroundings, look_around
-from toolgate_cli.doctor.users import check_users
-from toolgate_cli.visible import visible
+from toolgate_cli.doctor.gateway import check_gateway, check_key, check_login
+from toolgate_cli.doctor.local import (
+    Finding,
+    Surroundings,
+    check_files,
+    check_installation,
+    check_users,
+    look_around,
+    without_secrets,
+)
+from toolgate_cli.output import ascii_json, visible
 
 _MARKS = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  ", "unknown": "unknown"}
 

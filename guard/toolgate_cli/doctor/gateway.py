@@ -1,4 +1,4 @@
-"""Whether a gateway answers at the address, and whether its clock is this machine's."""
+"""Checks of the gateway: its address, its clock, the API key, the agent, and the stored login."""
 
 import json
 from collections.abc import Iterator
@@ -9,10 +9,11 @@ from http import HTTPStatus
 from toolgate._http.messages import Request, Response, TransportError
 from toolgate._http.transport import HttpSender
 from toolgate.errors import ConfigurationError
-from toolgate_cli.doctor.findings import Finding, from_error
-from toolgate_cli.doctor.surroundings import Surroundings, network_of
+from toolgate.settings import load_settings, masked
+from toolgate_cli.client import ManagementError, SdkSurface, read_answer
+from toolgate_cli.doctor.local import Finding, Surroundings, from_error, network_of
 
-_DEADLINE = 10.0
+_HEALTH_SECONDS = 10.0
 
 #: seconds that two clocks may differ before records of what happened when mislead
 MOST_SKEW = 30.0
@@ -49,7 +50,7 @@ def check_gateway(around: Surroundings) -> Iterator[Finding]:
     wire = HttpSender(around.url, network=network)
     try:
         began = datetime.now(UTC)
-        answer = wire.send(Request("GET", f"{around.url}/health", {}), _DEADLINE)
+        answer = wire.send(Request("GET", f"{around.url}/health", {}), _HEALTH_SECONDS)
         ended = datetime.now(UTC)
     except TransportError as error:
         yield _fault(str(error))
@@ -113,3 +114,75 @@ def _clock(date: str | None, began: datetime, ended: datetime) -> Finding:
     skew, where = (ahead, "ahead of") if ahead > behind else (behind, "behind")
     cure = "have both machines set their clocks by NTP"
     return Finding("clock", "wrong", f"this machine's clock is {skew:,.0f} s {where} the gateway's", cure)
+
+
+#: an agent that nobody has: asked after it, the gateway tells whether it takes the key
+_NOBODY = "00000000-0000-7000-8000-000000000000"
+_PATH = "/sdk/permissions"
+
+
+def check_key(around: Surroundings) -> Iterator[Finding]:
+    """Yield what the gateway says to the key and of the agent; nothing is recorded by that."""
+    if around.url is None or around.api_key is None:
+        return
+    try:
+        settings = load_settings(around.url, around.api_key, around.agent_id or _NOBODY, 10)
+    except ConfigurationError:
+        # Told already.
+        return
+    try:
+        with SdkSurface(settings) as gateway:
+            answer = gateway.permissions(settings.agent_id or _NOBODY)
+        known = answer.status != HTTPStatus.NOT_FOUND
+        permissions = read_answer(answer, "GET", _PATH) if known else None
+    except ManagementError as error:
+        yield _refused(error, masked(around.api_key))
+        return
+    yield Finding("key works", "ok", f"the gateway takes {masked(around.api_key)}")
+    if around.agent_id is None:
+        return
+    if not isinstance(permissions, list):
+        environment = "test" if around.api_key.startswith("test_") else "production"
+        says = f"the key's organization has no agent {around.agent_id!r} in {environment}, or the key is another agent's"
+        yield Finding("agent works", "wrong", says, "set TOOLGATE_AGENT_ID to an id of: toolgate agents list")
+    elif not permissions:
+        cure = "see: toolgate agents show AGENT, and toolgate permissions grant AGENT ACTION"
+        yield Finding("agent works", "warning", "the agent may do nothing, or is switched off", cure)
+    else:
+        yield Finding("agent works", "ok", f"the agent has permissions for {len(permissions):,} actions")
+
+
+def _refused(error: ManagementError, shown: str) -> Finding:
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        cure = "set TOOLGATE_API_KEY to a valid one of an active organization; see: toolgate keys show"
+        return Finding("key works", "wrong", f"the gateway refuses the key {shown}: {error.detail}", cure)
+    if error.unanswered:
+        return Finding("key works", "unknown", "not asked: the gateway does not answer")
+    return Finding(
+        "key works", "wrong", str(error), "look at the gateway's own log, or try again in a moment"
+    )
+
+
+def check_login(around: Surroundings) -> Iterator[Finding]:
+    """Yield what is to be said of the login."""
+    if around.login_error is not None:
+        yield Finding("login", "wrong", around.login_error, "run: toolgate login, which replaces it")
+        return
+    if around.login is None:
+        yield Finding("login", "ok", "nobody is logged in; only people need to be")
+        return
+    who = f"{around.login.email} at {around.login.url}"
+    try:
+        with around.login.management() as management:
+            management.get("/auth/me")
+    except ManagementError as error:
+        if error.is_login_over:
+            yield Finding("login", "wrong", f"the login of {who} has ended", "run: toolgate login")
+        else:
+            says = f"whether the login of {who} works is not known: {error}"
+            yield Finding("login", "unknown", says)
+        return
+    yield Finding("login", "ok", who)
+    if around.api_key is not None:
+        says = "an API key is set where somebody is logged in: an agent that runs here can use the login"
+        yield Finding("login", "warning", says, "run agents as another user, or run: toolgate logout")

@@ -7,15 +7,13 @@ from typing import Final
 
 import typer
 
-from toolgate_cli.agents.finding import PATH as AGENTS
-from toolgate_cli.agents.finding import find_agent, is_id
-from toolgate_cli.answers import read_as
-from toolgate_cli.approvals.options import Environment
-from toolgate_cli.conversation import own_login, stored_login
-from toolgate_cli.output import fail
-from toolgate_cli.permissions.finding import Permission, iter_permissions
-from toolgate_cli.stored_login import StoredLogin
-from toolgate_cli.visible import visible
+from toolgate_cli.agents import PATH as AGENTS
+from toolgate_cli.agents import find_agent, is_id
+from toolgate_cli.client import read_as
+from toolgate_cli.credentials import StoredLogin, own_login, stored_login
+from toolgate_cli.options import Environment
+from toolgate_cli.output import fail, visible
+from toolgate_cli.permissions import Permission, iter_permissions
 
 #: the action of all tools that only read files
 READING_ACTION: Final = "files.read"

@@ -14,7 +14,7 @@ import typer
 from toolgate._files import PrivateFileError
 from toolgate.errors import ConfigurationError
 from toolgate.settings import checked_url
-from toolgate_cli.account import PasswordStdin
+from toolgate_cli.entry_points import load_plugin
 from toolgate_cli.hooks.agents import READING_ACTION, add_reading_actions, grant_reading, resolve_agents
 from toolgate_cli.hooks.claude_code import (
     DEFAULT_PORT,
@@ -30,20 +30,13 @@ from toolgate_cli.hooks.claude_code import (
     remove_hooks,
     settings_path,
 )
-from toolgate_cli.hooks.files import (
-    SettingsFileError,
-    format_settings,
-    read_settings,
-    write_text,
-)
-from toolgate_cli.hooks.opencode import (
-    PROGRAM as OPENCODE,
-)
+from toolgate_cli.hooks.files import SettingsFileError, format_settings, read_settings, write_text
+from toolgate_cli.hooks.opencode import PROGRAM as OPENCODE
 from toolgate_cli.hooks.opencode import TESTED as OPENCODE_TESTED
 from toolgate_cli.hooks.opencode import check_loaded, is_plugin, plugin_path, remove_plugin, render_plugin
 from toolgate_cli.hooks.server import find_secret, secret_export, serve_hooks
+from toolgate_cli.options import PasswordStdin
 from toolgate_cli.output import fail
-from toolgate_cli.plugins import load_plugin
 
 hook = typer.Typer(
     name="hook",

@@ -2,9 +2,8 @@
 
 import typer
 
-from toolgate_cli.logs.exporting import export
-from toolgate_cli.logs.searching import search
-from toolgate_cli.logs.tailing import tail
+from toolgate_cli.logs.export import export
+from toolgate_cli.logs.read import search, tail
 
 logs = typer.Typer(
     name="logs", help="Read what agents did: as it happens, afterwards, and as a file.", no_args_is_help=True

@@ -9,7 +9,7 @@ from support.shell import Shell
 from typer.testing import CliRunner
 
 from toolgate_cli.app import app
-from toolgate_cli.stored_login import StoredLogin
+from toolgate_cli.credentials import StoredLogin
 
 Run = Callable[..., Any]
 

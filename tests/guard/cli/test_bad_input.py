@@ -9,7 +9,7 @@ from support.gateway import PASSWORD, LiveGateway, Owner
 from support.shell import Shell
 from support.tables import contents
 
-from toolgate_cli.stored_login import login_path
+from toolgate_cli.credentials import login_path
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate._capture.jsontext import dumps, loads
-from toolgate_cli.contexts import read_context, read_field
+from toolgate_cli.check import read_context, read_field
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: "=" not in name)
 JSON = st.recursive(

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.slack import buttons_of, shown_in
 
-from toolgate_cli.approvals import fields as cli_fields
-from toolgate_cli.visible import visible as cli_visible
+from toolgate_cli import layout as cli_fields
+from toolgate_cli.output import visible as cli_visible
 from toolgate_service import exact_json
 from toolgate_service.readable import fields
 from toolgate_service.readable.characters import visible

@@ -1,0 +1,70 @@
+"""A gateway that is asked too often is waited for as it says, and not for ever."""
+
+from typing import Any
+
+import pytest
+from support.pretend_gateway import PretendGateway
+
+from toolgate._http.messages import Response
+from toolgate_cli import client
+from toolgate_cli.client import MAX_WAIT, Patience
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that were waited, none of which pass."""
+    seconds: list[float] = []
+    monkeypatch.setattr(client.time, "sleep", seconds.append)
+    return seconds
+
+
+def busy(after: str | None) -> Response:
+    return Response(429, {} if after is None else {"retry-after": after}, b"{}")
+
+
+def test_it_waits_as_told_and_a_minute_in_all(slept: list[float]) -> None:
+    """Each pause is the gateway's; once the next would go beyond the bound it is not begun."""
+    waiting = Patience()
+    assert [waiting.waited(busy("25")) for _ in range(3)] == [True, True, False]
+    assert slept == [25, 25]
+    assert waiting.waited(Response(200, {}, b"")) is False
+    assert waiting.waited(busy("25")) is True, "an answer between begins anew"
+    assert sum(slept[:2]) <= MAX_WAIT
+
+
+@pytest.mark.parametrize("after", [None, "soon", "61", "999999999999"])
+def test_it_does_not_wait_for_nothing(slept: list[float], after: str | None) -> None:
+    """Without a time, or for longer than anybody bears, the refusal is told at once."""
+    assert Patience().waited(busy(after)) is False
+    assert slept == []
+
+
+def test_no_pause_is_a_pause(slept: list[float]) -> None:
+    """A gateway that says 0 is asked again a bounded number of times."""
+    waiting = Patience()
+    tries = 0
+    while waiting.waited(busy("0")):
+        tries += 1
+    assert tries <= MAX_WAIT
+    assert min(slept) >= 1
+
+
+def test_a_command_goes_on_when_there_is_room(gateway: PretendGateway, run: Any, slept: list[float]) -> None:
+    """The same request is sent again, and the waiting is told on standard error alone."""
+    answers = [(429, {"detail": "too many"})] * 2 + [(200, [])]
+    gateway.headers["GET", "/api/agents"] = {"Retry-After": "7"}
+    gateway.answers["GET", "/api/agents"] = lambda: answers.pop(0)
+    ended = run("agents", "list", "--json")
+    assert (ended.exit_code, ended.stdout) == (0, "[]\n")
+    assert slept == [7, 7]
+    assert ended.stderr.count("waiting 7 s") == 2
+
+
+def test_a_command_gives_up(gateway: PretendGateway, run: Any, slept: list[float]) -> None:
+    """Beyond the bound the gateway's own words end it."""
+    gateway.headers["GET", "/api/agents"] = {"Retry-After": "600"}
+    gateway.answers["GET", "/api/agents"] = (429, {"detail": "retry after 600 seconds"})
+    ended = run("agents", "list")
+    assert ended.exit_code == 1
+    assert "retry after 600 seconds" in ended.stderr
+    assert slept == []
