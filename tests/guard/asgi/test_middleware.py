@@ -47,7 +47,7 @@ async def test_the_outcome_is_the_answers_status(fake_gateway: FakeGateway, stat
     [entry] = fake_gateway.entries
     assert entry.status == ("success" if status < 400 else "failed")
     if status >= 400:
-        assert entry.context["error"] == {"type": "FailedResponse", "message": f"the answer is {status}"}
+        assert entry.context["error"] == {"type": "FailedResponse", "message": f"HTTP status {status}"}
 
 
 async def test_no_answer_is_a_failure(fake_gateway: FakeGateway) -> None:
@@ -55,7 +55,7 @@ async def test_no_answer_is_a_failure(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund")
     client = await Client(REFUND).ask(guarded_app(Tool(None)))
     assert client.sent == []
-    assert fake_gateway.entries[0].context["error"]["message"] == "there is no answer"
+    assert fake_gateway.entries[0].context["error"]["message"] == "no response"
 
 
 @pytest.mark.parametrize(
