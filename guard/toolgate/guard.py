@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from toolgate._http.network import ClientCert
     from toolgate.decorator import Guardable
-    from toolgate.embedded.gateway import EmbeddedGateway
+    from toolgate.embedded import EmbeddedGateway
     from toolgate.permitted import Actions
 
 __all__ = ["Guard"]
@@ -96,37 +97,45 @@ class Guard(Asking):
         *,
         agent: str,
         allow: Actions = (),
-        hold: Actions = (),
+        require_approval: Actions = (),
         timeout: float | None = None,
+        hold: Actions | None = None,
     ) -> Self:
-        """A guard with the real gateway in this process, on a thread of its own and without a port.
+        """Return a guard with a gateway in this process, on a thread of its own and without a port.
 
-        For notebooks, tests and agents of one machine. It is a guardrail and no boundary: whoever runs in
-        this process can approve as well. Needs the extra `service`.
+        For notebooks, tests and agents on one machine. It is a guardrail, not a security boundary: code in this
+        process can approve as well. Needs the extra `service`.
 
         Args:
-            path: The database's file, made if it is missing; `":memory:"` is one that is gone at `close`.
-            agent: The agent's name; another start on the same file finds the same agent.
-            allow: Actions the agent may do: names, or names with limits, like
+            path: The database file, created if it is missing; `":memory:"` is deleted by `close`.
+            agent: The agent's name; the same name in the same file is the same agent.
+            allow: Actions that are allowed: names, or names with limits, like
                 `{"stripe.refund": {"max_amount": 100}}`.
-            hold: Actions that wait for a person, in the same form. What neither names is taken away.
+            require_approval: Actions that require approval, in the same form. The agent loses the permission for
+                every action that is in neither of the two.
             timeout: As for `Guard`.
+            hold: Deprecated name of `require_approval`.
 
         Raises:
-            ConfigurationError: If an argument is wrong, the extra is missing, or the file cannot be used.
+            ConfigurationError: If an argument is invalid, the extra is missing, or the file cannot be used.
         """
-        from toolgate.embedded.guards import embedded_guard
+        from toolgate.embedded import embedded_guard
 
-        return embedded_guard(cls, path, agent, allow, hold, timeout)
+        if hold is not None:
+            if require_approval:
+                raise ConfigurationError("Pass require_approval alone: hold is its deprecated name")
+            warnings.warn("hold=… is now require_approval=…", DeprecationWarning, stacklevel=2)
+            require_approval = hold
+        return embedded_guard(cls, path, agent, allow, require_approval, timeout)
 
     @property
     def gateway(self) -> EmbeddedGateway:
-        """The gateway in this process, with the person who decides: `pending`, `approve`, `deny`.
+        """The gateway in this process, with the approver's methods `pending`, `approve` and `deny`.
 
         Raises:
             ConfigurationError: If the guard was not made by `Guard.embedded`.
         """
-        from toolgate.embedded.gateway import EmbeddedGateway
+        from toolgate.embedded import EmbeddedGateway
 
         if not isinstance(self._runtime.transport, EmbeddedGateway):
             raise ConfigurationError(

@@ -47,18 +47,18 @@ class Permitted:
     amount_required: bool = False
 
 
-def read_permissions(allow: Actions, hold: Actions) -> list[Permitted]:
-    """Read `allow=…` and `hold=…`.
+def read_permissions(allow: Actions, require_approval: Actions) -> list[Permitted]:
+    """Read `allow=…` and `require_approval=…`.
 
     Raises:
         ConfigurationError: Naming what is wrong with them, and the cure.
     """
     found: dict[str, Permitted] = {}
-    for name, actions, held in (("allow", allow, False), ("hold", hold, True)):
+    for name, actions, held in (("allow", allow, False), ("require_approval", require_approval, True)):
         for action, limits in _pairs(name, actions):
             if action in found:
                 raise ConfigurationError(
-                    f"action {action!r} is named twice; name it in allow or in hold, once"
+                    f"Duplicate action {action!r}: name it once, in allow or in require_approval"
                 )
             found[action] = read_limits(action, limits, held=held)
     return list(found.values())

@@ -1,23 +1,23 @@
-"""Requests for approval, as the person sees them who decides at this machine."""
+"""Approval requests, as the approver on this machine sees them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Requested"]
+__all__ = ["ApprovalRequest"]
 
 
 @dataclass(frozen=True, slots=True)
-class Requested:
-    """A request that waits for a decision.
+class ApprovalRequest:
+    """Pending approval request.
 
     Attributes:
-        approval_id: Names it.
-        action: What is to be done.
-        agent_id: By whom.
-        context: With what; numbers with a fraction are decimals.
-        reason: Text that the agent gave; the gateway does not verify it.
+        approval_id: Its id.
+        action: The requested action.
+        agent_id: The agent that requested it.
+        context: The arguments; numbers with a fraction are decimals.
+        reason: Text from the agent; the gateway does not verify it.
     """
 
     approval_id: str

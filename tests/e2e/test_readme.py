@@ -50,24 +50,28 @@ def bare_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def test_the_readmes_python_blocks_run_with_the_bare_wheel(bare_python, live_gateway: LiveGateway, tmp_path):
-    """The blocks, one after the other, against a live gateway: they print what the README tells."""
-    first, *rest = blocks("README.md", "python")
-    assert first.startswith("@guarded"), "the first block only shows the line"
+def test_the_first_example_prints_what_the_readme_shows(tmp_path):
+    """It needs no server: one call is allowed, one denied, one approved."""
+    script = tmp_path / "readme.py"
+    script.write_text(blocks("README.md", "python")[0])
+    assert run(sys.executable, script, cwd=tmp_path) == blocks("README.md", "text")[0]
+
+
+def test_the_examples_with_a_gateway_run_with_the_bare_wheel(
+    bare_python, live_gateway: LiveGateway, tmp_path
+):
+    """The blocks after the first one, against a live gateway."""
+    _, *rest = blocks("README.md", "python")
     script = tmp_path / "readme.py"
     script.write_text("\n".join(rest).replace("http://127.0.0.1:8000", live_gateway.url))
     lines = run(bare_python, script, cwd=tmp_path).splitlines()
     assert lines[0] == "refunded 40.00 of ch_1"
-    assert "250" in lines[1]
-    assert "100" in lines[1]
-    assert lines[2].startswith("waits for a person: ")
-    assert [line.split(" {")[0] for line in lines[3:]] == [
+    assert [line.split(" {")[0] for line in lines[1:]] == [
         "db.drop success",
         "db.drop pending",
-        "stripe.refund denied",
         "stripe.refund success",
     ]
-    assert "'rows': 12" in lines[3]
+    assert "'rows': 12" in lines[1]
 
 
 def test_the_bare_wheel_names_the_missing_extras(bare_python, tmp_path):
@@ -102,7 +106,7 @@ def test_the_first_screen_shows_what_serve_prints(tmp_path):
     port = gateway.url.rpartition(":")[2]
     shown = printed.replace(f":{port}", ":8000").replace(str(home), "/home/you")
     first_lines = "".join(shown.splitlines(keepends=True)[:3])
-    assert first_lines in "\n".join((ROOT / "README.md").read_text().splitlines()[:50])
+    assert first_lines in "\n".join((ROOT / "README.md").read_text().splitlines()[:100])
     assert shown in (ROOT / "docs" / "gateway.md").read_text()
 
 
@@ -117,9 +121,9 @@ def test_a_section_has_exactly_one_command(heading, command):
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere():
-    """Under 150 lines, and every file it links to or names in its table exists."""
+    """Under 180 lines, and every file it links to or names in its table exists."""
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) < 150
+    assert len(text.splitlines()) < 180
     for target in re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(
         r"^\| \[?`([\w/.]+)`", text, re.MULTILINE
     ):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolgate import ApprovalPending, ConfigurationError, GatewayProtocolError, Guard
-from toolgate.embedded.gateway import EmbeddedGateway
+from toolgate.embedded import EmbeddedGateway
 from toolgate.testing import FakeGateway
 
 
@@ -19,7 +19,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[tuple[Guard, FakeGateway | 
         fake = FakeGateway(hold=["mail.send"])
         yield fake.guard(), fake
         return
-    with Guard.embedded(":memory:", agent="bot", hold=["mail.send"]) as guard:
+    with Guard.embedded(":memory:", agent="bot", require_approval=["mail.send"]) as guard:
         yield guard, guard.gateway
 
 

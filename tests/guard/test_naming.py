@@ -23,7 +23,7 @@ from toolgate import (
     is_guarded,
 )
 from toolgate.default import default_is
-from toolgate.embedded.gateway import EmbeddedGateway
+from toolgate.embedded import EmbeddedGateway
 from toolgate.testing import FakeGateway
 
 
@@ -38,7 +38,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[tuple[Guard, FakeGateway | 
         fake = FakeGateway({"math.add": None}, ["mail.send"])
         yield fake.guard(), fake
         return
-    with Guard.embedded(":memory:", agent="bot", allow=["math.add"], hold=["mail.send"]) as guard:
+    with Guard.embedded(":memory:", agent="bot", allow=["math.add"], require_approval=["mail.send"]) as guard:
         yield guard, guard.gateway
 
 

@@ -93,7 +93,7 @@ def test_every_text_is_sent_as_the_gateway_accepts_it(text: str) -> None:
 
 
 def test_an_embedded_gateway_shows_the_reason() -> None:
-    with Guard.embedded(":memory:", agent="bot", hold=["db.drop"]) as guard:
+    with Guard.embedded(":memory:", agent="bot", require_approval=["db.drop"]) as guard:
         tool = guard.guarded("db.drop")(lambda table: table)
         with toolgate.reason("the \x1b user\u202e asked"), pytest.raises(ApprovalPending):
             tool("a")

@@ -32,7 +32,7 @@ from toolgate import (
 )
 from toolgate.asgi import Endpoint, GuardMiddleware
 from toolgate.permitted import Limits
-from toolgate.testing import Checked, FakeGateway, Logged, Requested
+from toolgate.testing import ApprovalRequest, Checked, FakeGateway, Logged
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -340,7 +340,7 @@ def test_users(fake_gateway: FakeGateway, capsys: pytest.CaptureFixture[str]) ->
     assert_type(fake_gateway.assert_logged("stripe.refund", "success", amount=5), Logged)
     assert_type(fake_gateway.checks[-1].outcome, Literal["allowed", "blocked", "held"])
     assert_type(fake_gateway.entries, list[Logged])
-    assert_type(fake_gateway.pending(), list[Requested])
+    assert_type(fake_gateway.pending(), list[ApprovalRequest])
     fake_gateway.approve(note="fine", context={"to": "ann"})
     with fake_gateway.outage(status=503), fake_gateway.latency(2), fake_gateway.replacing(guard) as same:
         assert_type(same, Guard)
@@ -348,9 +348,9 @@ def test_users(fake_gateway: FakeGateway, capsys: pytest.CaptureFixture[str]) ->
 
 def embed() -> None:
     limits: dict[str, Limits | None] = {"pay": {"max_amount": 5, "amount_required": True}, "math.add": None}
-    with Guard.embedded("toolgate.db", agent="bot", allow=limits, hold=["mail.send"]) as embedded:
+    with Guard.embedded("toolgate.db", agent="bot", allow=limits, require_approval=["mail.send"]) as embedded:
         assert_type(embedded, Guard)
-        assert_type(embedded.gateway.pending(), list[Requested])
+        assert_type(embedded.gateway.pending(), list[ApprovalRequest])
         embedded.gateway.deny("appr", note="no")
     by_hand = FakeGateway(allow={"pay": {"max_amount": 0.5}, "math.add": None}, agents=("bot",))
     assert_type(by_hand.guard("bot"), Guard)

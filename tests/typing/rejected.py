@@ -193,4 +193,4 @@ def fake(gateway: FakeGateway) -> None:
     gateway.assert_logged("a.b")  # rejected
     gateway.checks[0].outcome = "allowed"  # rejected
     Guard.embedded("toolgate.db", allow=["a.b"])  # rejected
-    Guard.embedded("toolgate.db", agent="bot", hold=5)  # rejected
+    Guard.embedded("toolgate.db", agent="bot", require_approval=5)  # rejected

@@ -14,17 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolgate.requested import Requested
+    from toolgate.requested import ApprovalRequest
     from toolgate.testing.gateway import FakeGateway
     from toolgate.testing.seen import Checked, Logged
 
-__all__ = ["Checked", "FakeGateway", "Logged", "Requested"]
+__all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 
 _HOMES = {
     "Checked": "toolgate.testing.seen",
     "FakeGateway": "toolgate.testing.gateway",
     "Logged": "toolgate.testing.seen",
-    "Requested": "toolgate.requested",
+    "ApprovalRequest": "toolgate.requested",
 }
 
 

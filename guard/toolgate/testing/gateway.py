@@ -18,7 +18,7 @@ from toolgate.errors import ConfigurationError
 from toolgate.guard import Guard
 from toolgate.identity import valid_id
 from toolgate.permitted import Actions, Permitted, read_limits, read_permissions
-from toolgate.requested import Requested
+from toolgate.requested import ApprovalRequest
 from toolgate.testing.answers import Refusal
 from toolgate.testing.approvals import Asked, Then
 from toolgate.testing.asserting import Assertions
@@ -162,11 +162,11 @@ class FakeGateway(InProcessGateway, Assertions):
         with self._roads.lock:
             self._roads.checks.switched_off.discard(agent_id or self.agent_id)
 
-    def pending(self) -> list[Requested]:
+    def pending(self) -> list[ApprovalRequest]:
         """The requests that wait for a decision, the oldest first."""
         with self._roads.lock:
             return [
-                Requested(asked.approval_id, asked.action, asked.agent_id, asked.context, asked.reason)
+                ApprovalRequest(asked.approval_id, asked.action, asked.agent_id, asked.context, asked.reason)
                 for asked in self._roads.ledger.pending()
             ]
 

@@ -19,7 +19,7 @@ from support.waiting import until
 from support.wire import Wire
 
 from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable, Guard
-from toolgate.embedded import loading
+from toolgate import embedded as embedding
 
 pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
 
@@ -64,11 +64,11 @@ def test_the_same_agent_and_key_are_found_again(open_guard: Open) -> None:
 
 def test_permissions_are_brought_to_what_is_named(open_guard: Open) -> None:
     """What is named anew is changed, what is no longer named is taken away; what stays keeps what waits for it."""
-    with open_guard(allow={"pay": {"max_amount": 10}, "old": None}, hold=["mail.send"]) as guard:
+    with open_guard(allow={"pay": {"max_amount": 10}, "old": None}, require_approval=["mail.send"]) as guard:
         assert guard.check("old").allowed
         approval_id = guard.check("mail.send", {"n": 1}).approval_id
     with open_guard(
-        allow={"pay": {"max_amount": 99.5, "amount_required": False}}, hold=["mail.send"]
+        allow={"pay": {"max_amount": 99.5, "amount_required": False}}, require_approval=["mail.send"]
     ) as guard:
         assert guard.check("pay", {"amount": 99.5}).allowed
         assert guard.check("pay").allowed
@@ -77,7 +77,7 @@ def test_permissions_are_brought_to_what_is_named(open_guard: Open) -> None:
     with open_guard(allow=["mail.send"]) as guard:
         assert guard.check("mail.send", {"n": 1}).allowed
         assert guard.check("pay").blocked
-    with open_guard(hold=["pay"]) as guard:
+    with open_guard(require_approval=["pay"]) as guard:
         assert guard.gateway.pending() == []
 
 
@@ -98,7 +98,7 @@ def test_secret_that_opens_no_key_is_refused(open_guard: Open, tmp_path: Path) -
 
 
 def test_wildcards_are_refused(open_guard: Open, tmp_path: Path) -> None:
-    for limits in ({"allow": ["stripe.*"]}, {"hold": ["*"]}):
+    for limits in ({"allow": ["stripe.*"]}, {"require_approval": ["*"]}):
         with pytest.raises(ConfigurationError, match="match actions exactly"):
             open_guard(**limits)
     assert not (tmp_path / "data").exists()
@@ -110,11 +110,11 @@ def test_an_approval_outlives_the_process_that_asked(open_guard: Open) -> None:
     def send(guard: Guard) -> str:
         return guard.guarded("mail.send", exclude={"text"})(lambda to, text: f"sent to {to}")("ann", "secret")
 
-    with open_guard(hold=["mail.send"]) as guard, pytest.raises(ApprovalPending) as pending:
+    with open_guard(require_approval=["mail.send"]) as guard, pytest.raises(ApprovalPending) as pending:
         send(guard)
-    with open_guard(hold=["mail.send"]) as guard:
+    with open_guard(require_approval=["mail.send"]) as guard:
         guard.gateway.approve(pending.value.approval_id)
-    with open_guard(hold=["mail.send"]) as guard:
+    with open_guard(require_approval=["mail.send"]) as guard:
         assert send(guard) == "sent to ann"
 
 
@@ -153,7 +153,7 @@ def test_closed_while_a_tool_runs(
     first.guarded("math.add")(first.close)()
     again = open_guard(allow=["math.add"])
     until(again.flush)
-    page: Any = again.gateway._decided("GET", "/api/logs", None)
+    page: Any = again.gateway._call_api("GET", "/api/logs")
     assert [(one["action"], one["status"]) for one in page] == [("math.add", "success")]
     assert first.entries_lost == 0
 
@@ -161,7 +161,7 @@ def test_closed_while_a_tool_runs(
 def test_an_agent_switched_off_stays_so(open_guard: Open) -> None:
     """Starting again does not undo what a person did to the agent."""
     guard = open_guard(allow=["math.add"])
-    guard.gateway._decided("PUT", f"/api/agents/{acting(guard)[0]}", {"status": "inactive"})
+    guard.gateway._call_api("PUT", f"/api/agents/{acting(guard)[0]}", {"status": "inactive"})
     guard.close()
     assert open_guard(allow=["math.add"]).check("math.add").reason == "Agent is inactive"
 
@@ -183,7 +183,7 @@ def test_a_served_gateway_shows_the_same(open_guard: Open, tmp_path: Path) -> No
 
 async def test_inside_a_running_loop(open_guard: Open) -> None:
     """As in a notebook: opened, used both ways and closed while a loop runs, which it does not hold up."""
-    guard = open_guard(":memory:", allow=["math.add"], hold=["mail.send"])
+    guard = open_guard(":memory:", allow=["math.add"], require_approval=["mail.send"])
     assert guard.check("math.add").allowed
     decisions = await asyncio.gather(*(guard.acheck("math.add", {"n": n}) for n in range(20)))
     assert all(one.allowed for one in decisions)
@@ -206,7 +206,7 @@ async def test_inside_a_running_loop(open_guard: Open) -> None:
 def test_a_timeout_is_a_timeout(open_guard: Open) -> None:
     """A gateway that does not answer in time is one that is away; the late answer harms nothing."""
     guard = open_guard(":memory:", allow=["math.add"], timeout=0.5)
-    embedded = guard.gateway._embedded
+    embedded = guard.gateway._service
     embedded._loop.call_soon_threadsafe(__import__("time").sleep, 1.5)  # type: ignore[attr-defined]  # the gateway's own thread
     with pytest.raises(GatewayUnavailable, match="no answer within"):
         guard.check("math.add")
@@ -217,7 +217,7 @@ def test_a_timeout_is_a_timeout(open_guard: Open) -> None:
 def test_a_gateway_that_has_ended(open_guard: Open) -> None:
     """Who asks it all the same is told so, and leaves nothing behind that nobody awaits."""
     guard = open_guard(":memory:", timeout=0.2)
-    embedded: Any = guard.gateway._embedded
+    embedded: Any = guard.gateway._service
     embedded.close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -229,13 +229,13 @@ def test_a_gateway_that_has_ended(open_guard: Open) -> None:
 async def test_a_loop_that_is_held_up(open_guard: Open) -> None:
     """What the gateway answered in time counts, though this loop had no time to read it."""
     guard, ran = open_guard(":memory:", timeout=0.5), list[str]()
-    asked, taken = guard.gateway._embedded.request, list[Any]()  # type: ignore[attr-defined]  # the gateway's own
+    asked, taken = guard.gateway._service.request, list[Any]()  # type: ignore[attr-defined]  # the gateway's own
 
     def request(*given: Any) -> Any:
         taken.append(asked(*given))
         return taken[-1]
 
-    guard.gateway._embedded.request = request  # type: ignore[method-assign]  # likewise
+    guard.gateway._service.request = request  # type: ignore[method-assign]  # likewise
 
     @guard.guarded("mail.send", fail_open=True)
     async def send() -> None:
@@ -264,14 +264,14 @@ def _allowed(guard: Guard) -> bool:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"agent": 3}, "agent is 3"),
+        ({"agent": 3}, "Invalid agent 3"),
         ({"agent": "  "}, "agent must be 1-100 printable characters: '  '"),
-        ({"path": ""}, "path is ''"),
-        ({"path": 3}, "path is 3"),
+        ({"path": ""}, "Invalid path ''"),
+        ({"path": 3}, "Invalid path 3"),
         ({"path": "/proc/nowhere/toolgate.db"}, "'/proc/nowhere/toolgate.db'"),
         ({"allow": "math.add"}, "allow is 'math.add'"),
-        ({"allow": ["a"], "hold": ["a"]}, "'a' is named twice"),
-        ({"hold": {"a": {"max_amount": "9"}}}, "max_amount of action 'a' is '9'"),
+        ({"allow": ["a"], "require_approval": ["a"]}, "Duplicate action 'a'"),
+        ({"require_approval": {"a": {"max_amount": "9"}}}, "max_amount of action 'a' is '9'"),
         ({"timeout": 0}, "timeout is 0"),
     ],
 )
@@ -280,6 +280,14 @@ def test_mistakes_are_named(open_guard: Open, options: dict[str, Any], named: st
     with pytest.raises(ConfigurationError) as error:
         open_guard(**{"path": ":memory:", **options})
     assert named in str(error.value)
+
+
+def test_hold_is_the_deprecated_name_of_require_approval(open_guard: Open) -> None:
+    with pytest.warns(DeprecationWarning, match="require_approval"):
+        guard = open_guard(":memory:", hold=["mail.send"])
+    assert guard.check("mail.send").held
+    with pytest.raises(ConfigurationError, match="alone"):
+        open_guard(":memory:", hold=["a"], require_approval=["b"])
 
 
 def test_a_file_that_is_no_database(open_guard: Open, tmp_path: Path) -> None:
@@ -302,7 +310,7 @@ def test_without_the_extra(open_guard: Open, monkeypatch: pytest.MonkeyPatch) ->
     """Missing dependencies and a missing gateway are told with the line that installs them."""
     absent = EntryPoint("embedded", "module_that_is_absent:open", "toolgate.gateway")
     for found, told in (([absent], "'module_that_is_absent' is missing"), ([], "not installed")):
-        monkeypatch.setattr(loading, "entry_points", lambda found=found, **_: found)
+        monkeypatch.setattr(embedding, "entry_points", lambda found=found, **_: found)
         with pytest.raises(ConfigurationError, match=r"pip install 'toolgate\[service\]'") as error:
             open_guard()
         assert told in str(error.value)

@@ -60,14 +60,14 @@ def python(code: str, folder: Path, **env: str) -> subprocess.CompletedProcess[s
 OPEN = """
 import asyncio, os, sys, threading
 from toolgate import Guard, GuardError
-guard = Guard.embedded("toolgate.db", agent="bot", allow=["math.add"], hold=["mail.send"])
+guard = Guard.embedded("toolgate.db", agent="bot", allow=["math.add"], require_approval=["mail.send"])
 add = guard.guarded("math.add")(lambda a: a)
 """
 
 
 def test_closing_ends_every_thread() -> None:
     """Also with a call that waits for a person: it is told at once that the gateway ended."""
-    guard = Guard.embedded(":memory:", agent="bot", hold=["mail.send"], timeout=10)
+    guard = Guard.embedded(":memory:", agent="bot", require_approval=["mail.send"], timeout=10)
     ended: list[object] = []
 
     def call() -> None:
@@ -109,7 +109,7 @@ def test_the_interpreter_ends_in_order(tmp_path: Path, ending: str, same_home: N
     done = python(f"{OPEN}assert add(1) == 1\n{ending}", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with Guard.embedded(tmp_path / "toolgate.db", agent="reader") as guard:
-        entries = guard.gateway._decided("GET", "/api/logs?action=math.add", None)
+        entries = guard.gateway._call_api("GET", "/api/logs?action=math.add")
     assert [entry["status"] for entry in entries] == ["success"]
 
 
@@ -172,7 +172,7 @@ def test_two_processes_on_one_file(tmp_path: Path, same_home: None) -> None:
     assert [one.stderr for one in done] == ["", ""]
     assert done[0].stdout == done[1].stdout
     with Guard.embedded(tmp_path / "toolgate.db", agent="reader") as guard:
-        entries = guard.gateway._decided("GET", "/api/logs?action=math.add&limit=100", None)
+        entries = guard.gateway._call_api("GET", "/api/logs?action=math.add&limit=100")
     assert len(entries) == 50
 
 

@@ -20,7 +20,7 @@ from toolgate import (
     GuardError,
     acting_as,
 )
-from toolgate.embedded.gateway import EmbeddedGateway
+from toolgate.embedded import EmbeddedGateway
 from toolgate.testing import FakeGateway
 
 pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
@@ -39,7 +39,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[Scene]:
-    with Guard.embedded(":memory:", agent="bot", allow=ALLOW, hold=HOLD) as guard:
+    with Guard.embedded(":memory:", agent="bot", allow=ALLOW, require_approval=HOLD) as guard:
         yield Scene(guard, guard.gateway)
 
 

@@ -208,7 +208,7 @@ def test_two_fakes_know_nothing_of_each_other(gateway: FakeGateway) -> None:
     [
         (lambda: FakeGateway(allow="math.add"), "allow is 'math.add'"),
         (lambda: FakeGateway(hold=[""]), "action ''"),
-        (lambda: FakeGateway(allow=["a"], hold=["a"]), "'a' is named twice"),
+        (lambda: FakeGateway(allow=["a"], hold=["a"]), "Duplicate action 'a'"),
         (lambda: FakeGateway(allow={"a": {"maximum": 1}}), "unknown limit 'maximum'"),
         (lambda: FakeGateway(allow={"a": 3}), "are 3"),
         (lambda: FakeGateway(agents=[""]), "agents is ''"),

@@ -1,0 +1,301 @@
+"""The gateway in the agent's own process: `Guard.embedded` and its approver, `guard.gateway`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from http import HTTPStatus
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
+from urllib.parse import quote, urlsplit
+
+from toolgate._capture.jsontext import dumps, loads
+from toolgate._http.messages import InProcessGateway, Request, Response, TransportError
+from toolgate._outbox.place import MEMORY
+from toolgate.errors import ConfigurationError
+from toolgate.permitted import Actions, read_permissions
+from toolgate.requested import ApprovalRequest
+
+if TYPE_CHECKING:
+    from toolgate.guard import Guard
+    from toolgate.runtime import Runtime
+
+__all__ = ["EmbeddedGateway", "embedded_guard"]
+
+_Guard = TypeVar("_Guard", bound="Guard")
+#: status, headers with names in lower case, body
+_Answer: TypeAlias = tuple[int, dict[str, str], bytes]
+
+_IN_MEMORY: Final = ":memory:"
+_INSTALL: Final = "install it with: pip install 'toolgate[service]'"
+# Seconds: the approver waits for the disk of this machine.
+_DECISION_TIMEOUT: Final = 30.0
+_PAGE_SIZE: Final = 100
+
+
+class _Service(Protocol):
+    """What the entry point `embedded` of the gateway returns. The futures are cancelled to close the connection."""
+
+    agent_id: str
+    api_key: str
+
+    def request(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Future[_Answer]: ...
+
+    def decide(self, method: str, target: str, body: bytes | None) -> Future[_Answer]: ...
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class EmbeddedGateway(InProcessGateway):
+    """Gateway behind `Guard.embedded`, with the methods of the approver on this machine.
+
+    It is a guardrail, not a security boundary: code that can call a tool can call `approve` as well.
+    """
+
+    def __init__(self, service: _Service) -> None:
+        self._service = service
+        self._pid = os.getpid()
+        self._closed = False
+
+    def pending(self) -> list[ApprovalRequest]:
+        """Return the pending approval requests, the oldest first.
+
+        Raises:
+            ConfigurationError: If the gateway is closed.
+        """
+        found: list[ApprovalRequest] = []
+        while True:
+            page: Any = self._call_api(
+                "GET", f"/api/approvals?status=pending&limit={_PAGE_SIZE}&offset={len(found)}"
+            )
+            found += [
+                ApprovalRequest(one["id"], one["action"], one["agent_id"], one["context"], one["reason"])
+                for one in page
+            ]
+            if len(page) < _PAGE_SIZE:
+                return found[::-1]
+
+    def approve(
+        self, approval_id: str, *, note: str | None = None, context: Mapping[str, Any] | None = None
+    ) -> None:
+        """Approve a request: the same call is allowed once.
+
+        Args:
+            approval_id: The request, from `ApprovalPending.approval_id` or `pending`.
+            note: Text that is returned with the decision.
+            context: The complete edited context, which is approved instead of the requested one.
+
+        Raises:
+            ConfigurationError: If the request is unknown or no longer pending, or the context is invalid.
+        """
+        body: dict[str, Any] = {"note": note}
+        if context is not None:
+            body["context"] = dict(context)
+        self._call_api("POST", f"/api/approvals/{quote(approval_id, safe='')}/approve", body)
+
+    def deny(self, approval_id: str, *, note: str | None = None) -> None:
+        """Reject a request.
+
+        Args:
+            approval_id: The request, from `ApprovalPending.approval_id` or `pending`.
+            note: The reason, which the agent receives.
+
+        Raises:
+            ConfigurationError: If the request is unknown or no longer pending.
+        """
+        self._call_api("POST", f"/api/approvals/{quote(approval_id, safe='')}/deny", {"note": note})
+
+    def send(self, request: Request, seconds: float) -> Response:
+        """Return the response to a request of the guard."""
+        return Response(*_result(self._start(request), seconds))
+
+    async def asend(self, request: Request, seconds: float) -> Response:
+        """Asynchronous form of `send`."""
+        future = self._start(request)
+        answer = asyncio.wrap_future(future)
+        try:
+            async with asyncio.timeout(seconds):
+                return Response(*await answer)
+        except TimeoutError as error:
+            if future.done() and not future.cancelled():
+                # The response arrived in time, while this event loop was blocked.
+                return Response(*future.result())
+            raise _timed_out(seconds) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not answer.cancelled() or (task is not None and task.cancelling()):
+                raise
+            raise TransportError("the embedded gateway ended", answered=False) from None
+
+    def guard_closed(self) -> None:
+        """Close the gateway with its guard."""
+        self._closed = True
+        # The thread of the gateway does not exist in a forked child.
+        if os.getpid() == self._pid:
+            self._service.close()
+
+    def end(self) -> None:
+        """Begin to close without waiting, for a guard that was garbage-collected."""
+        self._closed = True
+        if os.getpid() == self._pid:
+            self._service.end()
+
+    def _start(self, request: Request) -> Future[_Answer]:
+        self._ensure_open()
+        url = urlsplit(request.url)
+        target = url.path + (f"?{url.query}" if url.query else "")
+        try:
+            return self._service.request(request.method, target, request.headers, request.body)
+        except RuntimeError as error:
+            raise _ended() from error
+
+    def _call_api(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
+        """Call the management API as the approver on this machine."""
+        self._ensure_open()
+        try:
+            future = self._service.decide(method, target, None if body is None else dumps(body).encode())
+        except RuntimeError as error:
+            raise _ended() from error
+        status, _, content = _result(future, _DECISION_TIMEOUT)
+        read: Any = loads(content, exactly=True)
+        if status != HTTPStatus.OK:
+            detail = read.get("detail") if isinstance(read, dict) else None
+            raise ConfigurationError(f"The embedded gateway refused {method} {target}: {detail or status}")
+        return read
+
+    def _ensure_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise ConfigurationError(
+                f"this embedded gateway runs in process {self._pid}, not in its forked child {os.getpid()}; call "
+                "Guard.embedded in the child, or start it with multiprocessing's 'spawn'"
+            )
+        if self._closed:
+            raise ConfigurationError("the embedded gateway is closed; make a new Guard.embedded")
+
+
+def embedded_guard(
+    guard_class: type[_Guard],
+    path: str | os.PathLike[str],
+    agent: str,
+    allow: Actions,
+    require_approval: Actions,
+    timeout: float | None,
+) -> _Guard:
+    """Open the gateway on a file and return its guard.
+
+    Raises:
+        ConfigurationError: If an argument is invalid, the gateway is not installed, or the file cannot be used.
+    """
+    database = _database(path)
+    permissions = [
+        {
+            "action": each.action,
+            "requires_approval": each.held,
+            "max_amount": each.max_amount,
+            "amount_required": each.amount_required,
+        }
+        for each in read_permissions(allow, require_approval)
+    ]
+    if not isinstance(agent, str):
+        raise ConfigurationError(f"Invalid agent {agent!r}: expected a name, like 'support-bot'")
+    open_service, start_error = _load("embedded"), cast("type[Exception]", _load("StartError"))
+    try:
+        service: _Service = open_service(database, agent, permissions)
+    except start_error as error:
+        raise ConfigurationError(f"the embedded gateway cannot be opened: {error}") from error
+    gateway = EmbeddedGateway(service)
+    try:
+        # An address of its own for each file: log entries in the outbox must not go to another file.
+        name = hashlib.sha256(os.fsencode(database)).hexdigest()[:16]
+        guard = guard_class(
+            f"http://{name}.embedded.invalid",
+            service.api_key,
+            service.agent_id,
+            timeout=timeout,
+            allow_insecure=True,
+            transport=gateway,
+            outbox=MEMORY if database == _IN_MEMORY else None,
+        )
+    except BaseException:
+        service.close()
+        raise
+    # `end` instead of `close`: the thread that collects garbage must not wait for the gateway.
+    weakref.finalize(guard, gateway.end).atexit = False
+    _close_at_exit(guard._runtime)  # noqa: SLF001 - of this package
+    return guard
+
+
+def _database(path: object) -> str:
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise ConfigurationError(
+            f"Invalid path {path!r}: expected a file, like 'toolgate.db', or {_IN_MEMORY!r}"
+        )
+    text = os.fsdecode(path)
+    return text if text == _IN_MEMORY else str(Path(text).expanduser().absolute())
+
+
+def _load(name: str) -> Any:
+    # An entry point of this distribution: the SDK does not import the gateway.
+    found = list(entry_points(group="toolgate.gateway", name=name))
+    if not found:
+        raise ConfigurationError(f"the embedded gateway is not installed; {_INSTALL}")
+    try:
+        return found[0].load()
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the embedded gateway needs its extra ({error.name!r} is missing); {_INSTALL}"
+        ) from error
+
+
+def _result(future: Future[_Answer], seconds: float) -> _Answer:
+    try:
+        return future.result(seconds)
+    except TimeoutError as error:
+        future.cancel()
+        raise _timed_out(seconds) from error
+    except BaseException:
+        if future.cancelled():
+            raise TransportError("the embedded gateway ended", answered=False) from None
+        # Interrupted, as by Ctrl-C.
+        future.cancel()
+        raise
+
+
+def _timed_out(seconds: float) -> TransportError:
+    return TransportError(f"no answer within {seconds:.1f} s", answered=False)
+
+
+def _ended() -> TransportError:
+    return TransportError("the embedded gateway ended", answered=False, reached=False)
+
+
+_open_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
+
+
+def _close_at_exit(runtime: Runtime) -> None:
+    _register_exit_handler()
+    _open_runtimes.add(runtime)
+
+
+@functools.cache
+def _register_exit_handler() -> None:
+    # `atexit` is too late: no thread pool accepts work then, and the outbox writes from a thread.
+    threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # noqa: SLF001 - as concurrent.futures does
+
+
+def _close_all() -> None:
+    with ExitStack() as stack:
+        for runtime in list(_open_runtimes):
+            stack.callback(runtime.close_at_exit)

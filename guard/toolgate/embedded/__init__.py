@@ -1,1 +1,0 @@
-"""The gateway in the agent's own process: `Guard.embedded`."""
