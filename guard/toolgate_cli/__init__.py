@@ -2,17 +2,17 @@
 
 import sys
 
-#: modules of the extra
+#: modules of the extra `cli`
 EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks", "uvicorn"}
 
-#: commands of `toolgate hook` for people; coding agents run all others
+#: commands of `toolgate hook` for users; all others are run by coding agents
 HOOK_COMMANDS = ("install", "serve", "uninstall", "--help")
 
 
 def main() -> None:
     """Run the command line; without its extra, print which one to install."""
     if sys.argv[1:2] == ["hook"] and sys.argv[2:3] not in ([], *([word] for word in HOOK_COMMANDS)):
-        # Before everything else: this runs at every tool call, and coding agents treat most failures as permission.
+        # First, because this runs at every tool call, and most failures would make coding agents run the tool.
         from toolgate_cli.hooks.runner import run
 
         run(sys.argv[2:])
@@ -20,7 +20,7 @@ def main() -> None:
         from toolgate_cli.app import app
 
         if len(sys.argv) == 1:
-            # Some versions of click exit with 0 here, which permits the tool to a coding agent that ignores `args`.
+            # Some versions of click exit with 0 here, and a coding agent that ignores `args` would run the tool.
             app(["--help"], standalone_mode=False)
             sys.exit(2)
         app()

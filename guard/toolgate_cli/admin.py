@@ -1,17 +1,15 @@
-"""``toolgate admin``: what an operator does by hand, straight on the gateway's database."""
+"""``toolgate admin``: operations that no user may do, directly on the gateway's database."""
 
-from collections.abc import Callable, Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from toolgate_cli.entry_points import load_gateway
+from toolgate_cli.entry_points import gateway_errors, load_gateway
 from toolgate_cli.output import fail
 
 admin = typer.Typer(
     name="admin",
-    help="Do what no user may: plans, payments, secrets. Works on the database of TOOLGATE_DATABASE_URL, also while "
-    "gateways run.",
+    help="Manage plans, payments and secrets on the database of TOOLGATE_DATABASE_URL, also while gateways run.",
     no_args_is_help=True,
 )
 
@@ -26,11 +24,11 @@ def create_organization(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The organization's name.")],
     email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail of its first admin.")],
 ) -> None:
-    """Create an organization and print a link with which its first admin chooses a password.
+    """Create an organization and print a link with which its first admin sets a password.
 
-    For gateways on which nobody can register: TOOLGATE_REGISTRATION=invite or closed.
+    For gateways without public registration: TOOLGATE_REGISTRATION=invite or closed.
     """
-    _show(lambda: load_gateway("admin").create_organization(name, email))
+    _run("create_organization", name, email)
 
 
 @admin.command()
@@ -38,34 +36,34 @@ def set_plan(
     organization: Organization,
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="free, pro, business or enterprise.")],
 ) -> None:
-    """Put an organization on a plan at once."""
-    _show(lambda: load_gateway("admin").set_plan(organization, plan))
+    """Change an organization's plan at once."""
+    _run("set_plan", organization, plan)
 
 
 @admin.command()
 def set_rate(
     organization: Organization,
     requests_per_minute: Annotated[
-        int | None, typer.Argument(metavar="[REQUESTS]", help="Requests a minute.")
+        int | None, typer.Argument(metavar="[REQUESTS]", help="Requests per minute.")
     ] = None,
-    default: Annotated[bool, typer.Option("--default", help="The plan's rate again.")] = False,
+    default: Annotated[bool, typer.Option("--default", help="Use the plan's rate limit again.")] = False,
 ) -> None:
-    """Give an organization a rate of its own, or its plan's again."""
+    """Set an organization's own rate limit, or use its plan's again."""
     if (requests_per_minute is None) != default:
         fail("write either REQUESTS or --default")
-    _show(lambda: load_gateway("admin").set_rate(organization, requests_per_minute))
+    _run("set_rate", organization, requests_per_minute)
 
 
 @admin.command()
 def activate(organization: Organization) -> None:
-    """Let an organization work again and forgive its failed payments."""
-    _show(lambda: load_gateway("admin").activate(organization))
+    """Enable an organization again and reset its failed payments."""
+    _run("activate", organization)
 
 
 @admin.command()
 def deactivate(organization: Organization) -> None:
-    """Stop an organization at once; no payment takes that back."""
-    _show(lambda: load_gateway("admin").deactivate(organization))
+    """Disable an organization at once; payments do not enable it again."""
+    _run("deactivate", organization)
 
 
 @admin.command()
@@ -74,29 +72,31 @@ def link_customer(
     customer: Annotated[
         str | None, typer.Argument(metavar="[CUSTOMER]", help="The payment provider's customer, cus_….")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="In place of another customer.")] = False,
-    unlink: Annotated[bool, typer.Option("--unlink", help="From its customer, to nobody.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another customer.")] = False,
+    unlink: Annotated[bool, typer.Option("--unlink", help="Remove the link to a customer.")] = False,
 ) -> None:
-    """Say which customer of the payment provider an organization is."""
+    """Link an organization to a customer of the payment provider."""
     if (customer is None) != unlink:
         fail("write either CUSTOMER or --unlink")
-    _show(lambda: load_gateway("admin").link_customer(organization, customer, replace=replace))
+    _run("link_customer", organization, customer, replace=replace)
 
 
 @admin.command()
 def reset_password(
     email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail of a user.")],
 ) -> None:
-    """Print a link that lets a user choose a new password, once, for an hour."""
-    _show(lambda: load_gateway("admin").reset_password(email))
+    """Print a link with which a user can set a new password, once, within an hour."""
+    _run("reset_password", email)
 
 
 @admin.command()
 def prune(
-    force: Annotated[bool, typer.Option("--force", help="Although the clock seems to have jumped.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Prune although the clock seems to have jumped.")
+    ] = False,
 ) -> None:
-    """Remove now what is kept no longer: old log entries, expired links, audit entries of more than a year ago."""
-    _show(lambda: load_gateway("admin").prune_now(force=force))
+    """Delete expired data now: old log entries, expired links, audit events older than a year."""
+    _run("prune_now", force=force)
 
 
 @admin.command()
@@ -106,25 +106,22 @@ def rotate_secret(
         bool,
         typer.Option(
             "--discard-unreadable",
-            help="For a secret that is lost: remove the stored keys and webhook secrets that it sealed.",
+            help="For a lost secret: delete the stored keys and webhook secrets that it encrypted.",
         ),
     ] = False,
 ) -> None:
-    """Seal everything anew under a new secret; nobody has to log in again.
+    """Encrypt all stored secrets with a new secret; users stay logged in.
 
-    The embedded gateway's secret is made by the command. Otherwise set TOOLGATE_SECRET to the new secret and
-    TOOLGATE_SECRET_PREVIOUS to the one until now.
+    The command creates the secret of an embedded gateway. Otherwise set TOOLGATE_SECRET to the new secret and
+    TOOLGATE_SECRET_PREVIOUS to the former one.
     """
     if finish and discard_unreadable:
         fail("write either --finish or --discard-unreadable")
-    _show(lambda: load_gateway("admin").rotate_secret(finish=finish, discard_unreadable=discard_unreadable))
+    _run("rotate_secret", finish=finish, discard_unreadable=discard_unreadable)
 
 
-def _show(work: Callable[[], Iterable[str]]) -> None:
-    start_error = load_gateway("StartError")
-    try:
-        lines = work()
-    except start_error as error:
-        fail(str(error))
+def _run(operation: str, *arguments: Any, **options: Any) -> None:
+    with gateway_errors():
+        lines = getattr(load_gateway("admin"), operation)(*arguments, **options)
     for line in lines:
         typer.echo(line)

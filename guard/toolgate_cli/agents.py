@@ -1,4 +1,4 @@
-"""``toolgate agents``: list, create, change and delete agents."""
+"""``toolgate agents``: list, create, change and delete agents. All commands use the stored login."""
 
 import re
 from collections.abc import Iterator
@@ -7,30 +7,51 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from toolgate_cli.client import Management, ManagementError, read_as
-from toolgate_cli.credentials import stored_login
-from toolgate_cli.durations import since
+from toolgate_cli.client import GatewayClient, GatewayError, parse_model
+from toolgate_cli.credentials import stored_session
+from toolgate_cli.durations import format_age
 from toolgate_cli.layout import Layout
-from toolgate_cli.options import AsJson, Environment, InEnvironment, Yes
-from toolgate_cli.output import Column, ascii_json, cell, fail, print_table, terminal_width, visible
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, Yes
+from toolgate_cli.output import (
+    Column,
+    fail,
+    print_json,
+    print_note,
+    print_table,
+    sanitize,
+    terminal_width,
+    truncate,
+)
 from toolgate_cli.prompts import confirm
 
-PATH: Final = "/api/agents"
+AGENTS_PATH: Final = "/api/agents"
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
-_BEGINNING: Final = re.compile(r"[0-9a-f-]{4,36}")
-_MOST_NAMED: Final = 5
+_ID_PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
+_MAX_LISTED: Final = 5
+_COLUMNS: Final = (
+    Column("id", no_wrap=True),
+    Column("name"),
+    Column("status", no_wrap=True),
+    Column("age", no_wrap=True),
+    Column("description"),
+)
+
+agents = typer.Typer(
+    name="agents",
+    help="List, create, change, disable and delete agents. All commands use your login.",
+    no_args_is_help=True,
+)
 
 AgentName = Annotated[
     str,
-    typer.Argument(
-        metavar="AGENT", help="The agent's name, its id, or a beginning of the id that names it alone."
-    ),
+    typer.Argument(metavar="AGENT", help="The agent's name, its id, or an unambiguous beginning of the id."),
 ]
+Description = Annotated[str | None, typer.Option(help="What the agent does.", show_default=False)]
 
 
 class Agent(BaseModel):
-    """A software agent."""
+    """Agent of an organization."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,154 +62,121 @@ class Agent(BaseModel):
     created_at: AwareDatetime
 
     @property
-    def told(self) -> str:
-        """The name, safe to print."""
-        return visible(self.name)
+    def label(self) -> str:
+        """The name, sanitized."""
+        return sanitize(self.name)
 
 
 def is_id(text: str) -> bool:
-    """Say whether a text is a whole identifier, and so fit for an address."""
+    """Return whether a text is a complete id, which is safe in a path."""
     return bool(_ID.fullmatch(text))
 
 
-def iter_agents(management: Management, environment: str) -> Iterator[tuple[Agent, dict[str, Any]]]:
-    """Yield agents and what the gateway says of them, newest first.
+def is_id_prefix(text: str) -> bool:
+    """Return whether a text may be the beginning of an id."""
+    return bool(_ID_PREFIX.fullmatch(text))
 
-    Raises:
-        ManagementError: the gateway refused, did not answer, or answered with something else than agents.
-    """
-    for page in management.pages(PATH, {"environment": environment}):
+
+def iter_agents(client: GatewayClient, environment: str) -> Iterator[tuple[Agent, dict[str, Any]]]:
+    """Yield agents, newest first, each with its JSON."""
+    for page in client.pages(AGENTS_PATH, {"environment": environment}):
         for raw in page:
-            yield read_as(Agent, raw, "agent"), raw
+            yield parse_model(Agent, raw, "agent"), raw
 
 
-def get_agent(management: Management, wanted: str, environment: str) -> tuple[Agent, dict[str, Any]]:
-    """Return the agent that a person means, and what the gateway says of it. A name goes before an id.
+def get_agent(client: GatewayClient, wanted: str, environment: str) -> tuple[Agent, dict[str, Any]]:
+    """Return an agent by its name or the beginning of its id, with its JSON; names take precedence.
 
     Raises:
-        ManagementError: the gateway refused or did not answer.
-        typer.Exit: there is none, or more than one; one line says so.
+        GatewayError: a request failed.
+        typer.Exit: there is no such agent, or more than one.
     """
-    everything = list(iter_agents(management, environment))
+    everything = list(iter_agents(client, environment))
     found = [one for one in everything if one[0].name == wanted]
-    beginning = wanted.strip().lower()
-    if not found and _BEGINNING.fullmatch(beginning):
-        found = [one for one in everything if one[0].id.startswith(beginning)]
+    prefix = wanted.strip().lower()
+    if not found and is_id_prefix(prefix):
+        found = [one for one in everything if one[0].id.startswith(prefix)]
     if not found:
         fail(f"the {environment} environment has no agent {wanted!r}; see: toolgate agents list")
     if len(found) > 1:
-        ids = ", ".join(visible(agent.id) for agent, _ in found[:_MOST_NAMED])
-        fail(f"{len(found):,} agents are called {wanted!r} or begin so: {ids}; write the id")
+        ids = ", ".join(sanitize(agent.id) for agent, _ in found[:_MAX_LISTED])
+        fail(f"{wanted!r} matches {len(found):,} agents: {ids}; write the id")
     agent = found[0][0]
     if not is_id(agent.id):
-        raise ManagementError("the gateway answered with something that is no agent: its 'id' is wrong")
+        raise GatewayError("the gateway sent an invalid agent: wrong value of 'id'")
     return found[0]
 
 
-def find_agent(management: Management, wanted: str, environment: str) -> Agent:
-    """Return the agent that a person means.
-
-    Raises:
-        ManagementError: the gateway refused or did not answer.
-        typer.Exit: there is none, or more than one; one line says so.
-    """
-    return get_agent(management, wanted, environment)[0]
-
-
-agents = typer.Typer(
-    name="agents",
-    help="See who may act, and create, rename, switch off or remove agents. All of it uses your login.",
-    no_args_is_help=True,
-)
-
-
-_COLUMNS = (
-    Column("id", whole=True),
-    Column("name"),
-    Column("status", whole=True),
-    Column("age", whole=True),
-    Column("description"),
-)
+def find_agent(client: GatewayClient, wanted: str, environment: str) -> Agent:
+    """Return an agent, found as by `get_agent`."""
+    return get_agent(client, wanted, environment)[0]
 
 
 @agents.command("list")
-def list_(environment: InEnvironment = Environment.PRODUCTION, as_json: AsJson = False) -> None:
+def list_(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False) -> None:
     """List agents, newest first."""
-    with stored_login() as management:
-        found = list(iter_agents(management, environment))
+    with stored_session() as client:
+        found = list(iter_agents(client, environment))
     if as_json:
-        typer.echo(ascii_json([raw for _, raw in found]))
+        print_json([raw for _, raw in found])
     elif not found:
-        typer.echo(f"no agents at {management.url}, {environment}")
+        typer.echo(f"no agents at {client.url}, {environment}")
     else:
         print_table(_COLUMNS, (_row(agent) for agent, _ in found))
 
 
 @agents.command()
 def show(
-    agent: AgentName, environment: InEnvironment = Environment.PRODUCTION, as_json: AsJson = False
+    agent: AgentName, environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False
 ) -> None:
     """Show one agent."""
-    with stored_login() as management:
-        found, raw = get_agent(management, agent, environment)
+    with stored_session() as client:
+        found, raw = get_agent(client, agent, environment)
     if as_json:
-        typer.echo(ascii_json(raw))
+        print_json(raw)
         return
-    layout = Layout(terminal_width())
-    typer.echo(f"Agent {visible(found.id)} · {visible(found.status)}")
-    told = {
-        "name": found.told,
-        "created": f"{since(found.created_at)} ago, at {management.url}, {environment}",
+    typer.echo(f"Agent {sanitize(found.id)} · {sanitize(found.status)}")
+    fields = {
+        "name": found.label,
+        "created": f"{format_age(found.created_at)} ago, at {client.url}, {environment}",
     }
     if found.description:
-        told["description"] = visible(found.description)
-    for label, text in told.items():
+        fields["description"] = sanitize(found.description)
+    layout = Layout(terminal_width())
+    for label, text in fields.items():
         for line in layout.line(label, text):
             typer.echo(line)
 
 
-def _row(agent: Agent) -> tuple[str, ...]:
-    return (
-        visible(agent.id),
-        agent.told,
-        visible(agent.status),
-        since(agent.created_at),
-        cell(visible(agent.description or "")),
-    )
-
-
-Description = Annotated[str | None, typer.Option(help="What it is for.", show_default=False)]
-
-
 @agents.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called; kebab-case reads well.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The agent's name, such as refund-bot.")],
     description: Description = None,
-    environment: InEnvironment = Environment.PRODUCTION,
+    environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,
 ) -> None:
-    """Create an agent, which may do nothing yet."""
+    """Create an agent, which has no permissions yet."""
     body = {"name": name} | ({} if description is None else {"description": description})
-    with stored_login() as management:
-        raw = management.post(f"{PATH}?environment={environment}", body)
-        agent = read_as(Agent, raw, "agent")
+    with stored_session() as client:
+        raw = client.post(f"{AGENTS_PATH}?environment={environment}", body)
+        agent = parse_model(Agent, raw, "agent")
     if as_json:
-        typer.echo(ascii_json(raw))
+        print_json(raw)
         return
-    typer.echo(f"created {agent.told}, agent {visible(agent.id)}")
-    typer.echo(f"it may do nothing yet; see: toolgate permissions grant {agent.told} ACTION", err=True)
+    typer.echo(f"created {agent.label}, agent {sanitize(agent.id)}")
+    print_note(f"it has no permissions yet; see: toolgate permissions create {agent.label} ACTION")
 
 
 @agents.command()
 def update(
     agent: AgentName,
-    name: Annotated[str | None, typer.Option(help="Call it so.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="The new name.", show_default=False)] = None,
     description: Description = None,
     no_description: Annotated[bool, typer.Option("--no-description", help="Remove the description.")] = False,
-    environment: InEnvironment = Environment.PRODUCTION,
+    environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,
 ) -> None:
-    """Rename an agent, or say what it is for."""
+    """Change an agent's name or description."""
     if description is not None and no_description:
         fail("write either --description or --no-description")
     body: dict[str, Any] = {} if name is None else {"name": name}
@@ -196,38 +184,55 @@ def update(
         body["description"] = description
     if not body:
         fail("there is nothing to change; write --name, --description or --no-description")
-    _put(agent, environment, body, "updated", as_json=as_json)
+    _update(agent, environment, body, "updated", as_json=as_json)
 
 
+@agents.command("deactivate", hidden=True)
 @agents.command()
-def deactivate(
-    agent: AgentName, environment: InEnvironment = Environment.PRODUCTION, as_json: AsJson = False
+def disable(
+    agent: AgentName, environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False
 ) -> None:
-    """Stop an agent at once: every check of it is blocked, and what it waited for is cancelled."""
-    _put(agent, environment, {"status": "inactive"}, "deactivated", as_json=as_json)
+    """Disable an agent at once: all its checks are denied, and its pending approval requests are cancelled."""
+    _update(agent, environment, {"status": "inactive"}, "disabled", as_json=as_json)
 
 
+@agents.command("activate", hidden=True)
 @agents.command()
-def activate(
-    agent: AgentName, environment: InEnvironment = Environment.PRODUCTION, as_json: AsJson = False
+def enable(
+    agent: AgentName, environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False
 ) -> None:
-    """Let an agent act again, with the permissions that it had."""
-    _put(agent, environment, {"status": "active"}, "activated", as_json=as_json)
+    """Enable a disabled agent, with its former permissions."""
+    _update(agent, environment, {"status": "active"}, "enabled", as_json=as_json)
 
 
 @agents.command()
-def delete(agent: AgentName, environment: InEnvironment = Environment.PRODUCTION, yes: Yes = False) -> None:
-    """Remove an agent for good, with its permissions and keys; its log entries stay."""
-    with stored_login() as management:
-        found = find_agent(management, agent, environment)
-        confirm(f"Delete {found.told}, agent {found.id}, its permissions and its keys for good?", yes=yes)
-        management.delete(f"{PATH}/{found.id}?environment={environment}")
-    typer.echo(f"deleted {found.told}, agent {found.id}; its log entries stay")
+def delete(
+    agent: AgentName, environment: EnvironmentOption = Environment.PRODUCTION, yes: Yes = False
+) -> None:
+    """Delete an agent permanently, with its permissions and keys; its log entries are kept."""
+    with stored_session() as client:
+        found = find_agent(client, agent, environment)
+        confirm(f"Delete {found.label}, agent {found.id}, its permissions and its keys permanently?", yes=yes)
+        client.delete(f"{AGENTS_PATH}/{found.id}?environment={environment}")
+    typer.echo(f"deleted {found.label}, agent {found.id}; its log entries are kept")
 
 
-def _put(wanted: str, environment: Environment, body: dict[str, Any], done: str, *, as_json: bool) -> None:
-    with stored_login() as management:
-        found = find_agent(management, wanted, environment)
-        raw = management.put(f"{PATH}/{found.id}?environment={environment}", body)
-        agent = read_as(Agent, raw, "agent")
-    typer.echo(ascii_json(raw) if as_json else f"{done} {agent.told}, agent {found.id}")
+def _update(wanted: str, environment: Environment, body: dict[str, Any], done: str, *, as_json: bool) -> None:
+    with stored_session() as client:
+        found = find_agent(client, wanted, environment)
+        raw = client.put(f"{AGENTS_PATH}/{found.id}?environment={environment}", body)
+        agent = parse_model(Agent, raw, "agent")
+    if as_json:
+        print_json(raw)
+    else:
+        typer.echo(f"{done} {agent.label}, agent {found.id}")
+
+
+def _row(agent: Agent) -> tuple[str, ...]:
+    return (
+        sanitize(agent.id),
+        agent.label,
+        sanitize(agent.status),
+        format_age(agent.created_at),
+        truncate(sanitize(agent.description or "")),
+    )

@@ -1,4 +1,4 @@
-"""The tree of commands, one file each."""
+"""The command ``toolgate``: all commands and groups, and the option ``--version``."""
 
 from typing import Annotated
 
@@ -27,41 +27,25 @@ from toolgate_cli.webhooks import webhooks
 
 app = typer.Typer(
     name="toolgate",
-    help="The permission gateway and audit trail between AI agents and the things agents can break.",
+    help="Permission gateway and audit trail between AI agents and their tools.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
 )
-app.command()(serve)
-app.command()(demo)
-app.command()(login)
-app.command()(logout)
-app.command()(whoami)
-app.command()(check)
-app.command()(doctor)
-app.command()(frameworks)
-app.command()(mcp_proxy)
-app.add_typer(agents)
-app.add_typer(permissions)
-app.add_typer(keys)
-app.add_typer(logs)
-app.add_typer(outbox)
-app.add_typer(approvals)
-app.add_typer(grants)
-app.add_typer(webhooks)
-app.add_typer(slack)
-app.add_typer(mcp)
-app.add_typer(hook)
-app.add_typer(admin)
-app.add_typer(config)
-app.add_typer(db)
+for command in (serve, demo, login, logout, whoami, check, doctor, frameworks, mcp_proxy):
+    app.command()(command)
+for group in (
+    *(agents, permissions, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),
+    *(admin, config, db),
+):
+    app.add_typer(group)
 
 
 @app.callback(invoke_without_command=True)
 def toolgate(
     *, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
-    """Answer the options that need no command."""
+    """Handle options without a command."""
     if version:
         from importlib.metadata import version as installed
 

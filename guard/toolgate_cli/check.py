@@ -1,4 +1,4 @@
-"""``toolgate check``: show the gateway's decision on a call without making the call."""
+"""``toolgate check``: print the gateway's decision about a call, without making the call."""
 
 import os
 import sys
@@ -12,79 +12,18 @@ from toolgate._files import PrivateFileError
 from toolgate.action_name import valid_action
 from toolgate.errors import ConfigurationError
 from toolgate.settings import Settings, load_settings, masked
-from toolgate_cli.client import ManagementError, SdkSurface, refuses_key
+from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.credentials import StoredLogin
-from toolgate_cli.options import AsJson
-from toolgate_cli.output import ascii_json, fail, visible
+from toolgate_cli.options import AsJson, GatewayUrl
+from toolgate_cli.output import fail, print_json, sanitize
 
-#: what the gateway takes
-_MAX_CONTEXT = 64 * 1024
+#: exit codes of denied calls and of calls that need approval
+DENIED: Final = 3
+NEEDS_APPROVAL: Final = 4
 
-
-def read_context(fields: Sequence[str], as_json: str | None) -> dict[str, Any] | None:
-    """Return the context that was written, or None where none was.
-
-    Args:
-        fields: `NAME=VALUE` each.
-        as_json: an object as JSON; `-` reads it from standard input.
-
-    Raises:
-        typer.Exit: it is none; one line says why.
-    """
-    if as_json is None and not fields:
-        return None
-    context = {} if as_json is None else _parse_object(as_json)
-    for field in fields:
-        name, value = read_field(field)
-        if name in context:
-            fail(f"the context says {name!r} twice")
-        context[name] = value
-    return context
-
-
-def read_field(field: str) -> tuple[str, Any]:
-    """Return the name and the value of a field that was written.
-
-    A value that is JSON is what it says: a number, true, false, null, a list, an object, a text in quotes. Every other
-    value is the text as it stands.
-
-    Raises:
-        typer.Exit: it is no field; one line says how to write one.
-    """
-    name, equals, text = field.partition("=")
-    if not equals or not name:
-        fail(
-            f"{field[:80]!r} is no field of a context; write --context NAME=VALUE, such as --context amount=40"
-        )
-    try:
-        return name, loads(text, exactly=True)
-    except (ValueError, RecursionError):
-        return name, text
-
-
-def _parse_object(text: str) -> dict[str, Any]:
-    written = _read_stdin() if text == "-" else text
-    if len(written) > _MAX_CONTEXT:
-        fail(f"--context-json has more than {_MAX_CONTEXT:,} characters")
-    try:
-        content = loads(written, exactly=True)
-    except (ValueError, RecursionError) as error:
-        fail(f"--context-json is no JSON that has one meaning: {error}")
-    if not isinstance(content, dict):
-        fail("--context-json is no object; write one, such as '{\"amount\": 40}'")
-    return content
-
-
-def _read_stdin() -> str:
-    try:
-        return sys.stdin.read(_MAX_CONTEXT + 1)
-    except UnicodeError:
-        fail("standard input is no text in UTF-8")
-
-
-#: exit codes beside 0 for allowed; 1 and 2 are errors
-BLOCKED: Final = 3
-HELD: Final = 4
+_PATH: Final = "/sdk/check"
+#: limit of the gateway
+_MAX_CONTEXT: Final = 64 * 1024
 
 
 def check(
@@ -100,56 +39,122 @@ def check(
         ),
     ] = None,
     context_json: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The context as an object; - reads standard input.")
-    ] = None,
-    url: Annotated[
         str | None,
-        typer.Option(help="The gateway's address. Default: TOOLGATE_URL, else where you are logged in."),
+        typer.Option(metavar="JSON", help="The context as a JSON object; - reads standard input."),
     ] = None,
+    url: GatewayUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask what the gateway would answer, as the agent would: nothing is done, nobody is asked, nothing is recorded.
+    """Print the decision about a call of an agent; no approval request and no log entry is created.
 
-    It needs the key of TOOLGATE_API_KEY. Exit codes: 0 allowed, 3 blocked, 4 held for a person, 1 an error, 2 wrong use.
+    Uses the key in TOOLGATE_API_KEY. Exit codes: 0 allowed, 3 denied, 4 approval required, 1 error, 2 wrong usage.
     """
-    written = read_context(context or (), context_json)
+    values = parse_context(context or (), context_json)
     try:
-        settings = load_settings(url or os.environ.get("TOOLGATE_URL") or _where_logged_in(), agent_id=agent)
-        question: dict[str, Any] = {"action": valid_action(action), "agent_id": settings.agent_id}
+        settings = load_settings(url or os.environ.get("TOOLGATE_URL") or _login_url(), agent_id=agent)
+        body: dict[str, Any] = {
+            "action": valid_action(action),
+            "agent_id": settings.agent_id,
+            "dry_run": True,
+        }
     except ConfigurationError as error:
-        fail(
-            f"{error} (a key is shown by: toolgate keys show)"
-            if "TOOLGATE_API_KEY" in str(error)
-            else str(error)
-        )
+        hint = " (a key is shown by: toolgate keys show)" if "TOOLGATE_API_KEY" in str(error) else ""
+        fail(f"{error}{hint}")
     if settings.agent_id is None:
-        fail("no agent is named; set TOOLGATE_AGENT_ID or write --agent ID, see: toolgate agents list")
-    if written is not None:
-        question["context"] = written
+        fail("no agent is given; set TOOLGATE_AGENT_ID or write --agent ID, see: toolgate agents list")
+    if values is not None:
+        body["context"] = values
     try:
-        with SdkSurface(settings) as gateway:
-            answer = gateway.check(question)
-    except ManagementError as error:
-        fail(_failure_text(error, settings))
-    _end(answer, as_json=as_json)
+        with GatewayClient.for_agent(settings) as client:
+            decision = _validate(client.post(_PATH, body), settings.url)
+    except GatewayError as error:
+        fail(_describe(error, settings))
+    _exit(decision, as_json=as_json)
 
 
-def _end(answer: dict[str, Any], *, as_json: bool) -> NoReturn:
-    outcome, code = "blocked", BLOCKED
-    if answer["allowed"]:
+def parse_context(fields: Sequence[str], as_json: str | None) -> dict[str, Any] | None:
+    """Return the context given by options, or None without such options.
+
+    Args:
+        fields: values of `--context`.
+        as_json: value of `--context-json`; `-` stands for standard input.
+
+    Raises:
+        typer.Exit: an option is invalid.
+    """
+    if as_json is None and not fields:
+        return None
+    context = {} if as_json is None else _parse_object(as_json)
+    for field in fields:
+        name, value = parse_field(field)
+        if name in context:
+            fail(f"the context contains {name!r} twice")
+        context[name] = value
+    return context
+
+
+def parse_field(field: str) -> tuple[str, Any]:
+    """Return the name and the value of `NAME=VALUE`; a value that is not JSON is a text.
+
+    Raises:
+        typer.Exit: the field has another form.
+    """
+    name, equals, text = field.partition("=")
+    if not equals or not name:
+        fail(f"invalid --context {field[:80]!r}: write NAME=VALUE, such as --context amount=40")
+    try:
+        return name, loads(text, exactly=True)
+    except (ValueError, RecursionError):
+        return name, text
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    try:
+        content = sys.stdin.read(_MAX_CONTEXT + 1) if text == "-" else text
+    except UnicodeError:
+        fail("standard input is not UTF-8 text")
+    if len(content) > _MAX_CONTEXT:
+        fail(f"--context-json has more than {_MAX_CONTEXT:,} characters")
+    try:
+        value = loads(content, exactly=True)
+    except (ValueError, RecursionError) as error:
+        fail(f"--context-json is not valid JSON: {error}")
+    if not isinstance(value, dict):
+        fail("--context-json is not an object; write one, such as '{\"amount\": 40}'")
+    return value
+
+
+def _validate(content: Any, url: str) -> dict[str, Any]:
+    """Return a decision from the response, or raise GatewayError."""
+    if not isinstance(content, dict) or not (
+        isinstance(content.get("allowed"), bool) and isinstance(content.get("requires_approval"), bool)
+    ):
+        raise GatewayError(
+            f"the response of {url!r} is not a decision; check that this is a Toolgate gateway"
+        )
+    if content["allowed"] and (content["requires_approval"] or content.get("reason") is not None):
+        raise GatewayError(
+            f"the response of {url!r} contradicts itself: allowed, but with a condition or a reason"
+        )
+    return content
+
+
+def _exit(decision: dict[str, Any], *, as_json: bool) -> NoReturn:
+    outcome, code = "denied", DENIED
+    if decision["allowed"]:
         outcome, code = "allowed", 0
-    elif answer["requires_approval"]:
-        outcome, code = "held", HELD
+    elif decision["requires_approval"]:
+        outcome, code = "approval required", NEEDS_APPROVAL
     if as_json:
-        typer.echo(ascii_json(answer))
+        print_json(decision)
     else:
-        reason = answer.get("reason")
-        typer.echo(f"{outcome}: {visible(reason)}" if reason else outcome)
+        reason = decision.get("reason")
+        typer.echo(f"{outcome}: {sanitize(reason)}" if reason else outcome)
     raise typer.Exit(code)
 
 
-def _failure_text(error: ManagementError, settings: Settings) -> str:
-    if refuses_key(error):
+def _describe(error: GatewayError, settings: Settings) -> str:
+    if error.is_unauthorized:
         return (
             f"the gateway at {settings.url!r} refuses the API key {masked(settings.api_key)!r}: {error.detail}; "
             "set TOOLGATE_API_KEY to a valid one, see: toolgate keys show"
@@ -157,9 +162,9 @@ def _failure_text(error: ManagementError, settings: Settings) -> str:
     return str(error).replace(settings.api_key, masked(settings.api_key))
 
 
-def _where_logged_in() -> str | None:
+def _login_url() -> str | None:
     try:
-        login = StoredLogin.find()
+        login = StoredLogin.load()
     except PrivateFileError:
         return None
     return login.url if login else None

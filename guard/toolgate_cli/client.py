@@ -1,4 +1,4 @@
-"""HTTP client for the gateway: management requests of a user, and requests with an agent's API key."""
+"""HTTP client of all commands: requests to the gateway with a user's token or an agent's API key."""
 
 import json
 import re
@@ -6,10 +6,9 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Literal, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 from urllib.parse import unquote, urlencode
 
-import typer
 from pydantic import BaseModel, ValidationError
 
 from toolgate._capture.jsontext import dumps, read_decimal
@@ -18,24 +17,37 @@ from toolgate._http.retry import retry_after
 from toolgate._http.transport import HttpSender
 from toolgate.errors import ConfigurationError
 from toolgate.settings import Settings
-from toolgate_cli.output import visible
+from toolgate_cli.output import fail, print_note, sanitize
 
 Model = TypeVar("Model", bound=BaseModel)
+Query = Mapping[str, str | int | None]
 
-#: of something in front of the gateway, of a gateway that is just starting or stopping, or that is asked too often
-_PASSING = frozenset({
+#: seconds of a request, or of each chunk of a streamed response
+_TIMEOUT = 15.0
+#: entries of a list page
+PAGE_SIZE = 100
+#: seconds that a command waits in a row when the gateway limits its rate
+MAX_RATE_LIMIT_WAIT = 60.0
+#: a response may ask for no pause at all
+_MIN_RATE_LIMIT_WAIT = 1.0
+_MAX_ERROR_BODY = 64 * 1024
+
+_NEXT_CURSOR = re.compile(r'[?&]cursor=([^&>]+)[^>]*>; rel="next"')
+#: statuses of proxies, of gateways that start or stop, and of rate limits
+_TEMPORARY = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
 })  # fmt: skip
+_NO_QUERY: Query = {}
 
 
-class ManagementError(Exception):
-    """The gateway refused or did not answer; the message is one line, for the user.
+class GatewayError(Exception):
+    """The gateway refused a request or did not respond; the message is one line for the user.
 
     Attributes:
-        status: the answer's, or None when there was none that could be read.
-        unanswered: nobody answered.
-        detail: what the gateway said, without the rest of the message; safe to print.
-        changing: it was a request that changes something.
+        status: the response's status, or None without a valid response.
+        detail: the gateway's own error message, sanitized.
+        unavailable: there was no response.
+        is_change: the request changes something.
     """
 
     def __init__(
@@ -44,395 +56,271 @@ class ManagementError(Exception):
         *,
         status: int | None = None,
         detail: str = "",
-        unanswered: bool = False,
-        changing: bool = False,
+        unavailable: bool = False,
+        is_change: bool = False,
     ) -> None:
         super().__init__(message)
-        self.unanswered = unanswered
+        self.unavailable = unavailable
         self.status = status
         self.detail = detail
-        self.changing = changing
+        self.is_change = is_change
 
     @property
-    def may_pass(self) -> bool:
-        """Whether the same may be answered in a moment."""
-        return self.unanswered or self.status in _PASSING
+    def is_temporary(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.unavailable or self.status in _TEMPORARY
 
     @property
-    def is_login_over(self) -> bool:
-        """Whether the token does not work, or no longer."""
+    def is_unauthorized(self) -> bool:
+        """Whether the token or key is invalid or has expired."""
         return self.status == HTTPStatus.UNAUTHORIZED
 
     @property
-    def leaves_unknown(self) -> bool:
-        """Whether nobody can tell if what was asked for was done."""
-        if self.unanswered or self.status is None:
-            return self.changing
-        # A refusal changes nothing; what is neither a refusal nor readable may have.
-        refused = HTTPStatus.MULTIPLE_CHOICES <= self.status < HTTPStatus.INTERNAL_SERVER_ERROR
-        return self.changing and not refused
+    def is_outcome_unknown(self) -> bool:
+        """Whether the gateway may have made the requested change."""
+        if self.unavailable or self.status is None:
+            return self.is_change
+        # A redirect or a client error changes nothing.
+        is_refusal = HTTPStatus.MULTIPLE_CHOICES <= self.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        return self.is_change and not is_refusal
 
 
-def read_answer(answer: Response, method: str, path: str) -> Any:
-    """Return what an answer says.
+class GatewayClient:
+    """Client of one gateway; it waits when the gateway limits its rate.
+
+    Attributes:
+        url: the gateway's address.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, settings: Settings | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"Content-Type": "application/json"}
+        self._timeout = _TIMEOUT
+        self._rate_limit = RateLimitWait()
+        if settings is None:
+            self._sender = HttpSender(self.url)
+        else:
+            self._sender = HttpSender(self.url, settings.http, network=settings.network)
+            self._headers["X-API-Key"] = settings.api_key
+            self._timeout = settings.timeout
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    @classmethod
+    def for_agent(cls, settings: Settings) -> Self:
+        """Return a client that uses an agent's settings: API key, certificates, proxies and time-out."""
+        return cls(settings.url, settings=settings)
+
+    def __repr__(self) -> str:
+        return f"GatewayClient({self.url!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sender.close()
+
+    def get(self, path: str, query: Query = _NO_QUERY) -> Any:
+        """Return the content of a GET request; query parameters that are None are left out.
+
+        Raises:
+            GatewayError: the gateway refused or did not respond, as for all requests.
+        """
+        return read_response(self.send("GET", _with_query(path, query)), "GET", path)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Send a POST request; decimals in the body keep their digits."""
+        return self._change("POST", path, body)
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send a PUT request, which changes the fields in its body."""
+        return self._change("PUT", path, body)
+
+    def delete(self, path: str) -> None:
+        """Send a DELETE request."""
+        read_response(self.send("DELETE", path), "DELETE", path)
+
+    def pages(self, path: str, query: Query = _NO_QUERY) -> Iterator[list[Any]]:
+        """Yield the pages of a list."""
+        cursor: str | None = None
+        while True:
+            response = self.send("GET", _with_query(path, {**query, "limit": PAGE_SIZE, "cursor": cursor}))
+            page = read_response(response, "GET", path)
+            if not isinstance(page, list):
+                raise GatewayError(f"invalid response to GET {path!r}: expected a list")
+            yield page
+            found = _NEXT_CURSOR.search(response.headers.get("link", ""))
+            if found is None:
+                return
+            cursor = unquote(found.group(1))
+
+    def count(self, path: str, query: Query = _NO_QUERY) -> int | None:
+        """Return the length of a list, or None where it is longer than the gateway counts."""
+        response = self.send("GET", _with_query(path, {**query, "limit": 1}))
+        read_response(response, "GET", path)
+        total = response.headers.get("x-total-count", "")
+        return int(total) if total.isascii() and total.isdigit() else None
+
+    def stream(self, path: str, query: Query = _NO_QUERY) -> Generator[bytes]:
+        """Yield the chunks of a response of any length."""
+        request = self._request("GET", _with_query(path, query))
+        try:
+            while True:
+                with self._sender.stream(request, self._timeout) as (response, chunks):
+                    if response.status == HTTPStatus.OK:
+                        yield from chunks
+                        return
+                    refusal = Response(response.status, response.headers, _read_error_body(chunks))
+                if not self._rate_limit.wait(refusal):
+                    read_response(refusal, "GET", path)
+                    raise GatewayError(f"the gateway answered GET {path!r} with {refusal.status}")
+        except (TransportError, ConfigurationError) as error:
+            raise self._wrap_error(error, "GET") from error
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> Response:
+        """Send a request and return the response with any status."""
+        request = self._request(method, path, body)
+        try:
+            while True:
+                response = self._sender.send(request, self._timeout)
+                if not self._rate_limit.wait(response):
+                    return response
+        except (TransportError, ConfigurationError) as error:
+            raise self._wrap_error(error, method) from error
+
+    def _change(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        content = dumps(dict(body or {})).encode("utf-8", "surrogatepass")
+        return read_response(self.send(method, path, content), method, path)
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> Request:
+        return Request(method, self.url + path, self._headers, body)
+
+    def _wrap_error(self, error: Exception, method: str) -> GatewayError:
+        if isinstance(error, ConfigurationError):
+            return GatewayError(sanitize(error))
+        return GatewayError(
+            f"the gateway at {self.url!r} does not answer: {sanitize(error)}",
+            unavailable=True,
+            is_change=method != "GET",
+        )
+
+
+class RateLimitWait:
+    """Waits that the gateway asks for with status 429, up to `MAX_RATE_LIMIT_WAIT` seconds in a row."""
+
+    def __init__(self) -> None:
+        self._left = MAX_RATE_LIMIT_WAIT
+
+    def wait(self, response: Response) -> bool:
+        """Wait if the response asks for it; return whether to send the request again."""
+        if response.status != HTTPStatus.TOO_MANY_REQUESTS:
+            self._left = MAX_RATE_LIMIT_WAIT
+            return False
+        requested = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
+        if requested is None:
+            return False
+        seconds = max(_MIN_RATE_LIMIT_WAIT, requested)
+        if seconds > self._left:
+            return False
+        self._left -= seconds
+        print_note(f"rate limit reached; waiting {seconds:.0f} s as the gateway requires")
+        time.sleep(seconds)
+        return True
+
+
+class Outage:
+    """Reports of an outage, for commands that poll the gateway and continue when it is available again."""
+
+    def __init__(self) -> None:
+        self._is_reported = False
+
+    def report(self, error: GatewayError, message: str) -> None:
+        """Report the beginning of an outage once.
+
+        Raises:
+            typer.Exit: waiting does not help; `message` is printed.
+        """
+        if not error.is_temporary:
+            fail(message)
+        if not self._is_reported:
+            print_note(f"{error}; retrying")
+        self._is_reported = True
+
+    def end(self) -> None:
+        """Report the end of an outage, if there was one."""
+        if self._is_reported:
+            print_note("the gateway answers again")
+        self._is_reported = False
+
+
+def read_response(response: Response, method: str, path: str) -> Any:
+    """Return the JSON content of a response, with decimals as sent.
 
     Raises:
-        ManagementError: it is a refusal, or no JSON.
+        GatewayError: the status is an error, or the content is not JSON.
     """
+    is_change = method != "GET"
     try:
-        # Decimals, so that what is shown has the digits that were sent.
         content = (
-            json.loads(answer.body, parse_float=read_decimal, parse_constant=_reject_constant)
-            if answer.body
+            json.loads(response.body, parse_float=read_decimal, parse_constant=_reject_constant)
+            if response.body
             else None
         )
     except (ValueError, RecursionError):
-        raise ManagementError(
-            f"the gateway answered {method} {path!r} with {answer.status} and something else than JSON",
-            status=answer.status,
-            changing=method != "GET",
+        raise GatewayError(
+            f"invalid response to {method} {path!r}: status {response.status}, and not JSON",
+            status=response.status,
+            is_change=is_change,
         ) from None
-    if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+    if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         detail = _error_detail(content)
-        message = f"the gateway refused {method} {path!r} with {answer.status}: {detail}"
-        raise ManagementError(message, status=answer.status, detail=detail, changing=method != "GET")
+        message = f"the gateway refused {method} {path!r} with {response.status}: {detail}"
+        raise GatewayError(message, status=response.status, detail=detail, is_change=is_change)
     return content
 
 
-def read_as(model: type[Model], content: Any, kind: str) -> Model:
-    """Return a thing from the gateway's JSON.
+def parse_model(model: type[Model], content: Any, name: str) -> Model:
+    """Return the content of a response as a model; `name` is used in the error message.
 
     Raises:
-        ManagementError: it is none.
+        GatewayError: the content does not fit the model.
     """
     try:
         return model.model_validate(content)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise ManagementError(
-            f"the gateway answered with something that is no {kind}: its {visible(where)!r} is wrong"
-        ) from None
+        reason = f"wrong value of {sanitize(where)!r}" if where else "not an object"
+        raise GatewayError(f"the gateway sent an invalid {name}: {reason}") from None
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _error_detail(content: Any) -> str:
     detail = content.get("detail", content.get("message")) if isinstance(content, dict) else content
-    if isinstance(detail, dict):
-        # Limits of the plan are objects with a message of their own (spec §7).
-        if "error" in detail and isinstance(detail.get("message"), str):
-            return visible(detail["message"])
-        fields = (f"{name}: {', '.join(map(str, _as_list(told)))}" for name, told in detail.items())
-        return visible("; ".join(fields))
-    return visible(detail)
+    if not isinstance(detail, dict):
+        return sanitize(detail)
+    if "error" in detail and isinstance(detail.get("message"), str):
+        # Limits of the plan are objects with a message.
+        return sanitize(detail["message"])
+    fields = (
+        f"{name}: {', '.join(map(str, errors if isinstance(errors, list) else [errors]))}"
+        for name, errors in detail.items()
+    )
+    return sanitize("; ".join(fields))
 
 
-def _as_list(told: object) -> list[object]:
-    return told if isinstance(told, list) else [told]
-
-
-#: seconds that a command waits in a row
-MAX_WAIT = 60.0
-
-#: a gateway that asks for no pause at all is not to be hammered
-_MIN_WAIT = 1.0
-
-
-class Patience:
-    """What is left of the seconds that a command waits."""
-
-    def __init__(self) -> None:
-        self._left = MAX_WAIT
-
-    def waited(self, answer: Response) -> bool:
-        """Wait as an answer asks, and say whether that was done: then the same is to be sent again."""
-        if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
-            self._left = MAX_WAIT
-            return False
-        asked = retry_after(answer.headers.get("retry-after"), datetime.now(UTC))
-        if asked is None:
-            return False
-        seconds = max(_MIN_WAIT, asked)
-        if seconds > self._left:
-            return False
-        self._left -= seconds
-        typer.echo(f"toolgate: the gateway is asked too often; waiting {seconds:.0f} s, as it says", err=True)
-        time.sleep(seconds)
-        return True
-
-
-#: seconds a management request may take, and each piece of an answer that comes in pieces
-DEADLINE = 15.0
-
-#: the most that a page of a list holds (decisions §2)
-PAGE = 100
-
-Query = Mapping[str, str | int | None]
-
-_LONGEST_REFUSAL = 64 * 1024
-_CURSOR = re.compile(r'[?&]cursor=([^&>]+)[^>]*>; rel="next"')
-_NOTHING: Query = {}
-
-
-class Management:
-    """One user's conversation with a gateway. Asked too often, it waits for a while as it is told.
-
-    Attributes:
-        url: where it is.
-    """
-
-    def __init__(self, url: str, token: str | None = None) -> None:
-        self.url = url.rstrip("/")
-        self._token = token
-        self._wire = HttpSender(self.url)
-        self._patience = Patience()
-
-    def __repr__(self) -> str:
-        return f"Management({self.url!r})"
-
-    @classmethod
-    def login(
-        cls, url: str, email: str, password: str, scope: Literal["full", "cli"] = "full"
-    ) -> "Management":
-        """Begin a conversation with a fresh login.
-
-        Raises:
-            ManagementError: the gateway refused.
-        """
-        return cls(url, issue_token(url, email, password, scope))
-
-    def get(self, path: str, query: Query = _NOTHING) -> Any:
-        """Read something.
-
-        Args:
-            path: where it is.
-            query: what is None is left out.
-
-        Raises:
-            ManagementError: the gateway refused or did not answer.
-        """
-        return read_answer(self._send("GET", _with_query(path, query), None), "GET", path)
-
-    def pages(self, path: str, query: Query = _NOTHING) -> Iterator[list[Any]]:
-        """Read a list page by page.
-
-        Raises:
-            ManagementError: the gateway refused, did not answer, or answered with no list.
-        """
-        cursor: str | None = None
-        while True:
-            asked = {**query, "limit": PAGE, "cursor": cursor}
-            answer = self._send("GET", _with_query(path, asked), None)
-            page = read_answer(answer, "GET", path)
-            if not isinstance(page, list):
-                raise ManagementError(f"the gateway answered GET {path!r} with something else than a list")
-            yield page
-            found = _CURSOR.search(answer.headers.get("link", ""))
-            if found is None:
-                return
-            cursor = unquote(found.group(1))
-
-    def total(self, path: str, query: Query = _NOTHING) -> int | None:
-        """Return how long a list is, or None where the gateway does not count so far.
-
-        Raises:
-            ManagementError: the gateway refused or did not answer.
-        """
-        answer = self._send("GET", _with_query(path, {**query, "limit": 1}), None)
-        read_answer(answer, "GET", path)
-        counted = answer.headers.get("x-total-count", "")
-        return int(counted) if counted.isascii() and counted.isdigit() else None
-
-    def pieces(self, path: str, query: Query = _NOTHING) -> Generator[bytes]:
-        """Read an answer of any length, piece by piece.
-
-        Raises:
-            ManagementError: the gateway refused, did not answer, or broke off.
-        """
-        request = self._request("GET", _with_query(path, query), None)
-        try:
-            while True:
-                with self._wire.stream(request, DEADLINE) as (answer, pieces):
-                    if answer.status == HTTPStatus.OK:
-                        yield from pieces
-                        return
-                    refusal = Response(answer.status, answer.headers, _beginning(pieces))
-                if not self._patience.waited(refusal):
-                    read_answer(refusal, "GET", path)
-                    raise ManagementError(f"the gateway answered GET {path!r} with {refusal.status}")
-        except (TransportError, ConfigurationError) as error:
-            raise self._unanswered(error, "GET") from error
-
-    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Change something; numbers in the body keep their digits.
-
-        Raises:
-            ManagementError: the gateway refused or did not answer.
-        """
-        return self._change("POST", path, body)
-
-    def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Change what a thing says; what is not in the body stays.
-
-        Raises:
-            ManagementError: the gateway refused or did not answer.
-        """
-        return self._change("PUT", path, body)
-
-    def delete(self, path: str) -> None:
-        """Remove something.
-
-        Raises:
-            ManagementError: the gateway refused or did not answer.
-        """
-        read_answer(self._send("DELETE", path, None), "DELETE", path)
-
-    def log_out(self) -> None:
-        """End the login at the gateway.
-
-        Raises:
-            ManagementError: the gateway refused or did not answer.
-        """
-        self.post("/auth/logout")
-
-    def close(self) -> None:
-        """Hang up."""
-        self._wire.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _change(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
-        sent = dumps(dict(body or {})).encode("utf-8", "surrogatepass")
-        return read_answer(self._send(method, path, sent), method, path)
-
-    def _send(self, method: str, path: str, body: bytes | None) -> Response:
-        request = self._request(method, path, body)
-        try:
-            while True:
-                answer = self._wire.send(request, DEADLINE)
-                if not self._patience.waited(answer):
-                    return answer
-        except (TransportError, ConfigurationError) as error:
-            raise self._unanswered(error, method) from error
-
-    def _request(self, method: str, path: str, body: bytes | None) -> Request:
-        headers = {"Content-Type": "application/json"}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        return Request(method, self.url + path, headers, body)
-
-    def _unanswered(self, error: Exception, method: str) -> ManagementError:
-        if isinstance(error, ConfigurationError):
-            return ManagementError(visible(error))
-        why = visible(error)
-        return ManagementError(
-            f"the gateway at {self.url!r} does not answer: {why}", unanswered=True, changing=method != "GET"
-        )
-
-
-def issue_token(url: str, email: str, password: str, scope: Literal["full", "cli"]) -> str:
-    """Exchange e-mail and password for a token.
-
-    Raises:
-        ManagementError: the gateway refused, or what answered is no gateway.
-    """
-    with Management(url) as anonymous:
-        answer = anonymous.post("/auth/login", {"email": email, "password": password, "scope": scope})
-    token = answer.get("access_token") if isinstance(answer, dict) else None
-    # What goes into a header later must be fit for one.
-    if not isinstance(token, str) or not token or not all("!" <= char <= "~" for char in token):
-        raise ManagementError(f"what answers at {url!r} is no Toolgate gateway: its login has no token")
-    return token
-
-
-def _beginning(pieces: Iterator[bytes]) -> bytes:
-    # A refusal is short; what is not is none of the gateway's.
-    read = b""
-    for piece in pieces:
-        read += piece
-        if len(read) > _LONGEST_REFUSAL:
+def _read_error_body(chunks: Iterator[bytes]) -> bytes:
+    body = b""
+    for chunk in chunks:
+        body += chunk
+        if len(body) > _MAX_ERROR_BODY:
             break
-    return read
+    return body
 
 
 def _with_query(path: str, query: Query) -> str:
-    said = {name: value for name, value in query.items() if value is not None}
-    # What a shell handed over that is no text matches nothing.
-    return f"{path}?{urlencode(said, errors='replace')}" if said else path
-
-
-class SdkSurface:
-    """A conversation under an API key, in a `with` block.
-
-    Args:
-        settings: where the gateway is, and the key.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._wire = HttpSender(settings.url, settings.http, network=settings.network)
-        self._patience = Patience()
-
-    def check(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Ask what a check would answer, without anything coming of it.
-
-        Raises:
-            ManagementError: the gateway refused, did not answer, or decided nothing.
-        """
-        path = "/sdk/check"
-        body = dumps(question | {"dry_run": True}).encode("utf-8", "surrogatepass")
-        answer = read_answer(self.send("POST", path, body), "POST", path)
-        if not isinstance(answer, dict) or not (
-            isinstance(answer.get("allowed"), bool) and isinstance(answer.get("requires_approval"), bool)
-        ):
-            raise ManagementError(
-                f"what answers at {self._settings.url!r} decides nothing; is it a Toolgate gateway?"
-            )
-        if answer["allowed"] and (answer["requires_approval"] or answer.get("reason") is not None):
-            raise ManagementError(f"what answers at {self._settings.url!r} contradicts itself")
-        return answer
-
-    def permissions(self, agent_id: str) -> Response:
-        """Ask what an agent may do; the answer is as it came.
-
-        Raises:
-            ManagementError: the gateway did not answer.
-        """
-        return self.send("GET", f"/sdk/permissions?{urlencode({'agent_id': agent_id}, errors='replace')}")
-
-    def send(self, method: str, path: str, body: bytes | None = None) -> Response:
-        """Send a request and return its answer as it came.
-
-        Raises:
-            ManagementError: the gateway did not answer.
-        """
-        headers = {"X-API-Key": self._settings.api_key, "Content-Type": "application/json"}
-        request = Request(method, self._settings.url + path, headers, body)
-        try:
-            while True:
-                answer = self._wire.send(request, self._settings.timeout)
-                if not self._patience.waited(answer):
-                    return answer
-        except TransportError as error:
-            raise ManagementError(
-                f"the gateway at {self._settings.url!r} does not answer: {visible(error)}", unanswered=True
-            ) from error
-        except ConfigurationError as error:
-            raise ManagementError(visible(error)) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._wire.close()
-
-
-def refuses_key(error: ManagementError) -> bool:
-    """Say whether it was the key that was refused."""
-    return error.status == HTTPStatus.UNAUTHORIZED
+    given = {name: value for name, value in query.items() if value is not None}
+    # Arguments of a command may contain bytes that are not text; replaced, they match nothing.
+    return f"{path}?{urlencode(given, errors='replace')}" if given else path

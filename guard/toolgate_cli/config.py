@@ -1,25 +1,25 @@
-"""``toolgate config``: what a gateway would be started with here, and whether it could be."""
+"""``toolgate config``: show and check the gateway's settings without starting it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import typer
 
-from toolgate_cli.entry_points import load_gateway
-from toolgate_cli.output import ascii_json, fail, visible
-from toolgate_cli.serve import Plan, TlsCert, TlsKey, Workers, named
+from toolgate_cli.entry_points import gateway_errors, load_gateway
+from toolgate_cli.output import print_json, sanitize
+from toolgate_cli.serve import Plan, TlsCert, TlsKey, Workers, setting_overrides
 
 config = typer.Typer(
     name="config",
-    help="Look at the gateway's settings before it starts. Nothing is changed or made, and no secret is shown.",
+    help="Show and check the gateway's settings before it starts. Nothing is changed, and no secret is shown.",
     no_args_is_help=True,
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, in ASCII.")]
 
-_MARKS: Final = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
-#: variables that agents, and this command line, read
-OTHERS: Final = frozenset(
+_STATES: Final = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
+#: variables of the SDK, the plugins and the command line, which are not settings of the gateway
+CLIENT_VARIABLES: Final = frozenset(
     {
         "TOOLGATE_AGENT_ID",
         "TOOLGATE_API_KEY",
@@ -51,16 +51,12 @@ def show(
     tls_key: TlsKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every setting, its value, and where it comes from."""
-    start_error = load_gateway("StartError")
-    try:
-        settings = load_gateway("config").show(
-            named(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
-        )
-    except start_error as error:
-        fail(str(error))
+    """Print every setting with its value and its source."""
+    overrides = setting_overrides(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
+    with gateway_errors():
+        settings = load_gateway("config").show(overrides)
     if as_json:
-        typer.echo(ascii_json(_settings(settings)))
+        print_json(_as_dict(settings))
     else:
         _print_settings(settings)
 
@@ -73,31 +69,31 @@ def check(
     tls_key: TlsKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every setting, and look at what they name: database, secret, mail, files. Status 1 when something is wrong."""
-    overrides = named(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
-    report = load_gateway("config").check(overrides, OTHERS)
+    """Print every setting, and check database, secret, mail and files. Status 1 if something is wrong."""
+    overrides = setting_overrides(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
+    report = load_gateway("config").check(overrides, CLIENT_VARIABLES)
     if as_json:
         findings = [
             {"check": one.check, "state": one.state, "says": one.says, "cure": one.cure}
             for one in report.findings
         ]
-        typer.echo(ascii_json({"settings": _settings(report.settings), "findings": findings}))
+        print_json({"settings": _as_dict(report.settings), "findings": findings})
     else:
         _print_settings(report.settings)
         typer.echo()
         for one in report.findings:
-            typer.echo(f"{_MARKS[one.state]}  {one.check:<9}  {visible(one.says)}")
+            typer.echo(f"{_STATES[one.state]}  {one.check:<9}  {sanitize(one.says)}")
             if one.cure:
-                typer.echo(f"{'':20}→ {visible(one.cure)}")
+                typer.echo(f"{'':20}→ {sanitize(one.cure)}")
     if not report.is_good:
         raise typer.Exit(1)
 
 
-def _settings(settings: Iterable[Any]) -> Mapping[str, Mapping[str, str | None]]:
+def _as_dict(settings: Iterable[Any]) -> Mapping[str, Mapping[str, str | None]]:
     return {one.variable: {"value": one.value, "source": one.source} for one in settings}
 
 
 def _print_settings(settings: Iterable[Any]) -> None:
     for one in settings:
-        value = "-" if one.value is None else visible(one.value)
+        value = "-" if one.value is None else sanitize(one.value)
         typer.echo(f"{one.variable:<42} {one.source:<11}  {value}")

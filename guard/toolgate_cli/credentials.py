@@ -1,4 +1,8 @@
-"""``toolgate login``, ``logout`` and ``whoami``, and the stored login that other commands use."""
+"""``toolgate login``, ``logout`` and ``whoami``, and the sessions of all other commands.
+
+The stored login is a token of scope ``cli`` in the user's configuration folder. It can read, and manage agents, but it
+cannot decide approval requests or show keys. For these, a command asks for the password and opens a session of its own.
+"""
 
 import json
 import os
@@ -7,27 +11,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from toolgate._files import PrivateFileError, read_private, remove_private, write_private
 from toolgate.errors import ConfigurationError
 from toolgate.settings import checked_url, travels_readable
-from toolgate_cli.client import Management, ManagementError, issue_token
+from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.options import PasswordStdin
-from toolgate_cli.output import fail, visible
+from toolgate_cli.output import fail, print_note, sanitize
 from toolgate_cli.prompts import ask_password
+
+#: default address of `toolgate serve`
+DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLogin:
-    """Who is logged in, and where.
+    """Login of the user, stored in a private file.
 
     Attributes:
-        url: the gateway's address; the token goes nowhere else.
+        url: the gateway's address; the token is sent to no other.
         email: the user.
-        token: never shown.
+        token: secret.
     """
 
     url: str
@@ -35,11 +42,11 @@ class StoredLogin:
     token: str = field(repr=False)
 
     @classmethod
-    def find(cls) -> "StoredLogin | None":
-        """Return what was stored, or None when nobody is logged in.
+    def load(cls) -> "StoredLogin | None":
+        """Return the stored login, or None when the user is not logged in.
 
         Raises:
-            PrivateFileError: the file is not as it must be.
+            PrivateFileError: the file is unsafe or damaged.
         """
         path = login_path()
         content = read_private(path)
@@ -50,23 +57,19 @@ class StoredLogin:
             url, email, token = stored["url"], stored["email"], stored["token"]
         except (ValueError, TypeError, KeyError, RecursionError):
             url = email = token = None
-        # What goes into a header must be fit for one: the error would show it.
-        fit = isinstance(token, str) and token and all("!" <= char <= "~" for char in token)
-        if not (isinstance(url, str) and isinstance(email, str) and fit):
-            raise PrivateFileError(
-                f"{str(path)!r} cannot be read as a login; log in again, which replaces it"
-            )
+        if not (isinstance(url, str) and isinstance(email, str) and _is_token(token)):
+            raise PrivateFileError(f"{str(path)!r} is not a valid login; log in again, which replaces it")
         return cls(url, email, token)
 
     @classmethod
-    def required(cls) -> "StoredLogin":
-        """Return what was stored.
+    def require(cls) -> "StoredLogin":
+        """Return the stored login.
 
         Raises:
-            typer.Exit: nobody is logged in, or the file is not as it must be; one line says what to do.
+            typer.Exit: the user is not logged in, or the file is unsafe or damaged.
         """
         try:
-            stored = cls.find()
+            stored = cls.load()
         except PrivateFileError as error:
             fail(str(error))
         if stored is None:
@@ -74,215 +77,198 @@ class StoredLogin:
         return stored
 
     def save(self) -> None:
-        """Store it in place of the former.
+        """Replace the stored login by this one.
 
         Raises:
-            PrivateFileError: it cannot be stored.
+            PrivateFileError: the file cannot be written.
         """
         content = {"url": self.url, "email": self.email, "token": self.token}
         write_private(login_path(), json.dumps(content).encode())
 
-    @staticmethod
-    def forget() -> None:
-        """Remove what was stored.
-
-        Raises:
-            PrivateFileError: it cannot be removed.
-        """
-        remove_private(login_path())
-
-    def management(self) -> Management:
-        """Begin a conversation with it."""
-        return Management(self.url, self.token)
+    def client(self) -> GatewayClient:
+        """Return a client that uses this login."""
+        return GatewayClient(self.url, self.token)
 
 
 def login_path() -> Path:
-    """Return where the login is stored."""
+    """Return the path of the stored login."""
     from platformdirs import user_config_path
 
     return user_config_path("toolgate", appauthor=False) / "login.json"
 
 
-def explain(error: ManagementError) -> str:
-    """Return a refusal's message; for a login that is over, what to do."""
-    if error.is_login_over:
-        return "your login has ended; run: toolgate login"
-    return str(error)
-
-
 @contextmanager
-def stored_login() -> Iterator[Management]:
-    """Talk under the stored login, which reads and manages agents.
+def stored_session() -> Iterator[GatewayClient]:
+    """Use the stored login in a `with` block.
 
     Raises:
-        typer.Exit: nobody is logged in, or the gateway refuses or does not answer; one line says what to do.
+        typer.Exit: the user is not logged in, or a request failed.
     """
-    login = StoredLogin.required()
+    login = StoredLogin.require()
     try:
-        with login.management() as management:
-            yield management
-    except ManagementError as error:
-        fail(_failure_text(error))
+        with login.client() as client:
+            yield client
+    except GatewayError as error:
+        fail(describe_error(error))
 
 
 @contextmanager
-def own_login(purpose: str, *, password_stdin: bool) -> Iterator[Management]:
-    """Talk under a login of this command, for which the password is asked and which ends with it.
+def password_session(
+    purpose: str, *, password_stdin: bool, refusal: str = "nothing was changed"
+) -> Iterator[GatewayClient]:
+    """Ask for the password, and use a login of its own in a `with` block, which ends with the block.
 
     Args:
-        purpose: what the password is for, behind "to".
-        password_stdin: the password is the first line of standard input.
+        purpose: what the password is used for, an infinitive after "to".
+        password_stdin: read the password from the first line of standard input.
+        refusal: beginning of the error message when the login fails.
 
     Raises:
-        typer.Exit: as for `stored_login`.
+        typer.Exit: the user is not logged in, the password is wrong, or a request failed.
     """
-    login = StoredLogin.required()
-    password = ask_password(f"Password of {visible(login.email)} to {purpose}", from_stdin=password_stdin)
+    login = StoredLogin.require()
+    password = ask_password(f"Password of {sanitize(login.email)} to {purpose}", from_stdin=password_stdin)
     try:
-        management = Management.login(login.url, login.email, password)
-    except ManagementError as error:
-        fail(f"nothing was changed: {error.detail or error}")
-    try:
-        with management, _logged_out(management):
-            yield management
-    except ManagementError as error:
-        fail(_failure_text(error))
-
-
-@contextmanager
-def _logged_out(management: Management) -> Iterator[None]:
-    try:
-        yield
-    finally:
+        token = request_token(login.url, login.email, password, "full")
+    except GatewayError as error:
+        fail(f"{refusal}: {error.detail or error}")
+    with GatewayClient(login.url, token) as client:
         try:
-            management.log_out()
-        except ManagementError as error:
-            typer.echo(f"toolgate: the login of this command could not be ended: {error}", err=True)
+            yield client
+        except GatewayError as error:
+            fail(describe_error(error))
+        finally:
+            try:
+                _revoke(client)
+            except GatewayError as error:
+                print_note(f"the login of this command could not be ended: {error}")
 
 
-def _failure_text(error: ManagementError) -> str:
-    if error.leaves_unknown:
-        return f"whether it was done is unknown: {error}; look before you try again"
-    return explain(error)
+def describe_error(error: GatewayError) -> str:
+    """Return the error message for a failed request of a session."""
+    if error.is_outcome_unknown:
+        return f"whether it was done is unknown: {error}; check before you try again"
+    return "your login has ended; run: toolgate login" if error.is_unauthorized else str(error)
 
 
-#: where `toolgate serve` listens unless told otherwise
-DEFAULT_URL = "http://127.0.0.1:8000"
+def request_token(url: str, email: str, password: str, scope: Literal["full", "cli"]) -> str:
+    """Exchange e-mail and password for a token.
+
+    Raises:
+        GatewayError: the gateway refused, or another program responded.
+    """
+    with GatewayClient(url) as client:
+        content = client.post("/auth/login", {"email": email, "password": password, "scope": scope})
+    token = content.get("access_token") if isinstance(content, dict) else None
+    if not isinstance(token, str) or not _is_token(token):
+        raise GatewayError(f"no Toolgate gateway answers at {url!r}: the response to a login has no token")
+    return token
 
 
 def login(
     url: Annotated[
         str | None,
         typer.Option(
-            help="The gateway's address. Default: TOOLGATE_URL, else where you were logged in before, else "
+            help="The gateway's address. Default: TOOLGATE_URL, else the address of your last login, else "
             f"{DEFAULT_URL}."
         ),
     ] = None,
     email: Annotated[
-        str | None, typer.Option(help="Who you are. Default: as whom you were logged in there, or asked for.")
+        str | None,
+        typer.Option(help="Your e-mail. Default: that of your last login there; else you are asked."),
     ] = None,
     password_stdin: PasswordStdin = False,
 ) -> None:
     """Log in, for the other commands.
 
-    The password is asked for on the terminal and not kept. What is kept, for seven days and for you alone, is a token
-    of scope 'cli': it reads, and manages agents, but it neither decides nor shows keys.
+    The password is not stored. A token of scope 'cli' is stored for seven days in a file that only you can read: it can
+    read, and manage agents, but it cannot decide approval requests or show keys.
     """
-    former = _former()
-    address = gateway_address(
-        url or os.environ.get("TOOLGATE_URL") or (former.url if former else DEFAULT_URL)
-    )
-    who = email or (former.email if former and former.url == address else None) or _asked_email(address)
-    password = ask_password(f"Password of {visible(who)} at {address}", from_stdin=password_stdin)
     try:
-        token = issue_token(address, who, password, "cli")
-    except ManagementError as error:
-        fail(error.detail if error.is_login_over else str(error))
-    stored = StoredLogin(address, who, token)
+        former = StoredLogin.load()
+    except PrivateFileError:
+        # An unusable login is replaced.
+        former = None
+    address = _check_address(url or os.environ.get("TOOLGATE_URL") or (former.url if former else DEFAULT_URL))
+    user = email or (former.email if former and former.url == address else None) or _ask_email(address)
+    password = ask_password(f"Password of {sanitize(user)} at {address}", from_stdin=password_stdin)
+    try:
+        stored = StoredLogin(address, user, request_token(address, user, password, "cli"))
+    except GatewayError as error:
+        fail(error.detail if error.is_unauthorized else str(error))
     try:
         stored.save()
     except PrivateFileError as error:
-        _revoke(stored)
+        with suppress(GatewayError), stored.client() as client:
+            _revoke(client)
         fail(str(error))
     if former is not None:
-        # Nobody has it any more.
-        _revoke(former)
-    typer.echo(f"logged in as {visible(who)} at {address}")
+        with suppress(GatewayError), former.client() as client:
+            _revoke(client)
+    typer.echo(f"logged in as {sanitize(user)} at {address}")
 
 
 def logout(
     here_only: Annotated[
-        bool, typer.Option("--here-only", help="Only remove the file, although the token works on.")
+        bool, typer.Option("--here-only", help="Only remove the file; the token stays valid.")
     ] = False,
 ) -> None:
-    """End the login: at the gateway, and on this machine."""
-    stored = None if here_only else StoredLogin.required()
+    """End the login at the gateway and remove it from this machine."""
+    stored = None if here_only else StoredLogin.require()
     if stored is not None:
         try:
-            with stored.management() as management:
-                management.log_out()
-        except ManagementError as error:
-            # One that has ended already needs no ending.
-            if not error.is_login_over:
+            with stored.client() as client:
+                _revoke(client)
+        except GatewayError as error:
+            # An expired login is only removed.
+            if not error.is_unauthorized:
                 fail(
-                    f"{error}; you are still logged in (--here-only removes the file, but the token works on)"
+                    f"{error}; you are still logged in (--here-only removes the file, but the token stays valid)"
                 )
     try:
-        StoredLogin.forget()
+        remove_private(login_path())
     except PrivateFileError as error:
         fail(str(error))
     typer.echo("logged out" if stored else f"removed {str(login_path())!r}")
 
 
 def whoami() -> None:
-    """Say who is logged in, and where."""
-    stored = StoredLogin.required()
-    try:
-        with stored.management() as management:
-            user, organization = management.get("/auth/me"), management.get("/api/organization")
-    except ManagementError as error:
-        fail(explain(error))
+    """Print the user, the organization and the gateway of your login."""
+    with stored_session() as client:
+        user, organization = client.get("/auth/me"), client.get("/api/organization")
     try:
         email, name = user["email"], organization["name"]
     except (TypeError, KeyError):
-        fail(f"what answers at {stored.url!r} is no Toolgate gateway")
-    typer.echo(f"{visible(email)} · {visible(name)} · {stored.url}")
+        fail(f"no Toolgate gateway answers at {client.url!r}")
+    typer.echo(f"{sanitize(email)} · {sanitize(name)} · {client.url}")
 
 
-def gateway_address(url: str) -> str:
-    """Return the address of a gateway that a password may be sent to.
-
-    Raises:
-        typer.Exit: it is none, or everybody on the way could read the password.
-    """
+def _check_address(url: str) -> str:
+    """Return the address if a password may be sent to it."""
     try:
         address = checked_url(url)
     except ConfigurationError as error:
         fail(str(error))
     if travels_readable(address):
-        fail(f"{address!r} is plain http, so your password would travel readable; use https")
+        fail(f"{address!r} is plain http, which would send your password unencrypted; use https")
     return address
 
 
-def _former() -> StoredLogin | None:
-    # One that cannot be used is replaced.
-    try:
-        return StoredLogin.find()
-    except PrivateFileError:
-        return None
-
-
-def _asked_email(address: str) -> str:
+def _ask_email(address: str) -> str:
     if not sys.stdin.isatty():
-        fail("who logs in? name yourself with --email")
+        fail("no e-mail is given, and there is no terminal to ask on; use --email")
     try:
-        asked: str = typer.prompt(f"E-mail of your account at {address}")
+        answer: str = typer.prompt(f"E-mail of your account at {address}")
     except typer.Abort:
         typer.echo(err=True)
         raise typer.Exit(130) from None
-    return asked.strip()
+    return answer.strip()
 
 
-def _revoke(login: StoredLogin) -> None:
-    with suppress(ManagementError), Management(login.url, login.token) as management:
-        management.log_out()
+def _revoke(client: GatewayClient) -> None:
+    client.post("/auth/logout")
+
+
+def _is_token(token: object) -> bool:
+    # It is sent in a header, and the error about an invalid header would contain it.
+    return isinstance(token, str) and token != "" and all("!" <= char <= "~" for char in token)

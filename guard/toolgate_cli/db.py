@@ -1,19 +1,17 @@
-"""``toolgate db``: the gateway's database as a whole: its schema, its backups, and where it is kept."""
+"""``toolgate db``: the schema of the gateway's database, backups, and the move to PostgreSQL."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toolgate_cli.entry_points import load_gateway
-from toolgate_cli.output import fail, show_progress
+from toolgate_cli.entry_points import gateway_errors, load_gateway
+from toolgate_cli.output import fail, print_progress
 
 db = typer.Typer(
     name="db",
-    help="Look after the gateway's database: its schema, backups, and the way to PostgreSQL. Works on that of "
-    "TOOLGATE_DATABASE_URL.",
+    help="Upgrade, check, back up and copy the gateway's database, that of TOOLGATE_DATABASE_URL.",
     no_args_is_help=True,
 )
 
@@ -22,22 +20,22 @@ Database = Annotated[
     typer.Option(
         "--database-url",
         metavar="URL",
-        help="In place of TOOLGATE_DATABASE_URL, which others of this machine do not see: a password belongs there.",
+        help="Another database. Write URLs with a password into TOOLGATE_DATABASE_URL, which other users cannot see.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what came of it as JSON, in ASCII.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in ASCII.")]
 
 
 @db.command()
 def current(database: Database = None, as_json: AsJson = False) -> None:
-    """Show the schema's revision, this version's, and what an upgrade would do."""
-    _show("reading the schema", lambda: load_gateway("db").current(database), as_json=as_json)
+    """Show the schema's revision, the revision of this version, and what an upgrade would do."""
+    _run("reading the schema", as_json, "current", database)
 
 
 @db.command()
 def check(database: Database = None, as_json: AsJson = False) -> None:
-    """Look whether the database is whole and its schema this version's; status 1 if not."""
-    _show("checking the database", lambda: load_gateway("db").check(database), as_json=as_json)
+    """Check that the database is intact and its schema is that of this version; status 1 if not."""
+    _run("checking the database", as_json, "check", database)
 
 
 @db.command()
@@ -48,44 +46,36 @@ def upgrade(
         bool,
         typer.Option(
             "--sql",
-            help="Show their statements: they are carried out and taken back, with the locks that they take.",
+            help="Show their statements: they are executed, with the locks they take, and rolled back.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the schema to this version's; gateways of the version before go on meanwhile."""
+    """Upgrade the schema to this version; gateways of the previous version continue to work."""
     if dry_run and sql:
         fail("write either --dry-run or --sql")
-    _show(
-        "upgrading the schema",
-        lambda: load_gateway("db").upgrade(database, dry_run=dry_run, sql=sql),
-        as_json=as_json,
-    )
+    _run("upgrading the schema", as_json, "upgrade", database, dry_run=dry_run, sql=sql)
 
 
 @db.command()
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the copy goes.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
     database: Database = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file of that name.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the embedded SQLite file at one moment, while the gateway serves it."""
-    _show(
-        "copying the database",
-        lambda: load_gateway("db").backup(file, database, force=force),
-        as_json=as_json,
-    )
+    """Back up the embedded SQLite file as of one moment, also while the gateway runs."""
+    _run("copying the database", as_json, "backup", file, database, force=force)
 
 
 @db.command()
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What 'toolgate db backup' made.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup of 'toolgate db backup'.")],
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup in the place of the embedded SQLite file, which nobody serves; what was there is kept aside."""
-    _show("restoring the database", lambda: load_gateway("db").restore(file, database), as_json=as_json)
+    """Replace the embedded SQLite file by a backup, while no gateway runs; the former file is kept."""
+    _run("restoring the database", as_json, "restore", file, database)
 
 
 @db.command()
@@ -96,27 +86,20 @@ def copy(
             "--to",
             metavar="URL",
             envvar="TOOLGATE_COPY_TO",
-            help="An empty database, postgresql://…; with a password, write it into TOOLGATE_COPY_TO instead.",
+            help="An empty database, postgresql://…; write URLs with a password into TOOLGATE_COPY_TO.",
         ),
     ],
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the embedded SQLite file, which nobody serves, to PostgreSQL, and compare every row."""
-    _show(
-        "copying the database, then comparing every row",
-        lambda: load_gateway("db").copy(to, database),
-        as_json=as_json,
-    )
+    """Copy the embedded SQLite file to PostgreSQL, while no gateway runs, and compare every row."""
+    _run("copying the database, then comparing every row", as_json, "copy", to, database)
 
 
-def _show(step: str, work: Callable[[], Any], *, as_json: bool) -> None:
-    show_progress(step)
-    start_error = load_gateway("StartError")
-    try:
-        report = work()
-    except start_error as error:
-        fail(str(error))
+def _run(step: str, as_json: bool, operation: str, *arguments: Any, **options: Any) -> None:
+    print_progress(step)
+    with gateway_errors():
+        report = getattr(load_gateway("db"), operation)(*arguments, **options)
     if as_json:
         typer.echo(json.dumps(report.facts, ensure_ascii=True))
     else:

@@ -1,4 +1,4 @@
-"""``toolgate demo``: loads the program from ``examples/demo``, and runs it in a folder of its own."""
+"""``toolgate demo``: run the program of ``examples/demo`` in a folder of its own."""
 
 import importlib.util
 import io
@@ -20,7 +20,7 @@ from toolgate_cli.output import fail
 def demo(
     keep: Annotated[
         Path | None,
-        typer.Option(help="Keep the shop, its files and the gateway's database in this new or empty folder."),
+        typer.Option(help="Keep the files and the gateway's database in this new or empty folder."),
     ] = None,
     model: Annotated[
         str | None,
@@ -30,10 +30,11 @@ def demo(
         ),
     ] = None,
     two_terminals: Annotated[
-        bool, typer.Option("--two-terminals", help="Decide yourself, in a second terminal of your own.")
+        bool,
+        typer.Option("--two-terminals", help="Decide the approval requests yourself, in a second terminal."),
     ] = False,
     example: Annotated[
-        Path | None, typer.Option(help="Another shop: a changed copy of examples/shop.", hidden=True)
+        Path | None, typer.Option(help="A changed copy of examples/shop.", hidden=True)
     ] = None,
 ) -> None:
     """Watch an agent work in a small shop: one refund allowed, one denied, a deletion that needs approval."""

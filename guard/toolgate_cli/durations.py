@@ -1,14 +1,26 @@
-"""Durations such as ``30m`` and ``2 h 5 min``: parsed from options, and formatted for people."""
+"""Durations as people write and read them: ``30m`` in an option, ``2 h 5 min`` in output."""
 
 import re
 from datetime import UTC, datetime
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
-_SPAN = re.compile(r"([0-9]{1,8})(s|min|m|h|d)")
+_DURATION = re.compile(r"([0-9]{1,8})(s|min|m|h|d)")
 
 
-def span_text(seconds: float) -> str:
-    """Return a span in its two largest units: ``12 s``, ``5 min``, ``3 h 12 min``, ``2 d 4 h``."""
+def parse_duration(text: str) -> int:
+    """Return the seconds of a duration such as ``90s``, ``30m``, ``1h`` or ``2d``.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(f"invalid duration {text!r}; write it as 30m, 1h or 2d")
+    return int(found.group(1)) * _UNITS[found.group(2)]
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in its two largest units: ``12 s``, ``5 min``, ``3 h 12 min``, ``2 d 4 h``."""
     whole = max(0, int(seconds))
     if whole < _UNITS["min"]:
         return f"{whole} s"
@@ -19,23 +31,11 @@ def span_text(seconds: float) -> str:
     return f"{rest // _UNITS[large]} {large}" + (f" {over} {small}" if over else "")
 
 
-def read_span(text: str) -> int:
-    """Return a span in seconds, as written: ``90s``, ``30m``, ``1h``, ``2d``.
-
-    Raises:
-        ValueError: it is none.
-    """
-    found = _SPAN.fullmatch(text.strip().lower())
-    if found is None:
-        raise ValueError(f"{text!r} is no span of time; write it as 30m, 1h or 2d")
-    return int(found.group(1)) * _UNITS[found.group(2)]
+def format_age(moment: datetime) -> str:
+    """Return the time since a moment."""
+    return format_duration((datetime.now(UTC) - moment).total_seconds())
 
 
-def since(moment: datetime) -> str:
-    """Return how long ago a moment was."""
-    return span_text((datetime.now(UTC) - moment).total_seconds())
-
-
-def until(moment: datetime) -> str:
-    """Return how far ahead a moment is."""
-    return span_text((moment - datetime.now(UTC)).total_seconds())
+def format_remaining(moment: datetime) -> str:
+    """Return the time until a moment."""
+    return format_duration((moment - datetime.now(UTC)).total_seconds())

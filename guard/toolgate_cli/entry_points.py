@@ -1,46 +1,56 @@
-"""Loading of the gateway and of plugins through entry points; the command line does not import them."""
+"""Access to the gateway and the plugins, which are optional: they are loaded through entry points of this package."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Any, Final
 
 from toolgate.errors import ConfigurationError
 from toolgate_cli.output import fail
 
-PLUGINS: Final = "toolgate.plugins"
-
-
-def load_plugin(name: str, extra: str) -> Any:
-    """Return one of the plugins' entry points.
-
-    Args:
-        name: its name.
-        extra: what it needs installed.
-
-    Raises:
-        typer.Exit: its extra is not installed; one line says what to install.
-    """
-    (entry,) = entry_points(group=PLUGINS, name=name)
-    try:
-        return entry.load()
-    except ConfigurationError as error:
-        fail(str(error))
-    except ModuleNotFoundError as error:
-        fail(f"this command needs its extra ({error.name!r} is missing); pip install 'toolgate[{extra}]'")
-
-
-GATEWAY = "toolgate.gateway"
+GATEWAY_GROUP: Final = "toolgate.gateway"
+PLUGIN_GROUP: Final = "toolgate.plugins"
 
 
 def load_gateway(name: str) -> Any:
-    """Return one of the gateway's entry points.
+    """Return an entry point of the gateway.
 
     Raises:
-        typer.Exit: the gateway's extra is not installed; one line says what to install.
+        typer.Exit: the extra `service` is not installed.
     """
-    (entry,) = entry_points(group=GATEWAY, name=name)
+    (entry,) = entry_points(group=GATEWAY_GROUP, name=name)
     try:
         return entry.load()
     except ModuleNotFoundError as error:
         fail(
             f"the gateway needs its extra ({error.name!r} is missing); install it with: pip install 'toolgate[service]'"
         )
+
+
+@contextmanager
+def gateway_errors() -> Iterator[None]:
+    """Print errors in the gateway's settings or database in one line, and end the command.
+
+    Raises:
+        typer.Exit: the block raised such an error, or the extra `service` is not installed.
+    """
+    start_error = load_gateway("StartError")
+    try:
+        yield
+    except start_error as error:
+        fail(str(error))
+
+
+def load_plugin(name: str, extra: str) -> Any:
+    """Return an entry point of the plugins.
+
+    Raises:
+        typer.Exit: its extra is not installed, or a framework has an unsupported version.
+    """
+    (entry,) = entry_points(group=PLUGIN_GROUP, name=name)
+    try:
+        return entry.load()
+    except ConfigurationError as error:
+        fail(str(error))
+    except ModuleNotFoundError as error:
+        fail(f"this command needs its extra ({error.name!r} is missing); pip install 'toolgate[{extra}]'")

@@ -1,29 +1,28 @@
-"""``toolgate grants``: what people allowed for a while, and taking it back."""
+"""``toolgate grants``: list and revoke temporary approvals, which cover further calls like an approved one."""
 
 from typing import Annotated, Any
 
 import typer
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from toolgate_cli.client import Management, ManagementError
-from toolgate_cli.credentials import StoredLogin, explain
-from toolgate_cli.durations import until
+from toolgate_cli.client import GatewayError, parse_model
+from toolgate_cli.credentials import password_session, stored_session
+from toolgate_cli.durations import format_remaining
 from toolgate_cli.layout import Layout
-from toolgate_cli.options import AsJson, Environment, InEnvironment, PasswordStdin
-from toolgate_cli.output import ascii_json, fail, terminal_width, visible
-from toolgate_cli.prompts import ask_password
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin
+from toolgate_cli.output import fail, print_json, sanitize, terminal_width
 
-PATH = "/api/grants"
+_PATH = "/api/grants"
 
 grants = typer.Typer(
     name="grants",
-    help="See what was allowed for a while, and revoke it. Give it with: toolgate approvals approve --for.",
+    help="List and revoke temporary approvals. Create one with: toolgate approvals approve --for.",
     no_args_is_help=True,
 )
 
 
 class Grant(BaseModel):
-    """What is allowed for a while, as far as a person is shown it."""
+    """Temporary approval."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,70 +40,57 @@ class Grant(BaseModel):
 @grants.command("list")
 def list_(
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what lets nothing through any more.")
+        bool, typer.Option("--all", help="Include those that are no longer active.")
     ] = False,
-    environment: InEnvironment = Environment.PRODUCTION,
+    environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,
 ) -> None:
-    """List what is allowed at this moment, newest first."""
-    login = StoredLogin.required()
+    """List active temporary approvals, newest first."""
     filters = {"environment": environment, "status": None if everything else "active"}
-    try:
-        with login.management() as management:
-            found = [one for page in management.pages(PATH, filters) for one in page]
-    except ManagementError as error:
-        fail(explain(error))
+    with stored_session() as client:
+        found = [
+            (parse_model(Grant, raw, "grant"), raw) for page in client.pages(_PATH, filters) for raw in page
+        ]
     if as_json:
-        typer.echo(ascii_json(found))
+        print_json([raw for _, raw in found])
         return
     if not found:
-        typer.echo(f"nothing is allowed for a while at {login.url}, {environment}")
-    for content in found:
-        _print(_read(content))
+        typer.echo(f"no temporary approvals at {client.url}, {environment}")
+    for grant, _ in found:
+        _print(grant)
 
 
+@grants.command("delete", hidden=True)
 @grants.command()
 def revoke(
-    grant_id: Annotated[str, typer.Argument(metavar="ID", help="The grant's id.")],
-    environment: InEnvironment = Environment.PRODUCTION,
+    grant_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the temporary approval.")],
+    environment: EnvironmentOption = Environment.PRODUCTION,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Allow it no longer, with your password: the agent's very next call is held again."""
-    login = StoredLogin.required()
+    """Revoke a temporary approval: the agent's next call needs approval again. Asks for your password."""
     if not grant_id.isascii() or not grant_id.replace("-", "").isalnum():
-        fail(f"{grant_id!r} is no grant's id; see: toolgate grants list")
-    password = ask_password(f"Password of {visible(login.email)} to revoke this", from_stdin=password_stdin)
-    try:
-        with Management.login(login.url, login.email, password) as deciding:
-            try:
-                revoked = _read(deciding.post(f"{PATH}/{grant_id}/revoke?environment={environment}"))
-            finally:
-                deciding.log_out()
-    except ManagementError as error:
-        fail(error.detail or str(error))
-    typer.echo(f"revoked: {visible(revoked.agent_name)} has to ask again for {visible(revoked.action)}")
-
-
-def _read(content: Any) -> Grant:
-    try:
-        return Grant.model_validate(content)
-    except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        fail(f"the gateway answered with something that is no grant: its {visible(where)!r} is wrong")
+        fail(f"invalid id {grant_id!r}: expected a UUID; see: toolgate grants list")
+    with password_session("revoke this", password_stdin=password_stdin) as client:
+        try:
+            raw = client.post(f"{_PATH}/{grant_id}/revoke?environment={environment}")
+        except GatewayError as error:
+            fail(error.detail or str(error))
+        revoked = parse_model(Grant, raw, "grant")
+    typer.echo(f"revoked: {sanitize(revoked.action)} of {sanitize(revoked.agent_name)} needs approval again")
 
 
 def _print(grant: Grant) -> None:
-    layout = Layout(terminal_width(), full=False)
-    typer.echo(f"Grant {visible(grant.id)} · {visible(grant.status)}")
-    told = {"agent": visible(grant.agent_name), "action": visible(grant.action)}
-    told["uses left"] = f"{grant.uses_left:,} of {grant.uses:,}"
+    layout = Layout(terminal_width())
+    typer.echo(f"Grant {sanitize(grant.id)} · {sanitize(grant.status)}")
+    fields = {"agent": sanitize(grant.agent_name), "action": sanitize(grant.action)}
+    fields["uses left"] = f"{grant.uses_left:,} of {grant.uses:,}"
     if grant.status == "active":
-        told["runs out in"] = until(grant.expires_at)
+        fields["expires in"] = format_remaining(grant.expires_at)
     if grant.except_fields:
-        told["may differ"] = ", ".join(map(visible, grant.except_fields))
-    for label, value in told.items():
+        fields["may differ"] = ", ".join(map(sanitize, grant.except_fields))
+    for label, value in fields.items():
         for line in layout.line(label, value):
             typer.echo(line)
-    typer.echo("  as it was seen")
+    typer.echo("  approved arguments")
     for line in layout.context(grant.context):
         typer.echo(line)

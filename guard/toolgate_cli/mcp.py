@@ -1,4 +1,4 @@
-"""``toolgate mcp-proxy`` and ``toolgate mcp trust``: the gateway in front of an MCP server."""
+"""``toolgate mcp-proxy`` and ``toolgate mcp trust``: check the tool calls of any MCP server."""
 
 import json
 import os
@@ -13,16 +13,19 @@ import typer
 from toolgate.errors import ConfigurationError
 from toolgate.guard import Guard
 from toolgate.settings import Settings, load_settings
-from toolgate_cli.client import ManagementError, SdkSurface, read_answer
+from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.entry_points import load_plugin
-from toolgate_cli.output import fail, visible
+from toolgate_cli.options import Yes
+from toolgate_cli.output import fail, print_note, sanitize
 from toolgate_cli.prompts import confirm
 
-mcp = typer.Typer(name="mcp", help="Servers behind toolgate mcp-proxy.", no_args_is_help=True)
+_PERMISSIONS_PATH = "/sdk/permissions"
+
+mcp = typer.Typer(name="mcp", help="Manage MCP servers behind toolgate mcp-proxy.", no_args_is_help=True)
 
 
 class OnHold(StrEnum):
-    """What a held call does."""
+    """What happens with a call that needs approval."""
 
     ELICIT = "elicit"
     WAIT = "wait"
@@ -33,25 +36,25 @@ def mcp_proxy(
     name: Annotated[
         str,
         typer.Option(
-            help="The server's name here: its tool pay is the action NAME.pay, and it is pinned by it."
+            help="The server's name: its tool pay gets the action NAME.pay, and its tools are pinned."
         ),
     ],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="What starts a server that speaks over stdio."),
+        typer.Argument(metavar="[-- COMMAND...]", help="The command that starts a stdio server."),
     ] = None,
-    url: Annotated[str | None, typer.Option(help="The address of a server that speaks HTTP.")] = None,
+    url: Annotated[str | None, typer.Option(help="The address of an HTTP server.")] = None,
     agent: Annotated[
         str | None, typer.Option(metavar="ID", help="The agent's id. Default: TOOLGATE_AGENT_ID.")
     ] = None,
     pass_env: Annotated[
         list[str] | None,
-        typer.Option(metavar="VARIABLE", help="A variable the started server is given; repeatable."),
+        typer.Option(metavar="VARIABLE", help="An environment variable for a stdio server; repeatable."),
     ] = None,
     header_env: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HEADER=VARIABLE", help="A header of requests to --url, from a variable; repeatable."
+            metavar="HEADER=VARIABLE", help="A header for an HTTP server, from a variable; repeatable."
         ),
     ] = None,
     tool_action: Annotated[
@@ -59,180 +62,177 @@ def mcp_proxy(
         typer.Option(metavar="TOOL=ACTION", help="Another action for a tool; repeatable."),
     ] = None,
     on_hold: Annotated[
-        OnHold, typer.Option(help="A held call: point the user to it, wait, or tell the model.")
+        OnHold,
+        typer.Option(help="A call that needs approval: point the user to it, wait, or tell the model."),
     ] = OnHold.ELICIT,
     hold_timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for the person; 0 has no limit.")
+        float, typer.Option(help="Seconds to wait for an approval; 0 for no limit.")
     ] = 50.0,
     approval_page: Annotated[
-        str | None, typer.Option(help="The page where people decide, with {approval_id} in its address.")
+        str | None, typer.Option(help="The page for decisions, with {approval_id} in its address.")
     ] = None,
     only_granted: Annotated[
-        bool, typer.Option(help="Show only tools that the agent has a permission for.")
+        bool, typer.Option(help="List only tools for which the agent has a permission.")
     ] = False,
-    allow_sampling: Annotated[bool, typer.Option(help="Let the server ask the client's model.")] = False,
+    allow_sampling: Annotated[bool, typer.Option(help="Let the server use the client's model.")] = False,
     allow_elicitation: Annotated[bool, typer.Option(help="Let the server ask the client's user.")] = False,
     allow_roots: Annotated[bool, typer.Option(help="Let the server see the client's folders.")] = False,
-    start_timeout: Annotated[
-        float, typer.Option(help="Seconds the server may take to answer for the first time.")
-    ] = 60.0,
+    start_timeout: Annotated[float, typer.Option(help="Seconds until the server must have started.")] = 60.0,
 ) -> None:
-    """Put the gateway in front of an MCP server: every call of its tools is asked about, and recorded.
+    """Run a proxy in front of an MCP server that checks and logs every tool call.
 
-    An MCP client starts this in place of the server and speaks to it on standard input and output. Settings come from
-    TOOLGATE_URL, TOOLGATE_API_KEY and TOOLGATE_AGENT_ID; the server sees none of them.
+    An MCP client starts it in place of the server, and uses its standard input and output. Settings come from
+    TOOLGATE_URL, TOOLGATE_API_KEY and TOOLGATE_AGENT_ID; the server receives none of them.
     """
     serve = load_plugin("mcp_proxy", "mcp")
     try:
         settings = load_settings(agent_id=agent)
         if settings.agent_id is None:
-            fail("no agent is named; set TOOLGATE_AGENT_ID or write --agent ID, see: toolgate agents list")
-        _check_settings(settings, settings.agent_id)
-        why = serve(
-            _place(command or [], url, pass_env or [], header_env or []),
+            fail("no agent is given; set TOOLGATE_AGENT_ID or write --agent ID, see: toolgate agents list")
+        _check_settings(settings)
+        error = serve(
+            _connect(command or [], url, pass_env or [], header_env or []),
             guard=Guard(agent_id=agent),
             name=name,
-            tool_actions=_pairs("--tool-action", "TOOL=ACTION", tool_action or []),
+            tool_actions=_parse_pairs("--tool-action", "TOOL=ACTION", tool_action or []),
             on_hold=on_hold.value,
             hold_timeout=hold_timeout or None,
             approval_page=approval_page,
-            granted=_granted(settings, settings.agent_id) if only_granted else None,
-            allowed=_allowed(sampling=allow_sampling, elicitation=allow_elicitation, roots=allow_roots),
+            granted=_permitted_actions(settings) if only_granted else None,
+            allowed=[
+                name
+                for name, is_allowed in (
+                    ("sampling", allow_sampling),
+                    ("elicitation", allow_elicitation),
+                    ("roots", allow_roots),
+                )
+                if is_allowed
+            ],
             start_timeout=start_timeout,
         )
-    except ConfigurationError as error:
-        fail(str(error))
+    except ConfigurationError as wrong:
+        fail(str(wrong))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if why is not None:
-        fail(why)
+    if error is not None:
+        fail(error)
 
 
-def _place(command: list[str], url: str | None, pass_env: list[str], header_env: list[str]) -> Any:
+def _connect(command: list[str], url: str | None, pass_env: list[str], header_env: list[str]) -> Any:
     if bool(command) == (url is not None):
         fail("name one server: either --url ADDRESS, or its command after --")
     if url is None:
         if header_env:
-            fail("--header-env is for a server at --url; a started one is given variables with --pass-env")
+            fail(
+                "--header-env is for a server at --url; variables of a stdio server are passed with --pass-env"
+            )
         return load_plugin("mcp_command", "mcp")(command, {each: _variable(each) for each in pass_env})
     if pass_env:
-        fail("--pass-env is for a server that is started; one at --url is given headers with --header-env")
-    headers = _pairs("--header-env", "HEADER=VARIABLE", header_env)
-    return load_plugin("mcp_address", "mcp")(url, {each: _variable(it) for each, it in headers.items()})
+        fail("--pass-env is for a stdio server; headers for a server at --url are set with --header-env")
+    headers = _parse_pairs("--header-env", "HEADER=VARIABLE", header_env)
+    return load_plugin("mcp_address", "mcp")(
+        url, {header: _variable(variable) for header, variable in headers.items()}
+    )
 
 
 def _variable(name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        fail(f"the variable {name!r} is to be passed on, and is not set")
+        fail(f"the variable {name!r} is not set; set it, or do not pass it on")
     return value
 
 
-def _pairs(option: str, form: str, given: list[str]) -> dict[str, str]:
+def _parse_pairs(option: str, form: str, given: list[str]) -> dict[str, str]:
     pairs = {}
     for each in given:
         left, equals, right = each.partition("=")
         if not (left and equals and right) or left in pairs:
-            fail(f"{option} is {each!r}; write {form}, each {form.partition('=')[0].lower()} once")
+            fail(f"invalid {option} {each!r}: write {form}, each {form.partition('=')[0].lower()} once")
         pairs[left] = right
     return pairs
 
 
-def _allowed(**given: bool) -> list[str]:
-    return [what for what, allowed in given.items() if allowed]
+def _fetch_permissions(settings: Settings) -> Any:
+    with GatewayClient.for_agent(settings) as client:
+        return client.get(_PERMISSIONS_PATH, {"agent_id": settings.agent_id})
 
 
-def _check_settings(settings: Settings, agent_id: str) -> None:
-    """Refuse to start with a key that the gateway refuses; a gateway that does not answer may come back."""
+def _check_settings(settings: Settings) -> None:
+    """Refuse to start with an invalid key; an unavailable gateway may become available later."""
     try:
-        with SdkSurface(settings) as gateway:
-            answer = gateway.permissions(agent_id)
-    except ManagementError as error:
-        typer.echo(f"toolgate: the settings could not be checked: {error}", err=True)
-        return
-    if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        try:
-            read_answer(answer, "GET", "/sdk/permissions")
-        except ManagementError as error:
+        _fetch_permissions(settings)
+    except GatewayError as error:
+        if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             fail(f"the gateway at {settings.url!r} refuses these settings: {error}")
+        if error.status is None:
+            print_note(f"the settings could not be checked: {error}")
 
 
-def _granted(settings: Settings, agent_id: str) -> Callable[[], Collection[str] | None]:
-    def granted() -> Collection[str] | None:
+def _permitted_actions(settings: Settings) -> Callable[[], Collection[str] | None]:
+    def fetch() -> Collection[str] | None:
         try:
-            with SdkSurface(settings) as gateway:
-                permissions = read_answer(gateway.permissions(agent_id), "GET", "/sdk/permissions")
-            return {permission["action"] for permission in permissions}
-        except (ManagementError, TypeError, KeyError):
-            # Nobody can say: everything is shown, and every call is asked about all the same.
+            return {permission["action"] for permission in _fetch_permissions(settings)}
+        except (GatewayError, TypeError, KeyError):
+            # Unknown: all tools are listed, and every call is checked nevertheless.
             return None
 
-    return granted
+    return fetch
 
 
 @mcp.command()
 def trust(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The server, as in toolgate mcp-proxy --name.")],
     tools: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOOL]...", help="Tools of it. Default: all that changed.")
+        list[str] | None, typer.Argument(metavar="[TOOL]...", help="Its tools. Default: all that changed.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
-    """Show what tools of a server say differently than when they were trusted, and trust them in it.
+    """Show how descriptions of a server's tools have changed since they were trusted, and trust the new ones.
 
-    What they say is what the server listed last: to the proxy, when its client asked or called a tool.
+    The new descriptions are those that the server sent last through the proxy.
     """
     pins = load_plugin("mcp_pins", "mcp")(name)
     try:
         shown = pins.read()
-        _refuse_unknown(name, tools or (), shown)
+        if not shown:
+            fail(f"no server {name!r} is known; check the name, as in toolgate mcp-proxy --name")
+        for tool in tools or ():
+            if tool not in shown:
+                fail(f"the server {name!r} has no tool {tool!r}")
         changed = sorted(tool for tool, pin in shown.items() if pin.changed and (not tools or tool in tools))
         if not changed:
-            typer.echo(f"nothing changed: {len(shown)} tools of {visible(name)} are as they were trusted")
+            typer.echo(f"nothing changed: {len(shown)} tools of {sanitize(name)} are as they were trusted")
             return
         for tool in changed:
             _print_changes(tool, shown[tool])
-        confirm(f"Trust {_counted(changed)} of {visible(name)} in what {_they(changed)} now?", yes=yes)
+        count = "1 tool" if len(changed) == 1 else f"{len(changed)} tools"
+        confirm(f"Trust the new descriptions of {count} of {sanitize(name)}?", yes=yes)
         pins.trust(changed, shown=shown)
     except ConfigurationError as error:
         fail(str(error))
-    typer.echo(f"trusted: {', '.join(visible(tool) for tool in changed)}")
-
-
-def _refuse_unknown(name: str, tools: Any, shown: dict[str, Any]) -> None:
-    if not shown:
-        fail(f"no server called {name!r} was ever seen by toolgate mcp-proxy --name; look at the name")
-    for tool in tools:
-        if tool not in shown:
-            fail(f"the server {name!r} never listed a tool called {tool!r}")
+    typer.echo(f"trusted: {', '.join(sanitize(tool) for tool in changed)}")
 
 
 def _print_changes(tool: str, pin: Any) -> None:
-    typer.echo(f"{visible(tool)}")
-    before, after = _lines(pin.was), _lines(pin.now)
+    typer.echo(f"{sanitize(tool)}")
+    before, after = _description_lines(pin.was), _description_lines(pin.now)
     for number, line in enumerate(unified_diff(before, after, n=2, lineterm="")):
-        # The first two name files, and there are none.
+        # The first two lines are headings for file names.
         if number > 1 and not line.startswith("@@"):
             typer.echo(f"  {line}")
 
 
-def _lines(told: str) -> list[str]:
-    """What a tool says, a line for each part; a text's own lines are lines, with everything in them to be seen."""
+def _description_lines(description: str) -> list[str]:
+    """Return the parts of a tool's description as sanitized lines; lines of a text stay lines."""
     lines: list[str] = []
-    for part, value in sorted(json.loads(told).items()):
+    for part, value in sorted(json.loads(description).items()):
         if isinstance(value, str):
             first, *more = value.split("\n")
-            lines += [f"{part}: {visible(first)}", *(f"{' ' * len(part)}  {visible(line)}" for line in more)]
+            lines += [
+                f"{part}: {sanitize(first)}",
+                *(f"{' ' * len(part)}  {sanitize(line)}" for line in more),
+            ]
         else:
-            text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True)
-            first, *more = text.split("\n")
+            first, *more = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True).split("\n")
             lines += [f"{part}: {first}", *(f"  {line}" for line in more)]
     return lines
-
-
-def _counted(tools: list[str]) -> str:
-    return "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
-
-
-def _they(tools: list[str]) -> str:
-    return "it says" if len(tools) == 1 else "they say"

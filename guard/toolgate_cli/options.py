@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Options that commands of several groups share."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,36 +7,26 @@ import typer
 
 
 class Environment(StrEnum):
-    """An organization's two worlds (decisions §8)."""
+    """Environment of an organization; its agents, permissions, keys and log entries are separate."""
 
     PRODUCTION = "production"
     TEST = "test"
 
 
-class Status(StrEnum):
-    """Where an approval stands (decisions §5), or anywhere."""
-
-    PENDING = "pending"
-    APPROVED = "approved"
-    DENIED = "denied"
-    EXPIRED = "expired"
-    CANCELLED = "cancelled"
-    REPLACED = "replaced"
-    CONSUMED = "consumed"
-    ALL = "all"
-
-
-ApprovalId = Annotated[
-    str, typer.Argument(metavar="ID", help="The approval's id, or a beginning that names it alone.")
+EnvironmentOption = Annotated[Environment, typer.Option("--environment", help="The environment to use.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the gateway's response as JSON, in ASCII.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, in ASCII.")]
+Full = Annotated[bool, typer.Option("--full", help="Print long values completely.")]
+GatewayUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url", help="The gateway's address. Default: TOOLGATE_URL, else the address of your login."
+    ),
 ]
-InEnvironment = Annotated[Environment, typer.Option("--environment", help="The environment it belongs to.")]
-Full = Annotated[bool, typer.Option("--full", help="Cut no value, however long.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what the gateway says, as JSON in ASCII.")]
-Note = Annotated[
-    str | None, typer.Option(help="Why; kept with the decision, and told to the agent.", show_default=False)
+PollInterval = Annotated[
+    float, typer.Option("--interval", min=0.2, max=3600, help="Seconds between two requests to the gateway.")
 ]
 PasswordStdin = Annotated[
-    bool,
-    typer.Option("--password-stdin", help="Read the password from standard input, for scripts."),
+    bool, typer.Option("--password-stdin", help="Read the password from standard input, for scripts.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

@@ -1,4 +1,4 @@
-"""``toolgate outbox``: log entries on this machine that the gateway does not have (docs/recording.md)."""
+"""``toolgate outbox``: log entries that are stored on this machine until the gateway has received them."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from toolgate._outbox.place import Place, load_place
 from toolgate.errors import ConfigurationError
 from toolgate.settings import load_settings
 from toolgate_cli.options import Yes
-from toolgate_cli.output import Column, cell, fail, print_table, visible
+from toolgate_cli.output import Column, fail, print_table, sanitize, truncate
 from toolgate_cli.prompts import confirm
 
 if TYPE_CHECKING:
@@ -23,38 +23,39 @@ if TYPE_CHECKING:
 
 outbox = typer.Typer(
     name="outbox",
-    help="Log entries on this machine that the gateway does not have yet, or never took.",
+    help="List, resend and delete log entries of this machine that the gateway has not received or has refused.",
     no_args_is_help=True,
 )
 
 _COLUMNS: Final = (
-    Column("key", whole=True),
-    Column("state", whole=True),
-    Column("happened (UTC)", whole=True),
+    Column("key", no_wrap=True),
+    Column("state", no_wrap=True),
+    Column("happened (UTC)", no_wrap=True),
     Column("action"),
-    Column("status", whole=True),
+    Column("status", no_wrap=True),
     Column("gateway"),
     Column("reason"),
 )
-_SHOWN: Final = 100
-_KEY: Final = 12
-_SHORTEST: Final = 4
-_TO_SEND: Final = 60.0
+_MAX_ROWS: Final = 100
+#: characters of a key in the table, and the fewest that identify an entry
+_KEY_LENGTH: Final = 12
+_MIN_KEY_LENGTH: Final = 4
+_SEND_SECONDS: Final = 60.0
 
 
 @outbox.command("list")
 def list_(
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="How many to show, the oldest first; 100 in a table, all as JSON."),
+        typer.Option(min=1, help="Maximum number of entries, oldest first. Default: 100, with --json all."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON in ASCII.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the entries as JSON, in ASCII.")] = False,
 ) -> None:
-    """List what waits: running and waiting (of live processes), orphan and left (of dead ones), parked (refused)."""
+    """List unsent entries: running or waiting (of live processes), orphan or left (of dead ones), parked (refused)."""
     from toolgate._outbox.inspecting import Inspection
 
-    place, path = _file()
-    with _told(), Inspection(place, path) as inspection:
+    place, path = _find_file()
+    with _outbox_errors(), Inspection(place, path) as inspection:
         found = list(inspection.kept())
     if as_json:
         shown = [
@@ -63,78 +64,65 @@ def list_(
         typer.echo(json.dumps(shown, ensure_ascii=True))
         return
     if not found:
-        typer.echo(f"nothing waits in {str(path)!r}")
+        typer.echo(f"no unsent entries in {str(path)!r}")
         return
-    print_table(
-        _COLUMNS,
-        (
-            (
-                one.key[:_KEY],
-                one.state,
-                visible(one.occurred_at[:19].replace("T", " ")),
-                cell(visible(one.action)),
-                visible(one.status),
-                cell(visible(one.url)),
-                visible(one.reason or ""),
-            )
-            for one in found[: limit or _SHOWN]
-        ),
-    )
+    print_table(_COLUMNS, (_row(one) for one in found[: limit or _MAX_ROWS]))
     counts = Counter(one.state for one in found)
-    told = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
-    typer.echo(f"{len(found):,} in {str(path)!r}: {told}")
+    summary = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
+    typer.echo(f"{len(found):,} in {str(path)!r}: {summary}")
 
 
 @outbox.command()
 def retry() -> None:
-    """Send once more what was parked, and what dead processes left, with the key of TOOLGATE_API_KEY."""
+    """Send parked entries and those of dead processes again, with the key in TOOLGATE_API_KEY."""
     from toolgate._outbox.delivery import BatchSender
     from toolgate._outbox.parts import Parts
 
-    place, _ = _file()
+    place, _ = _find_file()
     try:
         settings = load_settings()
     except ConfigurationError as error:
         fail(str(error))
-    # What is wrong is said here, in one line.
+    # Failures are reported below, in one line.
     logging.getLogger("toolgate").addHandler(logging.NullHandler())
-    with _told():
+    with _outbox_errors():
         parts = Parts(settings, place, lambda: BatchSender(settings, None))
         try:
             parts.outbox.count()
             if not parts.sender.knows_whose():
-                fail(f"the gateway at {settings.url!r} takes no log entries now; nothing was changed")
-            again = parts.outbox.unpark()
-            done = parts.sender.flush(_TO_SEND)
+                fail(f"the gateway at {settings.url!r} does not accept log entries now; nothing was changed")
+            unparked = parts.outbox.unpark()
+            is_done = parts.sender.flush(_SEND_SECONDS)
             left = len(parts)
         finally:
             parts.close(1.0)
-    typer.echo(f"{again:,} parked entries were tried again")
-    if not done:
-        fail(f"{left:,} entries still wait; see: toolgate outbox list")
-    typer.echo("all that the gateway takes is sent; what it refused again is parked again")
+    typer.echo(f"{unparked:,} parked entries were sent again")
+    if not is_done:
+        fail(f"{left:,} entries are still unsent; see: toolgate outbox list")
+    typer.echo("all other entries are sent; entries that the gateway refused again are parked again")
 
 
+@outbox.command("drop", hidden=True)
 @outbox.command()
-def drop(
+def purge(
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY", help="An entry's key, or a beginning that names it alone."),
+        typer.Argument(metavar="KEY", help="An entry's key, or an unambiguous beginning of it."),
     ] = None,
-    parked: Annotated[bool, typer.Option("--parked", help="All that is parked.")] = False,
+    parked: Annotated[bool, typer.Option("--parked", help="All parked entries.")] = False,
     gateway: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="All that was kept for a gateway, such as one that is gone."),
+        typer.Option(metavar="URL", help="All entries for a gateway, such as one that no longer exists."),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Strike entries out: nobody will ever read of these calls. What a live process is running stays."""
+    """Delete unsent entries permanently, except those of calls that are running."""
     from toolgate._outbox.inspecting import Inspection
 
     if bool(keys) + parked + (gateway is not None) != 1:
         fail("write either keys, --parked or --gateway URL; see: toolgate outbox list")
-    place, path = _file()
-    with _told(), Inspection(place, path) as inspection:
+    place, path = _find_file()
+    with _outbox_errors(), Inspection(place, path) as inspection:
         found = [one for one in inspection.kept() if one.state != "running"]
         chosen: list[Kept]
         if parked:
@@ -142,36 +130,48 @@ def drop(
         elif gateway is not None:
             chosen = [one for one in found if one.url == gateway.rstrip("/")]
         else:
-            chosen = [_named(key, found) for key in dict.fromkeys(keys or ())]
+            chosen = [_find_entry(key, found) for key in dict.fromkeys(keys or ())]
         if not chosen:
-            fail("there is nothing to strike out; see: toolgate outbox list")
-        confirm(f"Strike out {len(chosen):,} log entries that the gateway does not have?", yes=yes)
-        gone = inspection.drop(chosen)
-    typer.echo(f"struck out {gone:,} log entries")
+            fail("there is nothing to delete; see: toolgate outbox list")
+        confirm(f"Delete {len(chosen):,} log entries that the gateway has not received?", yes=yes)
+        deleted = inspection.drop(chosen)
+    typer.echo(f"deleted {deleted:,} log entries")
 
 
-def _named(key: str, found: "list[Kept]") -> "Kept":
-    matching = [one for one in found if len(key) >= _SHORTEST and one.key.startswith(key)]
+def _row(entry: "Kept") -> tuple[str, ...]:
+    return (
+        entry.key[:_KEY_LENGTH],
+        entry.state,
+        sanitize(entry.occurred_at[:19].replace("T", " ")),
+        truncate(sanitize(entry.action)),
+        sanitize(entry.status),
+        truncate(sanitize(entry.url)),
+        sanitize(entry.reason or ""),
+    )
+
+
+def _find_entry(key: str, found: "list[Kept]") -> "Kept":
+    matching = [one for one in found if len(key) >= _MIN_KEY_LENGTH and one.key.startswith(key)]
     if len(matching) != 1:
-        many = "no entry" if not matching else f"{len(matching):,} entries"
-        fail(f"{many} of the outbox can be struck out as {key!r}; see: toolgate outbox list --json")
+        count = "no entry" if not matching else f"{len(matching):,} entries"
+        fail(f"{key!r} matches {count} that can be deleted; see: toolgate outbox list --json")
     return matching[0]
 
 
-def _file() -> tuple[Place, Path]:
+def _find_file() -> tuple[Place, Path]:
     try:
         place = load_place()
     except ConfigurationError as error:
         fail(str(error))
     if place.path is None:
-        fail("TOOLGATE_OUTBOX is 'memory': what waits is in the agents' processes, and nowhere else")
+        fail("TOOLGATE_OUTBOX is 'memory': unsent entries exist only in the agents' processes")
     if not place.path.exists():
-        fail(f"there is no outbox at {str(place.path)!r}; no agent of this user has recorded anything there")
+        fail(f"there is no outbox at {str(place.path)!r}; no agent of this user has logged a call there")
     return place, place.path
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _outbox_errors() -> Iterator[None]:
     from toolgate._outbox.faults import Busy, OutboxFault
 
     try:
@@ -179,4 +179,4 @@ def _told() -> Iterator[None]:
     except OutboxFault as fault:
         fail(str(fault))
     except Busy:
-        fail("the outbox is being written; try again")
+        fail("another process is writing the outbox; try again")

@@ -1,4 +1,7 @@
-"""``toolgate permissions``: list, create, change and delete the permissions of an agent."""
+"""``toolgate permissions``: list, create, change and delete the permissions of an agent.
+
+Reading uses the stored login; every change asks for the password.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,18 +15,73 @@ from toolgate._capture.jsontext import read_decimal
 from toolgate.action_name import exact_action
 from toolgate.errors import ConfigurationError
 from toolgate.permitted import is_amount_required
-from toolgate_cli.agents import PATH as AGENTS
-from toolgate_cli.agents import Agent, AgentName, find_agent, is_id
-from toolgate_cli.client import Management, ManagementError, read_as
-from toolgate_cli.credentials import own_login, stored_login
-from toolgate_cli.durations import read_span, span_text
-from toolgate_cli.options import AsJson, Environment, InEnvironment, PasswordStdin, Yes
-from toolgate_cli.output import Column, ascii_json, fail, print_table, visible
+from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent, is_id
+from toolgate_cli.client import GatewayClient, parse_model
+from toolgate_cli.credentials import password_session, stored_session
+from toolgate_cli.durations import format_duration, parse_duration
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
+from toolgate_cli.output import Column, fail, print_json, print_table, sanitize
 from toolgate_cli.prompts import confirm
+
+_PATH = "/api/permissions"
+#: limit of the gateway
+_MAX_APPROVAL_TTL = 30 * 86_400
+_COLUMNS = (
+    Column("action"),
+    Column("max amount", right=True),
+    Column("approval"),
+    Column("id", no_wrap=True),
+)
+
+permissions = typer.Typer(
+    name="permissions",
+    help="List, create, change and delete the permissions of agents. Changes ask for your password.",
+    no_args_is_help=True,
+)
+
+PermissionName = Annotated[str, typer.Argument(metavar="ACTION", help="The permission's action, or its id.")]
+MaxAmount = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="The maximum amount per call.", show_default=False)
+]
+AmountRequired = Annotated[
+    bool | None,
+    typer.Option(
+        "--amount-required/--no-amount-required",
+        help="Deny calls without an amount; the default with a maximum.",
+        show_default=False,
+    ),
+]
+RequiresApproval = Annotated[
+    bool | None,
+    typer.Option(
+        "--requires-approval/--no-requires-approval", help="Each call needs approval.", show_default=False
+    ),
+]
+RequiredApprovals = Annotated[
+    int | None, typer.Option(min=1, max=10, help="How many people must approve.", show_default=False)
+]
+SeparationOfDuties = Annotated[
+    bool | None,
+    typer.Option(
+        "--separation-of-duties/--no-separation-of-duties",
+        help="People who created the agent or the permission may not approve.",
+        show_default=False,
+    ),
+]
+ApprovalTtl = Annotated[
+    str | None,
+    typer.Option(
+        "--approval-ttl",
+        "--ttl",
+        metavar="DURATION",
+        help="Time until an approval request expires, such as 30m, 1h, 2d.",
+        show_default=False,
+    ),
+]
 
 
 class Permission(BaseModel):
-    """That an agent may do an action, and within which limits."""
+    """Permission of an agent for one action, with its limits."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,131 +95,55 @@ class Permission(BaseModel):
     approval_ttl_seconds: int | None = None
 
     @property
-    def amount_told(self) -> str:
-        """The maximum, and whether a call must send an amount; empty without a maximum."""
+    def amount_text(self) -> str:
+        """The maximum, and whether calls need an amount; empty without a maximum."""
         if self.max_amount is None:
             return ""
         return f"{self.max_amount:f} (required)" if self.amount_required else f"{self.max_amount:f}"
 
     @property
-    def approval_told(self) -> str:
-        """Who is asked before, and how."""
+    def approval_text(self) -> str:
+        """Whether calls need approval, and by whom."""
         if not self.requires_approval:
             return "no"
-        told = "yes" if self.required_approvals == 1 else f"{self.required_approvals} people"
+        text = "yes" if self.required_approvals == 1 else f"{self.required_approvals} people"
         if self.separation_of_duties:
-            told += ", not by whoever made it"
+            text += ", not by its creators"
         if self.approval_ttl_seconds is not None:
-            told += f", within {span_text(self.approval_ttl_seconds)}"
-        return told
-
-
-def iter_permissions(
-    management: Management, agent: Agent, environment: str
-) -> Iterator[tuple[Permission, dict[str, Any]]]:
-    """Yield an agent's permissions and what the gateway says of them, newest first.
-
-    Raises:
-        ManagementError: the gateway refused, did not answer, or answered with something else than permissions.
-    """
-    for page in management.pages(f"{AGENTS}/{agent.id}/permissions", {"environment": environment}):
-        for raw in page:
-            yield read_as(Permission, raw, "permission"), raw
-
-
-def find_permission(management: Management, agent: Agent, wanted: str, environment: str) -> Permission:
-    """Return an agent's permission by its action or its id.
-
-    Raises:
-        ManagementError: the gateway refused or did not answer.
-        typer.Exit: there is none; one line says so.
-    """
-    found = [
-        permission
-        for permission, _ in iter_permissions(management, agent, environment)
-        if wanted in {permission.action, permission.id}
-    ]
-    if not found:
-        fail(f"{agent.told} has no permission for {wanted!r}; see: toolgate permissions list {agent.id}")
-    if not is_id(found[0].id):
-        raise ManagementError("the gateway answered with something that is no permission: its 'id' is wrong")
-    return found[0]
-
-
-permissions = typer.Typer(
-    name="permissions",
-    help="See what agents may do, and decide it. Reading uses your login; a change asks for your password.",
-    no_args_is_help=True,
-)
-
-
-#: what the gateway takes
-_LONGEST_TTL = 30 * 86_400
-
-MaxAmount = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="The most that it may be about.", show_default=False)
-]
-AmountRequired = Annotated[
-    bool | None,
-    typer.Option(
-        "--amount-required/--no-amount-required",
-        help="Block calls without an amount; the default with a maximum.",
-        show_default=False,
-    ),
-]
-RequiresApproval = Annotated[
-    bool | None,
-    typer.Option(
-        "--requires-approval/--no-requires-approval", help="A person is asked each time.", show_default=False
-    ),
-]
-RequiredApprovals = Annotated[
-    int | None, typer.Option(min=1, max=10, help="How many people must approve.", show_default=False)
-]
-SeparationOfDuties = Annotated[
-    bool | None,
-    typer.Option(
-        "--separation-of-duties/--no-separation-of-duties",
-        help="Whoever made the agent or the permission may not approve.",
-        show_default=False,
-    ),
-]
-Ttl = Annotated[
-    str | None,
-    typer.Option(metavar="SPAN", help="How long a request waits, such as 30m, 1h, 2d.", show_default=False),
-]
+            text += f", within {format_duration(self.approval_ttl_seconds)}"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The terms that were written; None for those that were not."""
+class _Terms:
+    """Options that limit a permission; None where an option is not given."""
 
     max_amount: str | None = None
     amount_required: bool | None = None
     requires_approval: bool | None = None
     required_approvals: int | None = None
     separation_of_duties: bool | None = None
-    ttl: str | None = None
+    approval_ttl: str | None = None
 
     def body(self, *, had_maximum: bool = False, drops_maximum: bool = False) -> dict[str, Any]:
-        """Return the terms in the form of the API.
+        """Return the fields of the API.
 
         Args:
-            had_maximum: Whether the permission has a maximum before the change.
-            drops_maximum: Whether the change removes the maximum.
+            had_maximum: the permission has a maximum before the change.
+            drops_maximum: the change removes the maximum.
 
         Raises:
-            typer.Exit: A term is invalid; one line on standard error says which.
+            typer.Exit: an option is invalid.
         """
-        said = {
-            "max_amount": None if self.max_amount is None else _amount(self.max_amount),
+        fields = {
+            "max_amount": None if self.max_amount is None else _parse_amount(self.max_amount),
             "amount_required": self._amount_required(had_maximum, drops_maximum),
             "requires_approval": self.requires_approval,
             "required_approvals": self.required_approvals,
             "separation_of_duties": self.separation_of_duties,
-            "approval_ttl_seconds": None if self.ttl is None else _seconds(self.ttl),
+            "approval_ttl_seconds": None if self.approval_ttl is None else _parse_ttl(self.approval_ttl),
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def _amount_required(self, had_maximum: bool, drops_maximum: bool) -> bool | None:
         has_maximum = self.max_amount is not None or (had_maximum and not drops_maximum)
@@ -172,65 +154,54 @@ class Terms:
         return is_amount_required(has_maximum=has_maximum, wanted=self.amount_required)
 
 
-def _amount(text: str) -> Decimal:
-    try:
-        # What is no JSON number, such as 1_000 or Infinity, is none here either.
-        number = read_decimal(text) if set(text) <= set("0123456789.eE+-") else None
-    except (ArithmeticError, ValueError):
-        number = None
-    if number is None or number < 0:
-        fail(f"--max-amount: {text[:40]!r} is no amount; write a number from 0, such as 250 or 99.50")
-    return number
+def iter_permissions(
+    client: GatewayClient, agent: Agent, environment: str
+) -> Iterator[tuple[Permission, dict[str, Any]]]:
+    """Yield an agent's permissions, newest first, each with its JSON."""
+    for page in client.pages(f"{AGENTS_PATH}/{agent.id}/permissions", {"environment": environment}):
+        for raw in page:
+            yield parse_model(Permission, raw, "permission"), raw
 
 
-def _seconds(text: str) -> int:
-    try:
-        seconds = read_span(text)
-    except ValueError as error:
-        fail(f"--ttl: {error}")
-    if not 1 <= seconds <= _LONGEST_TTL:
-        fail("--ttl must be from 1 second to 30 days")
-    return seconds
-
-
-_COLUMNS = (Column("action"), Column("max amount", right=True), Column("approval"), Column("id", whole=True))
+def create_permission(
+    client: GatewayClient, agent: Agent, environment: str, body: dict[str, Any]
+) -> tuple[Permission, Any]:
+    """Create a permission, and return it with its JSON."""
+    raw = client.post(f"{AGENTS_PATH}/{agent.id}/permissions?environment={environment}", body)
+    return parse_model(Permission, raw, "permission"), raw
 
 
 @permissions.command("list")
 def list_(
-    agent: AgentName, environment: InEnvironment = Environment.PRODUCTION, as_json: AsJson = False
+    agent: AgentName, environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False
 ) -> None:
-    """List what an agent may do, newest first."""
-    with stored_login() as management:
-        whose = find_agent(management, agent, environment)
-        found = list(iter_permissions(management, whose, environment))
+    """List the permissions of an agent, newest first."""
+    with stored_session() as client:
+        owner = find_agent(client, agent, environment)
+        found = list(iter_permissions(client, owner, environment))
     if as_json:
-        typer.echo(ascii_json([raw for _, raw in found]))
+        print_json([raw for _, raw in found])
     elif not found:
-        typer.echo(f"{whose.told} may do nothing")
+        typer.echo(f"{owner.label} has no permissions")
     else:
         print_table(_COLUMNS, (_row(permission) for permission, _ in found))
 
 
-def _row(permission: Permission) -> tuple[str, ...]:
-    return (
-        visible(permission.action),
-        permission.amount_told,
-        permission.approval_told,
-        visible(permission.id),
-    )
-
-
-PATH = "/api/permissions"
-
-Granted = Annotated[
-    str, typer.Argument(metavar="ACTION", help="The action that it is for, or the permission's id.")
-]
-
-
-@permissions.command("create", hidden=True)
 @permissions.command()
-def grant(
+def show(
+    agent: AgentName,
+    permission: PermissionName,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    as_json: AsJson = False,
+) -> None:
+    """Show one permission of an agent."""
+    owner, found, raw = _find(agent, permission, environment)
+    _print(owner, found, raw, as_json=as_json)
+
+
+@permissions.command("grant", hidden=True)
+@permissions.command()
+def create(
     agent: AgentName,
     action: Annotated[str, typer.Argument(metavar="ACTION", help="The action, such as stripe.refund.")],
     max_amount: MaxAmount = None,
@@ -238,106 +209,138 @@ def grant(
     requires_approval: RequiresApproval = None,
     required_approvals: RequiredApprovals = None,
     separation_of_duties: SeparationOfDuties = None,
-    ttl: Ttl = None,
-    environment: InEnvironment = Environment.PRODUCTION,
+    approval_ttl: ApprovalTtl = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Let an agent do an action, from its very next call on. It asks for your password."""
-    terms = Terms(
-        max_amount, amount_required, requires_approval, required_approvals, separation_of_duties, ttl
+    """Allow an agent an action, from its next call on. Asks for your password."""
+    terms = _Terms(
+        max_amount, amount_required, requires_approval, required_approvals, separation_of_duties, approval_ttl
     )
-    body = {"action": _action(action), **terms.body()}
-    with stored_login() as management:
-        found = find_agent(management, agent, environment)
-    purpose = f"let {found.told} do {visible(action)}"
-    with own_login(purpose, password_stdin=password_stdin) as management:
-        raw = management.post(f"{AGENTS}/{found.id}/permissions?environment={environment}", body)
-        permission = read_as(Permission, raw, "permission")
-    _tell(found, permission, raw, as_json=as_json)
+    try:
+        body = {"action": exact_action(action), **terms.body()}
+    except ConfigurationError as error:
+        fail(str(error))
+    with stored_session() as client:
+        owner = find_agent(client, agent, environment)
+    purpose = f"let {owner.label} do {sanitize(action)}"
+    with password_session(purpose, password_stdin=password_stdin) as client:
+        permission, raw = create_permission(client, owner, environment, body)
+    _print(owner, permission, raw, as_json=as_json)
 
 
-@permissions.command("update", hidden=True)
+@permissions.command("change", hidden=True)
 @permissions.command()
-def change(
+def update(
     agent: AgentName,
-    permission: Granted,
+    permission: PermissionName,
     max_amount: MaxAmount = None,
-    no_max_amount: Annotated[
-        bool, typer.Option("--no-max-amount", help="It may be about any amount.")
-    ] = False,
+    no_max_amount: Annotated[bool, typer.Option("--no-max-amount", help="Remove the maximum.")] = False,
     amount_required: AmountRequired = None,
     requires_approval: RequiresApproval = None,
     required_approvals: RequiredApprovals = None,
     separation_of_duties: SeparationOfDuties = None,
-    ttl: Ttl = None,
-    no_ttl: Annotated[
-        bool, typer.Option("--no-ttl", help="A request waits as long as the gateway's setting says.")
+    approval_ttl: ApprovalTtl = None,
+    no_approval_ttl: Annotated[
+        bool,
+        typer.Option(
+            "--no-approval-ttl", "--no-ttl", help="Approval requests expire after the gateway's default."
+        ),
     ] = False,
-    environment: InEnvironment = Environment.PRODUCTION,
+    environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Change the terms of a permission; what is not written stays. It asks for your password."""
+    """Change the limits of a permission; others stay as they are. Asks for your password."""
     if max_amount is not None and no_max_amount:
         fail("write either --max-amount or --no-max-amount")
-    if ttl is not None and no_ttl:
-        fail("write either --ttl or --no-ttl")
-    terms = Terms(
-        max_amount, amount_required, requires_approval, required_approvals, separation_of_duties, ttl
+    if approval_ttl is not None and no_approval_ttl:
+        fail("write either --approval-ttl or --no-approval-ttl")
+    terms = _Terms(
+        max_amount, amount_required, requires_approval, required_approvals, separation_of_duties, approval_ttl
     )
-    lifted = {"max_amount": no_max_amount, "approval_ttl_seconds": no_ttl}
-    if terms == Terms() and not any(lifted.values()):
-        fail("there is nothing to change; see: toolgate permissions change --help")
-    # Invalid terms are reported before the gateway is asked.
+    removed = {"max_amount": no_max_amount, "approval_ttl_seconds": no_approval_ttl}
+    if terms == _Terms() and not any(removed.values()):
+        fail("there is nothing to change; see: toolgate permissions update --help")
+    # Invalid options are reported before the first request.
     terms.body(had_maximum=not no_max_amount)
-    whose, found = _found(agent, permission, environment)
+    owner, found, _ = _find(agent, permission, environment)
     body: dict[str, Any] = terms.body(had_maximum=found.max_amount is not None, drops_maximum=no_max_amount)
-    body |= {name: None for name, is_lifted in lifted.items() if is_lifted}
-    purpose = f"change what {whose.told} may do"
-    with own_login(purpose, password_stdin=password_stdin) as management:
-        raw = management.put(f"{PATH}/{found.id}", body)
-        changed = read_as(Permission, raw, "permission")
-    _tell(whose, changed, raw, as_json=as_json)
+    body |= {name: None for name, is_removed in removed.items() if is_removed}
+    purpose = f"change a permission of {owner.label}"
+    with password_session(purpose, password_stdin=password_stdin) as client:
+        raw = client.put(f"{_PATH}/{found.id}", body)
+        changed = parse_model(Permission, raw, "permission")
+    _print(owner, changed, raw, as_json=as_json)
 
 
-@permissions.command("delete", hidden=True)
+@permissions.command("revoke", hidden=True)
 @permissions.command()
-def revoke(
+def delete(
     agent: AgentName,
-    permission: Granted,
-    environment: InEnvironment = Environment.PRODUCTION,
+    permission: PermissionName,
+    environment: EnvironmentOption = Environment.PRODUCTION,
     yes: Yes = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Take an action from an agent; its very next check is blocked. It asks for your password."""
-    whose, found = _found(agent, permission, environment)
-    action = visible(found.action)
-    confirm(f"Take {action} from {whose.told}?", yes=yes)
-    with own_login(f"take {action} from {whose.told}", password_stdin=password_stdin) as management:
-        management.delete(f"{PATH}/{found.id}")
-    typer.echo(f"revoked: {whose.told} may no longer do {action}")
+    """Delete a permission; the agent's next check of this action is denied. Asks for your password."""
+    owner, found, _ = _find(agent, permission, environment)
+    action = sanitize(found.action)
+    confirm(f"Delete the permission of {owner.label} for {action}?", yes=yes)
+    purpose = f"delete the permission of {owner.label} for {action}"
+    with password_session(purpose, password_stdin=password_stdin) as client:
+        client.delete(f"{_PATH}/{found.id}")
+    typer.echo(f"deleted: {owner.label} may no longer do {action}")
 
 
-def _found(agent: str, permission: str, environment: Environment) -> tuple[Agent, Permission]:
-    with stored_login() as management:
-        whose = find_agent(management, agent, environment)
-        return whose, find_permission(management, whose, permission, environment)
+def _find(agent: str, wanted: str, environment: Environment) -> tuple[Agent, Permission, dict[str, Any]]:
+    """Return an agent, and its permission with this action or id."""
+    with stored_session() as client:
+        owner = find_agent(client, agent, environment)
+        everything = list(iter_permissions(client, owner, environment))
+    found = [one for one in everything if wanted in {one[0].action, one[0].id} and is_id(one[0].id)]
+    if not found:
+        fail(f"{owner.label} has no permission for {wanted!r}; see: toolgate permissions list {owner.id}")
+    return owner, *found[0]
 
 
-def _action(text: str) -> str:
+def _parse_amount(text: str) -> Decimal:
     try:
-        return exact_action(text)
-    except ConfigurationError as error:
-        fail(str(error))
+        # Only JSON numbers: Decimal would also accept 1_000 and Infinity.
+        number = read_decimal(text) if set(text) <= set("0123456789.eE+-") else None
+    except (ArithmeticError, ValueError):
+        number = None
+    if number is None or number < 0:
+        fail(f"invalid --max-amount {text[:40]!r}: write a number from 0, such as 250 or 99.50")
+    return number
 
 
-def _tell(agent: Agent, permission: Permission, raw: Any, *, as_json: bool) -> None:
+def _parse_ttl(text: str) -> int:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        fail(f"--approval-ttl: {error}")
+    if not 1 <= seconds <= _MAX_APPROVAL_TTL:
+        fail("--approval-ttl must be from 1 second to 30 days")
+    return seconds
+
+
+def _print(agent: Agent, permission: Permission, raw: Any, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(ascii_json(raw))
+        print_json(raw)
         return
-    most = permission.amount_told
-    terms = f"amount at most {most}" if most else "any amount"
+    maximum = permission.amount_text
+    amount = f"amount at most {maximum}" if maximum else "any amount"
     typer.echo(
-        f"{agent.told} may do {visible(permission.action)}: {terms}, approval {permission.approval_told}"
+        f"{agent.label} may do {sanitize(permission.action)}: {amount}, approval {permission.approval_text}"
+    )
+
+
+def _row(permission: Permission) -> tuple[str, ...]:
+    return (
+        sanitize(permission.action),
+        permission.amount_text,
+        permission.approval_text,
+        sanitize(permission.id),
     )

@@ -1,4 +1,7 @@
-"""Passwords and confirmations, read from the terminal and never from arguments, which other users could see."""
+"""Passwords and confirmations, which are read from the terminal.
+
+A password is never an argument, because other users of the machine can read the arguments of a process.
+"""
 
 import getpass
 import os
@@ -9,61 +12,64 @@ import typer
 
 from toolgate_cli.output import fail
 
-#: longer than any password the gateway takes (decisions §9)
-_LONGEST = 1000
+#: more characters than a password of the gateway can have
+_MAX_LENGTH = 1000
 
 
 def ask_password(question: str, *, from_stdin: bool) -> str:
-    """Return a secret that the person types unseen, or the first line of standard input.
-
-    Args:
-        question: what is asked, without what follows it.
-        from_stdin: read standard input, as scripts want it.
+    """Return a secret that the user types without echo, or the first line of standard input.
 
     Raises:
-        typer.Exit: there is no terminal, nothing was typed, or the person gave up; one line says so.
+        typer.Exit: there is no terminal, the input is empty or too long, or the user pressed Ctrl-C.
     """
     if from_stdin:
-        secret = sys.stdin.readline(_LONGEST + 2).rstrip("\r\n")
+        secret = sys.stdin.readline(_MAX_LENGTH + 2).rstrip("\r\n")
         if not secret:
-            fail("standard input has no password; write it into the first line")
+            fail("standard input contains no password; write it into the first line")
     else:
-        secret = _typed(question)
+        secret = _read_hidden(question)
         if not secret:
-            fail("no password was given")
-    if len(secret) > _LONGEST:
-        fail(f"the password has more than {_LONGEST:,} characters")
+            fail("the password is empty; type it at the prompt")
+    if len(secret) > _MAX_LENGTH:
+        fail(f"the password has more than {_MAX_LENGTH:,} characters")
     return secret
 
 
-def confirm(what: str, *, yes: bool) -> None:
-    """Have the person say that something may be done that cannot be taken back.
-
-    Args:
-        what: what would be done, as a question.
-        yes: it was said already, by `--yes`.
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask the user to confirm an irreversible operation; `yes` skips the question.
 
     Raises:
-        typer.Exit: it may not, or nobody can be asked; nothing was done.
+        typer.Exit: the user did not confirm, or there is no terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"{what} There is no terminal to ask on; add --yes to say so")
+        fail(f"{question} There is no terminal to ask on; add --yes to confirm")
     try:
-        agreed = typer.confirm(what, err=True)
+        is_confirmed = typer.confirm(question, err=True)
     except typer.Abort:
         typer.echo(err=True)
         raise typer.Exit(130) from None
-    if not agreed:
+    if not is_confirmed:
         fail("nothing was changed")
 
 
-def _typed(question: str) -> str:
+def has_terminal() -> bool:
+    """Return whether a user can be asked for a password."""
+    if os.name != "posix":
+        return sys.stdin.isatty()
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _read_hidden(question: str) -> str:
     if not has_terminal():
         fail("there is no terminal to ask for the password on; use --password-stdin")
     with warnings.catch_warnings():
-        # Where the terminal cannot be told to hide what is typed, nothing is asked.
+        # A terminal that cannot hide the input is not used.
         warnings.simplefilter("error", getpass.GetPassWarning)
         try:
             return getpass.getpass(f"{question}: ")
@@ -74,14 +80,3 @@ def _typed(question: str) -> str:
             raise typer.Exit(130) from None
         except getpass.GetPassWarning:
             fail("the terminal would show the password; use --password-stdin")
-
-
-def has_terminal() -> bool:
-    """Say whether somebody can be asked."""
-    if os.name != "posix":
-        return sys.stdin.isatty()
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True

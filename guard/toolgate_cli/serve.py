@@ -1,4 +1,4 @@
-"""``toolgate serve``: the gateway on this machine."""
+"""``toolgate serve``: run the gateway on this machine."""
 
 import signal
 import sys
@@ -8,8 +8,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from toolgate_cli.entry_points import load_gateway
-from toolgate_cli.output import fail, show_progress
+from toolgate_cli.entry_points import gateway_errors, load_gateway
+from toolgate_cli.output import print_progress
 
 Plan: TypeAlias = Annotated[
     str | None,
@@ -19,13 +19,15 @@ Plan: TypeAlias = Annotated[
 ]
 Workers: TypeAlias = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes that serve together (TOOLGATE_WORKERS; default 1)."),
+    typer.Option(min=1, help="Number of server processes (TOOLGATE_WORKERS; default 1)."),
 ]
 TlsCert: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="The file of a certificate: speak https (TOOLGATE_TLS_CERT)."),
+    typer.Option(help="File of a certificate, to serve https (TOOLGATE_TLS_CERT)."),
 ]
-TlsKey: TypeAlias = Annotated[Path | None, typer.Option(help="The file of its key (TOOLGATE_TLS_KEY).")]
+TlsKey: TypeAlias = Annotated[
+    Path | None, typer.Option(help="File of the certificate's key (TOOLGATE_TLS_KEY).")
+]
 
 
 def serve(
@@ -36,52 +38,53 @@ def serve(
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
 ) -> None:
-    """Serve the gateway until interrupted.
+    """Run the gateway until Ctrl-C.
 
     Settings come from the environment: TOOLGATE_DATABASE_URL (sqlite:///PATH; default: a file in your data folder),
-    TOOLGATE_SECRET (default: made once, in your configuration folder), TOOLGATE_DEFAULT_PLAN. `toolgate config show`
+    TOOLGATE_SECRET (default: created once, in your configuration folder), TOOLGATE_DEFAULT_PLAN. `toolgate config show`
     prints all of them.
     """
-    # The first start of an installation takes seconds: modules are compiled, and a schema may be brought up to date.
-    show_progress("starting the gateway")
-    run, start_error = load_gateway("serve"), load_gateway("StartError")
-    ending = _Ending()
-    # The gateway hands SIGTERM on once everything is closed: an orderly end is no failure.
-    signal.signal(signal.SIGTERM, ending)
+    # The first start takes seconds: modules are compiled, and the schema may be upgraded.
+    print_progress("starting the gateway")
+    run = load_gateway("serve")
+    termination = _Termination()
+    # When it has shut down, the gateway raises SIGTERM again, which ends the process with status 0.
+    signal.signal(signal.SIGTERM, termination)
     try:
-        overrides = named(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
-        run(host, port, overrides, ending.unless_heard(typer.echo))
-    except start_error as error:
-        fail(str(error))
+        with gateway_errors():
+            overrides = setting_overrides(
+                default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key
+            )
+            run(host, port, overrides, termination.unless_received(typer.echo))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
-class _Ending:
-    """What SIGTERM does while the gateway begins; once it serves, it hears signals itself."""
+def setting_overrides(**options: object) -> Mapping[str, str]:
+    """Return the settings that are given as options, by name."""
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+class _Termination:
+    """Handler of SIGTERM until the gateway, once started, handles signals itself."""
 
     def __init__(self) -> None:
-        self._heard = False
+        self._is_received = False
 
     def __call__(self, *_: object) -> None:
-        self._heard = True
+        self._is_received = True
         sys.exit(0)
 
-    def unless_heard(self, announce: Callable[[str], object]) -> Callable[[str], None]:
-        """Return what announces that the gateway serves, or tells it once more to end.
+    def unless_received(self, announce: Callable[[str], object]) -> Callable[[str], None]:
+        """Return a function that announces the started gateway, or stops it if SIGTERM was received before.
 
-        What a handler raises within a finalizer is swallowed there, and the signal would be with it.
+        An exception of a signal handler is lost when the signal arrives during a finalizer.
         """
 
-        def serving(line: str) -> None:
-            if self._heard:
+        def on_started(line: str) -> None:
+            if self._is_received:
                 signal.raise_signal(signal.SIGTERM)
             else:
                 announce(line)
 
-        return serving
-
-
-def named(**options: object) -> Mapping[str, str]:
-    """Return the settings that options name."""
-    return {name: str(value) for name, value in options.items() if value is not None}
+        return on_started

@@ -1,50 +1,41 @@
-"""``toolgate slack``: say who you are in Slack, so that you can decide there."""
+"""``toolgate slack link``: link your Slack account, so that you can decide approval requests in Slack."""
 
-from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from toolgate_cli.client import Management, ManagementError
-from toolgate_cli.credentials import StoredLogin
+from toolgate_cli.credentials import password_session
 from toolgate_cli.options import PasswordStdin
-from toolgate_cli.output import fail, visible
-from toolgate_cli.prompts import ask_password
+from toolgate_cli.output import fail, sanitize
 
-slack = typer.Typer(name="slack", help="Decide in Slack: link your account.", no_args_is_help=True)
+_PATH: Final = "/api/slack/link-codes"
 
-PATH = "/api/slack/link-codes"
+slack = typer.Typer(name="slack", no_args_is_help=True)
 
 
-# Otherwise the only command would become the group itself.
+# Without a callback, Typer would turn a group with one command into that command.
 @slack.callback()
-def _group() -> None:
-    """Decide in Slack: link your account."""
+def _slack() -> None:
+    """Link your Slack account, to decide approval requests there."""
 
 
 @slack.command()
 def link(
     webhook: Annotated[
         str | None,
-        typer.Option(help="Id of a webhook of the Slack app. Required where several apps are connected."),
+        typer.Option(help="Id of a webhook of the Slack app. Required if several apps are connected."),
     ] = None,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Print a code that links your Slack account to yours here. It asks for your password, as a decision does.
+    """Print a code that links your Slack account to this account. Asks for your password.
 
-    The Slack user who enters the code in that app within ten minutes decides as you.
+    The Slack user who enters the code within ten minutes decides approval requests in your name.
     """
-    login = StoredLogin.required()
-    question = f"Password of {visible(login.email)} to link your Slack account"
-    password = ask_password(question, from_stdin=password_stdin)
-    try:
-        with Management.login(login.url, login.email, password) as management:
-            answer = management.post(PATH, None if webhook is None else {"webhook_id": webhook})
-            with suppress(ManagementError):
-                management.log_out()
-    except ManagementError as error:
-        fail(f"no code was made: {error.detail or error}")
-    code = answer.get("code") if isinstance(answer, dict) else None
+    with password_session(
+        "link your Slack account", password_stdin=password_stdin, refusal="no code was created"
+    ) as client:
+        content = client.post(_PATH, None if webhook is None else {"webhook_id": webhook})
+    code = content.get("code") if isinstance(content, dict) else None
     if not isinstance(code, str):
-        fail(f"no code was made: the gateway answered POST {PATH!r} with something else")
-    typer.echo(f"type this in Slack within ten minutes:  /toolgate link {visible(code)}")
+        fail(f"invalid response to POST {_PATH!r}: it has no code")
+    typer.echo(f"type this in Slack within ten minutes:  /toolgate link {sanitize(code)}")

@@ -53,7 +53,7 @@ def sessions(gateway: LiveGateway, owner: Owner) -> int:
 
 def test_the_list_names_each_by_a_short_id(user, owner, held_agent):
     """A row each, newest first, with what a person looks at; its id is enough for the other commands."""
-    assert user.done("approvals", "list") == f"nothing pending at {owner.url}, production\n"
+    assert user.done("approvals", "list") == f"no pending approval requests at {owner.url}, production\n"
     first = hold(owner, held_agent)
     second = hold(owner, held_agent, {**REFUND, "amount": 99.5})
     rows = [line.split() for line in user.done("approvals", "list").splitlines() if "shop-assistant" in line]
@@ -96,7 +96,7 @@ def test_everything_is_shown_for_reading(user, owner, held_agent):
     assert lines[1:3] == ["  agent        shop-assistant", "  action       stripe.refund"]
     assert "  run          run-7" in lines
     assert "  hidden       card" in lines
-    assert lines[lines.index("  it would be done with") + 1 :] == [
+    assert lines[lines.index("  arguments") + 1 :] == [
         "  │ amount  250",
         '  │ to      "ada@example.test"',
         '  │ body    "Hi\\n',
@@ -176,7 +176,7 @@ def test_what_changes_while_the_password_is_typed_is_not_decided(user, owner, he
         owner.http.post(f"/api/approvals/{approval_id}/deny")
         terminal.type(PASSWORD)
         assert terminal.end() == 1
-        assert "nothing was decided: this is no longer pending, it is denied" in terminal.shown
+        assert "nothing was decided: this request is no longer pending, it is denied" in terminal.shown
     assert stand(owner, approval_id) == "denied"
 
 
@@ -199,7 +199,7 @@ def test_an_id_must_name_one(user, owner, held_agent):
     assert first in line
     assert second in line
     assert "begins with 'ffff'" in user.refused("approvals", "show", "ffff")
-    assert "no approval's id" in user.refused("approvals", "show", "../../agents")
+    assert "invalid approval id" in user.refused("approvals", "show", "../../agents")
     gone = "00000000-0000-7000-8000-000000000000"
     assert "404" in user.refused("approvals", "show", gone)
     assert "begins with" in user.refused("approvals", "show", first[:20], "--environment", "test")

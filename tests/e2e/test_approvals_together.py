@@ -66,8 +66,8 @@ def test_an_edited_request_is_another(user, owner):
 def test_the_same_is_allowed_for_a_while(user, owner):
     """A grant's fields may differ where they were named, its amount be smaller, and its uses are counted."""
     agent_id, approval_id = held(owner)
-    shown = approve(user, approval_id, "--for", "1h", "--uses", "2", "--any", "order")
-    assert "is active: the same may be done 2 more times" in shown
+    shown = approve(user, approval_id, "--for", "1h", "--uses", "2", "--ignore-field", "order")
+    assert "is active: 2 more calls like this one are approved" in shown
     passed = [
         owner.check(agent_id, "stripe.refund", context).json()["allowed"]
         for context in (
@@ -86,14 +86,14 @@ def test_a_grant_waits_for_everybody(user, owner):
     _, approval_id = held(owner, required_approvals=2)
     shown = approve(user, approval_id, "--for", "1h", "--uses", "2")
     assert "your vote counts, 1 of 2" in shown
-    assert "begins once everybody needed has approved" in shown
+    assert "starts when all required people have approved" in shown
 
 
 def test_what_is_allowed_for_a_while_is_listed_and_revoked(user, owner):
     """The list shows what may be done how often; revoked, the next call is held; a second time is refused."""
     agent_id, approval_id = held(owner)
-    assert user.done("grants", "list").startswith("nothing is allowed for a while")
-    approve(user, approval_id, "--for", "1h", "--uses", "2", "--any", "order")
+    assert user.done("grants", "list").startswith("no temporary approvals")
+    approve(user, approval_id, "--for", "1h", "--uses", "2", "--ignore-field", "order")
     (grant,) = owner.http.get("/api/grants").json()
     page = user.done("grants", "list")
     assert page.startswith(f"Grant {grant['id']} · active")
@@ -103,9 +103,9 @@ def test_what_is_allowed_for_a_while_is_listed_and_revoked(user, owner):
     assert "password" in refusal.lower() or "credentials" in refusal.lower()
     assert owner.check(agent_id, "stripe.refund", REFUND | {"order": "1"}).json()["allowed"] is True
     said = user.done("grants", "revoke", grant["id"], "--password-stdin", typed=PASSWORD)
-    assert said == "revoked: shop-assistant has to ask again for stripe.refund\n"
+    assert said == "revoked: stripe.refund of shop-assistant needs approval again\n"
     assert owner.check(agent_id, "stripe.refund", REFUND | {"order": "2"}).json()["allowed"] is False
     again = user.refused("grants", "revoke", grant["id"], "--password-stdin", typed=PASSWORD)
     assert again == "Grant lets nothing through any more: it is revoked"
-    assert "is no grant's id" in user.refused("grants", "revoke", "../x", "--password-stdin", typed=PASSWORD)
+    assert "invalid id" in user.refused("grants", "revoke", "../x", "--password-stdin", typed=PASSWORD)
     assert "· revoked" in user.done("grants", "list", "--all")

@@ -52,7 +52,7 @@ def test_each_request_is_shown_as_it_comes(user, owner, held_agent):
     """What waits already and what comes is laid out as show does; each change is told; Ctrl-C ends it with 130."""
     waiting = hold(owner, held_agent, 1)
     with user.at_terminal("approvals", "watch", "--interval", "0.2") as terminal:
-        assert owner.url in terminal.wait_for("Ctrl-C ends it")
+        assert owner.url in terminal.wait_for("stop with Ctrl-C")
         terminal.wait_for(f"Approval {waiting} · pending")
         terminal.wait_for("│ amount  1\n")
         coming = hold(owner, held_agent, 2)
@@ -60,7 +60,7 @@ def test_each_request_is_shown_as_it_comes(user, owner, held_agent):
         terminal.wait_for("│ amount  2\n")
         owner.http.post(f"/api/approvals/{coming}/approve", json={"note": "fine"})
         terminal.wait_for(
-            f'{coming} · stripe.refund of shop-assistant: now approved by {owner.email}, who says "fine"'
+            f'{coming} · stripe.refund of shop-assistant: now approved by {owner.email}, note: "fine"'
         )
         owner.check(held_agent, "stripe.refund", {"amount": 2})
         terminal.wait_for(f"{coming} · stripe.refund of shop-assistant: now consumed")
@@ -93,7 +93,7 @@ def test_json_is_one_object_a_line(user, owner, held_agent):
         "no",
     )
     assert (watch.returncode, rest) == (130, "")
-    assert said.splitlines() == [f"toolgate: watching {owner.url}, production; Ctrl-C ends it"]
+    assert said.splitlines() == [f"toolgate: watching {owner.url}, production; stop with Ctrl-C"]
 
 
 def test_it_outlives_its_gateway(user, tmp_path):
@@ -106,10 +106,10 @@ def test_it_outlives_its_gateway(user, tmp_path):
         with user.at_terminal("approvals", "watch", "--interval", "0.2") as terminal:
             terminal.wait_for(before)
             gateway.kill()
-            terminal.wait_for("waiting for it to come back")
+            terminal.wait_for("; retrying")
             gateway.start()
             shown = terminal.wait_for("the gateway answers again")
-            assert "waiting for it" not in shown
+            assert "retrying" not in shown
             after = hold(owner, agent_id, 2)
             shown = terminal.wait_for(after)
             assert before not in shown

@@ -89,7 +89,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, live_gateway: LiveGatewa
                     said = terminal.wait_for("Password of") + terminal.wait_for(": ")
                     terminal.type(PASSWORD)
                 if "^C" in shown:
-                    said = terminal.wait_for("Ctrl-C ends it\n")
+                    said = terminal.wait_for("stop with Ctrl-C\n")
                     if "mail.send" in shown:
                         said += terminal.wait_for("ada@example.test\n")
                     terminal.interrupt()

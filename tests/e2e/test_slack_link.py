@@ -29,5 +29,5 @@ def test_it_prints_what_to_type_in_slack(user: CommandLine, owner: Owner) -> Non
 def test_without_the_password_there_is_no_code(user: CommandLine, owner: Owner) -> None:
     """The stored login alone links nobody."""
     line = user.refused("slack", "link", "--password-stdin", typed="not the password\n")
-    assert line.startswith("no code was made: ")
+    assert line.startswith("no code was created: ")
     assert "not the password" not in line

@@ -79,7 +79,7 @@ def test_an_event_is_printed_and_verified(user):
         assert there.post(headers=signed(BODY, "msg_7")) == 204
         lines = there.lines_up_to("note")
         assert lines[1].endswith(" approval.requested")
-        assert lines[2:4] == ["  id           msg_7", "  signature    right"]
+        assert lines[2:4] == ["  id           msg_7", "  signature    valid"]
         assert lines[-2:] == ['  │   action  "stripe.refund"', '  │   note    "a\\x1b[2J\\u202e"']
         there.process.send_signal(signal.SIGINT)
         rest, said = there.process.communicate(timeout=30)
@@ -90,9 +90,9 @@ def test_what_is_not_right_is_refused_with_the_reason(user):
     """Unsigned, changed, or not even an event: 400, printed all the same, with why."""
     with listening(user) as there:
         assert there.post() == 400
-        assert "WRONG: the header webhook-id" in there.lines_up_to("WRONG")[-1]
+        assert "INVALID: the header webhook-id" in there.lines_up_to("INVALID")[-1]
         assert there.post(BODY + b" ", signed(BODY)) == 400
-        assert "WRONG: no signature fits" in there.lines_up_to("WRONG")[-1]
+        assert "INVALID: no signature fits" in there.lines_up_to("INVALID")[-1]
         assert there.post(b"[" * 100_000, signed(BODY)) == 400
         assert there.lines_up_to("99,500")
         assert there.post(b"\xff\x00", signed(BODY)) == 400
@@ -140,7 +140,7 @@ def test_without_a_usable_secret_nothing_listens(user):
     with user.at_terminal("webhooks", "listen", "--port", "0") as terminal:
         terminal.wait_for("Secret of the webhook: ")
         terminal.type(SECRET)
-        assert SECRET not in terminal.wait_for("Ctrl-C ends it")
+        assert SECRET not in terminal.wait_for("stop with Ctrl-C")
         terminal.interrupt()
         assert terminal.end() == 130
 

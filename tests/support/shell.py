@@ -7,8 +7,7 @@ from typer.testing import CliRunner
 
 from support.gateway import PASSWORD
 from toolgate_cli.app import app
-from toolgate_cli.client import issue_token
-from toolgate_cli.credentials import StoredLogin
+from toolgate_cli.credentials import StoredLogin, request_token
 
 
 class Shell:
@@ -17,7 +16,7 @@ class Shell:
     @classmethod
     def of(cls, user: Any) -> Self:
         """Log in as an `Owner` or a `Colleague`."""
-        StoredLogin(user.url, user.email, issue_token(user.url, user.email, PASSWORD, "cli")).save()
+        StoredLogin(user.url, user.email, request_token(user.url, user.email, PASSWORD, "cli")).save()
         return cls()
 
     def run(self, *arguments: str, typed: str | None = None) -> Any:

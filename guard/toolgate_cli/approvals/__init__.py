@@ -1,4 +1,4 @@
-"""``toolgate approvals``: what waits for a person, and the person's answer."""
+"""``toolgate approvals``: list, show, watch and decide approval requests."""
 
 import typer
 
@@ -7,11 +7,12 @@ from toolgate_cli.approvals.decide import approve, deny
 
 approvals = typer.Typer(
     name="approvals",
-    help="See what agents ask for, and decide. Reading uses your login; a decision asks for your password.",
+    help="List and decide approval requests. Reading uses your login; a decision asks for your password.",
     no_args_is_help=True,
 )
 approvals.command("list")(list_)
 approvals.command()(show)
 approvals.command()(approve)
 approvals.command()(deny)
+approvals.command("reject", hidden=True)(deny)
 approvals.command()(watch)

@@ -1,235 +1,207 @@
 """``toolgate approvals list``, ``show`` and ``watch``."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
 from toolgate_cli.approvals.requests import (
-    PATH,
     Approval,
+    ApprovalId,
+    fetch_approval,
+    fetch_emails,
     find_approval,
-    iter_raw,
-    people_of,
+    format_status,
+    iter_approvals,
+    parse_approval,
     print_approval,
-    read_approval,
-    short_ids,
-    state_text,
+    shorten_ids,
 )
-from toolgate_cli.client import Management, ManagementError
-from toolgate_cli.credentials import StoredLogin, explain
-from toolgate_cli.durations import since, until
-from toolgate_cli.layout import summary
-from toolgate_cli.options import ApprovalId, AsJson, Environment, Full, InEnvironment, Status
-from toolgate_cli.output import Column, ascii_json, cell, fail, print_table, visible
+from toolgate_cli.client import GatewayClient, GatewayError, Outage
+from toolgate_cli.credentials import describe_error, stored_session
+from toolgate_cli.durations import format_age, format_remaining
+from toolgate_cli.layout import summarize
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, Full, JsonLines, PollInterval
+from toolgate_cli.output import Column, print_json, print_note, print_table, sanitize, truncate
+
+#: statuses that can still change
+_OPEN = ("pending", "approved")
+
+
+class Status(StrEnum):
+    """Status of an approval request, or all statuses."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    REPLACED = "replaced"
+    CONSUMED = "consumed"
+    ALL = "all"
 
 
 def list_(
-    status: Annotated[Status, typer.Option(help="Where they stand.")] = Status.PENDING,
-    agent: Annotated[str | None, typer.Option(help="Only this agent's, by its name or id.")] = None,
-    action: Annotated[str | None, typer.Option(help="Only this action.")] = None,
-    environment: InEnvironment = Environment.PRODUCTION,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="So many, newest first.")] = 100,
+    status: Annotated[Status, typer.Option(help="Filter by status.")] = Status.PENDING,
+    agent: Annotated[str | None, typer.Option(help="Filter by agent: its name or id.")] = None,
+    action: Annotated[str | None, typer.Option(help="Filter by action.")] = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of requests.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List what waits for a decision, newest first."""
-    login = StoredLogin.required()
-    try:
-        with login.management() as management:
-            found = _found(management, status, agent, action, environment, limit + 1)
-            approvals = [read_approval(content) for content in found[:limit]]
-    except ManagementError as error:
-        fail(explain(error))
+    """List approval requests, newest first; by default those that need a decision."""
+    with stored_session() as client:
+        wanted = None if status is Status.ALL else status.value
+        everything = iter_approvals(client, environment, status=wanted, action=action)
+        # The gateway filters by id only; names are not unique.
+        matching = (
+            one for one in everything if agent is None or agent in {one[0].agent_id, one[0].agent_name}
+        )
+        found = list(islice(matching, limit + 1))
     if as_json:
-        typer.echo(ascii_json(found[:limit]))
+        print_json([raw for _, raw in found[:limit]])
         return
-    if not approvals:
-        typer.echo(f"nothing {'there' if status is Status.ALL else status} at {login.url}, {environment}")
+    if not found:
+        name = "approval requests" if status is Status.ALL else f"{status} approval requests"
+        typer.echo(f"no {name} at {client.url}, {environment}")
         return
-    _print_table(approvals, with_status=status is not Status.PENDING)
+    _print_table([approval for approval, _ in found[:limit]], has_status=status is not Status.PENDING)
     if len(found) > limit:
-        typer.echo(f"and more; --limit shows more than {limit:,}")
+        typer.echo(f"there are more; write a --limit above {limit:,}")
 
 
 def show(
     approval_id: ApprovalId,
-    environment: InEnvironment = Environment.PRODUCTION,
+    environment: EnvironmentOption = Environment.PRODUCTION,
     full: Full = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one request with everything it would be done with: amounts first, then recipients, then the rest."""
-    login = StoredLogin.required()
-    try:
-        with login.management() as management:
-            approval = find_approval(management, approval_id, environment)
-            if as_json:
-                typer.echo(ascii_json(management.get(f"{PATH}/{approval.id}", {"environment": environment})))
-            else:
-                print_approval(approval, management, environment, full=full)
-    except ManagementError as error:
-        fail(explain(error))
-
-
-def _found(
-    management: Management,
-    status: Status,
-    agent: str | None,
-    action: str | None,
-    environment: Environment,
-    limit: int,
-) -> list[dict[str, Any]]:
-    wanted = None if status is Status.ALL else status.value
-    everything = iter_raw(management, environment, status=wanted, action=action)
-    # By name here: a name is not unique, and the gateway filters by id.
-    theirs = (one for one in everything if agent is None or agent in {one["agent_id"], one["agent_name"]})
-    return list(islice(theirs, limit))
-
-
-def _print_table(approvals: Sequence[Approval], *, with_status: bool) -> None:
-    columns = (
-        Column("id", whole=True),
-        Column("agent"),
-        Column("action"),
-        Column("arguments"),
-        Column("age", whole=True),
-        Column("status" if with_status else "runs out in", whole=True),
-    )
-    short = short_ids([approval.id for approval in approvals])
-    rows = (
-        (
-            visible(short[approval.id]),
-            cell(visible(approval.agent_name)),
-            visible(approval.action),
-            summary(approval.context),
-            since(approval.created_at),
-            visible(approval.status) if with_status else until(approval.expires_at),
-        )
-        for approval in approvals
-    )
-    print_table(columns, rows)
-
-
-#: states from which something may still come
-OPEN = ("pending", "approved")
+    """Show one approval request with all arguments of the call: amounts first, then recipients, then others."""
+    with stored_session() as client:
+        approval = find_approval(client, approval_id, environment)
+        if as_json:
+            print_json(fetch_approval(client, approval.id, environment))
+        else:
+            print_approval(approval, client, environment, full=full)
 
 
 def watch(
-    environment: InEnvironment = Environment.PRODUCTION,
-    interval: Annotated[
-        float, typer.Option(min=0.2, max=3600, help="Seconds between two looks at the gateway.")
-    ] = 2.0,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    interval: PollInterval = 2.0,
     full: Full = False,
-    as_json: AsJson = False,
+    as_json: JsonLines = False,
 ) -> None:
-    """Show each request as it comes, and what becomes of it, until interrupted with Ctrl-C."""
-    login = StoredLogin.required()
+    """Show new approval requests and their changes, until Ctrl-C."""
     try:
-        with login.management() as management:
-            _Watch(management, environment, full=full, as_json=as_json).go_on(interval)
+        with stored_session() as client:
+            _Watch(client, environment, full=full, as_json=as_json).run(interval)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
 class _Watch:
-    """What was shown so far, and where it stood then."""
+    """Polls for approval requests, and prints new and changed ones."""
 
-    def __init__(
-        self, management: Management, environment: Environment, *, full: bool, as_json: bool
-    ) -> None:
-        self._management = management
+    def __init__(self, client: GatewayClient, environment: Environment, *, full: bool, as_json: bool) -> None:
+        self._client = client
         self._environment = environment
         self._full = full
         self._as_json = as_json
-        self._shown: dict[str, Approval] = {}
-        self._away = False
+        #: requests as they were printed last, by id
+        self._printed: dict[str, Approval] = {}
 
-    def go_on(self, interval: float) -> None:
-        self._say(f"watching {self._management.url}, {self._environment}; Ctrl-C ends it")
+    def run(self, interval: float) -> None:
+        print_note(f"watching {self._client.url}, {self._environment}; stop with Ctrl-C")
+        outage = Outage()
         while True:
             try:
-                self._look()
-            except ManagementError as error:
-                self._bear(error)
+                self._poll()
+            except GatewayError as error:
+                outage.report(error, describe_error(error))
             else:
-                if self._away:
-                    self._say("the gateway answers again")
-                self._away = False
+                outage.end()
             time.sleep(interval)
 
-    def _look(self) -> None:
-        now = dict(self._open())
-        # Oldest first, as they came.
-        for raw in reversed(now.values()):
-            approval = read_approval(raw)
-            if approval.id not in self._shown:
-                # What is approved was shown before, or this watch came too late for it.
+    def _poll(self) -> None:
+        found = self._fetch_open()
+        # Oldest first, in the order in which they were made.
+        for approval, raw in reversed(found.values()):
+            if approval.id not in self._printed:
+                # An approved request that was never printed is older than this watch.
                 if approval.is_pending:
-                    self._show(approval, raw)
-            elif self._stands(self._shown[approval.id]) != self._stands(approval):
-                self._tell(approval, raw)
-        for approval_id in [each for each in self._shown if each not in now]:
-            self._settle(approval_id)
+                    self._print_new(approval, raw)
+            elif _state(self._printed[approval.id]) != _state(approval):
+                self._print_change(approval, raw)
+        for approval_id in [each for each in self._printed if each not in found]:
+            self._close(approval_id)
 
-    def _open(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        # Approved after pending: what is approved between the two looks is found in the second.
-        for status in OPEN if self._shown else OPEN[:1]:
-            for raw in iter_raw(self._management, self._environment, status=status):
-                yield str(raw["id"]), raw
+    def _fetch_open(self) -> dict[str, tuple[Approval, dict[str, Any]]]:
+        # Approved after pending: the second request finds what is approved between the two.
+        return {
+            approval.id: (approval, raw)
+            for status in (_OPEN if self._printed else _OPEN[:1])
+            for approval, raw in iter_approvals(self._client, self._environment, status=status)
+        }
 
-    def _settle(self, approval_id: str) -> None:
-        raw = self._get(approval_id)
-        approval = read_approval(raw)
-        if self._stands(approval) != self._stands(self._shown[approval_id]):
-            self._tell(approval, raw)
-        if approval.status not in OPEN:
-            del self._shown[approval_id]
+    def _close(self, approval_id: str) -> None:
+        approval, raw = self._fetch(approval_id)
+        if _state(approval) != _state(self._printed[approval_id]):
+            self._print_change(approval, raw)
+        if approval.status not in _OPEN:
+            del self._printed[approval_id]
         if approval.replaced_by:
-            raw = self._get(approval.replaced_by)
-            self._show(read_approval(raw), raw)
+            self._print_new(*self._fetch(approval.replaced_by))
 
-    def _get(self, approval_id: str) -> Any:
-        return self._management.get(f"{PATH}/{approval_id}", {"environment": self._environment})
+    def _fetch(self, approval_id: str) -> tuple[Approval, Any]:
+        raw = fetch_approval(self._client, approval_id, self._environment)
+        return parse_approval(raw), raw
 
-    def _show(self, approval: Approval, raw: dict[str, Any]) -> None:
+    def _print_new(self, approval: Approval, raw: dict[str, Any]) -> None:
         if self._as_json:
-            self._object("requested", raw)
+            print_json({"event": "requested", "approval": raw})
         else:
             typer.echo()
-            print_approval(approval, self._management, self._environment, full=self._full)
-        self._shown[approval.id] = approval
+            print_approval(approval, self._client, self._environment, full=self._full)
+        self._printed[approval.id] = approval
 
-    def _tell(self, approval: Approval, raw: dict[str, Any]) -> None:
+    def _print_change(self, approval: Approval, raw: dict[str, Any]) -> None:
         if self._as_json:
-            self._object("changed", raw)
+            print_json({"event": "changed", "approval": raw})
         else:
-            quorum = approval.is_pending and approval.required_approvals > 1
-            votes = (
-                f", {approval.approving_votes} of {approval.required_approvals} approvals" if quorum else ""
-            )
-            state = state_text(approval, people_of(approval, self._management))
-            what = f"{visible(approval.action)} of {visible(approval.agent_name)}"
-            typer.echo(f"\n{visible(approval.id)} · {what}: now {state}{votes}")
-        self._shown[approval.id] = approval
+            status = format_status(approval, fetch_emails(approval, self._client))
+            if approval.is_pending and approval.required_approvals > 1:
+                status += f", {approval.approving_votes} of {approval.required_approvals} approvals"
+            call = f"{sanitize(approval.action)} of {sanitize(approval.agent_name)}"
+            typer.echo(f"\n{sanitize(approval.id)} · {call}: now {status}")
+        self._printed[approval.id] = approval
 
-    @staticmethod
-    def _stands(approval: Approval) -> tuple[str, int]:
-        return approval.status, len(approval.votes)
 
-    @staticmethod
-    def _object(event: str, raw: dict[str, Any]) -> None:
-        typer.echo(ascii_json({"event": event, "approval": raw}))
+def _state(approval: Approval) -> tuple[str, int]:
+    return approval.status, len(approval.votes)
 
-    def _bear(self, error: ManagementError) -> None:
-        """Go on without a gateway for as long as it takes; nothing else gets better by waiting."""
-        if not error.may_pass:
-            fail(explain(error))
-        if not self._away:
-            self._say(f"{error}; waiting for it to come back")
-        self._away = True
 
-    @staticmethod
-    def _say(words: str) -> None:
-        # Not among what was asked for: a reader of the standard output wants approvals alone.
-        typer.echo(f"toolgate: {words}", err=True)
+def _print_table(approvals: Sequence[Approval], *, has_status: bool) -> None:
+    columns = (
+        Column("id", no_wrap=True),
+        Column("agent"),
+        Column("action"),
+        Column("arguments"),
+        Column("age", no_wrap=True),
+        Column("status" if has_status else "expires in", no_wrap=True),
+    )
+    ids = shorten_ids([approval.id for approval in approvals])
+    rows = (
+        (
+            sanitize(ids[approval.id]),
+            truncate(sanitize(approval.agent_name)),
+            sanitize(approval.action),
+            summarize(approval.context),
+            format_age(approval.created_at),
+            sanitize(approval.status) if has_status else format_remaining(approval.expires_at),
+        )
+        for approval in approvals
+    )
+    print_table(columns, rows)

@@ -1,57 +1,55 @@
-"""``toolgate doctor``: what keeps agents of this user on this machine from working, or from being safe."""
+"""``toolgate doctor``: find problems that keep agents on this machine from working, or make them unsafe."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from toolgate_cli.doctor.gateway import check_gateway, check_key, check_login
 from toolgate_cli.doctor.local import (
     Finding,
-    Surroundings,
+    LocalSettings,
     check_files,
     check_installation,
     check_users,
-    look_around,
-    without_secrets,
+    hide_secrets,
+    read_local_settings,
 )
-from toolgate_cli.output import ascii_json, visible
+from toolgate_cli.options import GatewayUrl
+from toolgate_cli.output import print_json, sanitize
 
-_MARKS = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  ", "unknown": "unknown"}
+_STATES: Final = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  ", "unknown": "unknown"}
 
 
 def doctor(
-    url: Annotated[
-        str | None,
-        typer.Option(help="The gateway's address. Default: TOOLGATE_URL, else where you are logged in."),
-    ] = None,
+    url: GatewayUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, in ASCII.")] = False,
 ) -> None:
-    """Look for what is wrong with this machine's set-up; status 1 when something is.
+    """Check settings, gateway, key, agent, login, files and installation; status 1 if something is wrong.
 
-    It reads and asks, and changes nothing; it never shows a key or a token.
+    Changes nothing, and never prints a key or a token.
     """
-    around = look_around(url)
-    findings = [without_secrets(finding, around.secrets) for finding in _findings(around)]
+    settings = read_local_settings(url)
+    findings = [hide_secrets(finding, settings.secrets) for finding in _run_checks(settings)]
     if as_json:
-        typer.echo(ascii_json([finding.as_dict() for finding in findings]))
+        print_json([finding.as_dict() for finding in findings])
     else:
         for finding in findings:
-            typer.echo(f"{_MARKS[finding.state]}  {finding.check:<12}  {visible(finding.says)}")
+            typer.echo(f"{_STATES[finding.state]}  {finding.check:<12}  {sanitize(finding.says)}")
             if finding.cure:
-                typer.echo(f"{'':23}→ {visible(finding.cure)}")
+                typer.echo(f"{'':23}→ {sanitize(finding.cure)}")
     if any(finding.state == "wrong" for finding in findings):
         raise typer.Exit(1)
 
 
-def _findings(around: Surroundings) -> Iterator[Finding]:
-    yield from around.findings
-    gateway = list(check_gateway(around))
+def _run_checks(settings: LocalSettings) -> Iterator[Finding]:
+    yield from settings.findings
+    gateway = list(check_gateway(settings))
     yield from gateway
     if any(finding.check == "gateway" and finding.state == "ok" for finding in gateway):
-        # What is no gateway is not given the key.
-        yield from check_key(around)
-    yield from check_login(around)
+        # The key is sent only to a Toolgate gateway.
+        yield from check_key(settings)
+    yield from check_login(settings)
     yield from check_files()
     yield from check_installation()
-    yield from check_users(around)
+    yield from check_users(settings)

@@ -1,4 +1,4 @@
-"""Checks of this machine: settings, files, installed packages, and users of the operating system."""
+"""Checks of this machine: settings, private files, installed packages, and the gateway's operating-system user."""
 
 import os
 import stat
@@ -8,7 +8,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from toolgate._files import PrivateFileError
@@ -20,15 +20,32 @@ from toolgate_cli.credentials import StoredLogin
 
 State: TypeAlias = Literal["ok", "warning", "wrong", "unknown"]
 
+#: placeholders for settings that a check does not examine
+_ANY_URL, _ANY_KEY, _ANY_ID = "https://gateway.example.com", "ak_", "-"
+
+#: permission bits of the group and of other users
+_OTHERS: Final = 0o077
+
+PACKAGES: Final = ("toolgate", "toolgate_service", "toolgate_integrations")
+_COMMAND: Final = "toolgate_cli:main"
+
+#: tables of sockets on Linux, and their code for a listening socket
+_SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTENING: Final = "0A"
+_SEPARATION_CURE: Final = (
+    "run the gateway as another user or on another machine; until then an attacker who controls an agent can read the "
+    "gateway's secret and its database"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of a check.
 
     Attributes:
-        check: what was looked at.
-        state: whether it is as it must be.
-        says: what was found.
+        check: name of the check.
+        state: severity.
+        says: the result in one line.
         cure: what to do, where something is to be done.
     """
 
@@ -38,18 +55,18 @@ class Finding:
     cure: str | None = None
 
     def as_dict(self) -> dict[str, str | None]:
-        """Return what a script reads."""
+        """Return the members of the JSON output."""
         return asdict(self)
 
 
-def from_error(check: str, error: Exception) -> Finding:
-    """Return what a configuration's error says: what is wrong stands before its first semicolon, behind it the cure."""
+def finding_from_error(check: str, error: Exception) -> Finding:
+    """Return a finding for a configuration error, whose message contains the cure after its first semicolon."""
     says, _, cure = str(error).partition("; ")
     return Finding(check, "wrong", says, cure or None)
 
 
-def without_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
-    """Return a finding in which no secret stands, whoever quoted it."""
+def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
+    """Return a finding in which secrets are replaced by an ellipsis."""
     says, cure = finding.says, finding.cure
     for secret in filter(None, secrets):
         says = says.replace(secret, "…")
@@ -57,21 +74,17 @@ def without_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
     return replace(finding, says=says, cure=cure)
 
 
-#: in place of what is not looked at just now
-_SOME_URL, _SOME_KEY, _SOME_ID = "https://gateway.example.com", "ak_", "-"
-
-
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What was found before anybody was asked.
+class LocalSettings:
+    """Settings that an agent of this user would have, and the stored login; None where one cannot be used.
 
     Attributes:
-        url: the gateway's address, or None where none can be used.
-        api_key: the API key, likewise; never shown.
-        agent_id: the agent, likewise.
-        login: the stored login, likewise.
-        login_error: why it cannot be used.
-        findings: what is to be said of them.
+        url: the gateway's address.
+        api_key: secret.
+        agent_id: the agent.
+        login: the stored login.
+        login_error: why the login cannot be used.
+        findings: results of the checks of these settings.
     """
 
     url: str | None
@@ -83,28 +96,28 @@ class Surroundings:
 
     @property
     def secrets(self) -> list[str]:
-        """What no finding may show."""
+        """Texts that no finding may contain."""
         given = [self.api_key, os.environ.get("TOOLGATE_API_KEY"), self.login.token if self.login else None]
         return [secret for secret in given if secret]
 
 
-def look_around(url: str | None) -> Surroundings:
-    """Read the settings and the login.
-
-    Args:
-        url: an address that goes before the environment's.
-    """
-    login, login_error = _login()
+def read_local_settings(url: str | None) -> LocalSettings:
+    """Read and check the environment and the stored login; `url` takes precedence over both."""
+    login = login_error = None
+    try:
+        login = StoredLogin.load()
+    except PrivateFileError as error:
+        login_error = str(error)
     address = url or os.environ.get("TOOLGATE_URL") or (login.url if login else None)
     key, agent_id = os.environ.get("TOOLGATE_API_KEY"), os.environ.get("TOOLGATE_AGENT_ID")
     findings = [
-        _url(address),
-        _key(key, logged_in=login is not None),
-        _agent(agent_id),
-        *_rest(),
+        _check_url(address),
+        _check_key(key, is_logged_in=login is not None),
+        _check_agent(agent_id),
+        *_check_other_settings(),
     ]
     usable = {finding.check for finding in findings if finding.state != "wrong"}
-    return Surroundings(
+    return LocalSettings(
         url=(address or "").rstrip("/") or None if "url" in usable else None,
         api_key=key or None if "key" in usable else None,
         agent_id=agent_id or None if "agent" in usable else None,
@@ -114,87 +127,78 @@ def look_around(url: str | None) -> Surroundings:
     )
 
 
-def network_of(url: str) -> Network:
-    """Return how an agent would reach a gateway: the environment's authorities, certificates and proxies.
+def load_network(url: str) -> Network:
+    """Return the certificates and the proxy with which an agent would connect to a gateway.
 
     Raises:
         ConfigurationError: they cannot be used.
     """
-    return load_settings(url, _SOME_KEY, _SOME_ID, 1).network
+    return load_settings(url, _ANY_KEY, _ANY_ID, 1).network
 
 
-def _login() -> tuple[StoredLogin | None, str | None]:
-    try:
-        return StoredLogin.find(), None
-    except PrivateFileError as error:
-        return None, str(error)
-
-
-def _url(url: str | None) -> Finding:
+def _check_url(url: str | None) -> Finding:
     if not url:
         return Finding(
-            "url", "wrong", "no gateway is named", "set TOOLGATE_URL, or run: toolgate login --url URL"
+            "url", "wrong", "no gateway is set", "set TOOLGATE_URL, or run: toolgate login --url URL"
         )
     try:
-        settings = load_settings(url, _SOME_KEY, _SOME_ID, 1)
+        settings = load_settings(url, _ANY_KEY, _ANY_ID, 1)
     except ConfigurationError as error:
-        # What is wrong with TOOLGATE_HTTP is told apart.
-        return from_error("url", error) if "TOOLGATE_HTTP" not in str(error) else Finding("url", "ok", url)
+        # A wrong TOOLGATE_HTTP is a finding of its own.
+        return (
+            Finding("url", "ok", url) if "TOOLGATE_HTTP" in str(error) else finding_from_error("url", error)
+        )
     return Finding("url", "ok", settings.url)
 
 
-def _key(key: str | None, *, logged_in: bool) -> Finding:
+def _check_key(key: str | None, *, is_logged_in: bool) -> Finding:
     if not key:
         cure = "set TOOLGATE_API_KEY; a key is shown by: toolgate keys show"
-        return Finding(
-            "key", "warning" if logged_in else "wrong", "no API key is set, which agents need", cure
-        )
+        state: State = "warning" if is_logged_in else "wrong"
+        return Finding("key", state, "no API key is set, which agents need", cure)
     try:
-        load_settings(_SOME_URL, key, _SOME_ID, 1)
+        load_settings(_ANY_URL, key, _ANY_ID, 1)
     except ConfigurationError as error:
         if "TOOLGATE_HTTP" not in str(error):
-            return from_error("key", error)
+            return finding_from_error("key", error)
     if masked(key) == "…":
         cure = "copy TOOLGATE_API_KEY again; a key begins with ak_ or test_"
-        return Finding("key", "warning", "the API key does not look like one", cure)
+        return Finding("key", "warning", "the API key has an unknown form", cure)
     return Finding("key", "ok", masked(key))
 
 
-def _agent(agent_id: str | None) -> Finding:
+def _check_agent(agent_id: str | None) -> Finding:
     if not agent_id:
         cure = "set TOOLGATE_AGENT_ID, unless the code names its agents; see: toolgate agents list"
-        return Finding("agent", "warning", "no agent is named", cure)
+        return Finding("agent", "warning", "no agent is set", cure)
     try:
         return Finding("agent", "ok", valid_id(agent_id, "TOOLGATE_AGENT_ID"))
     except ConfigurationError as error:
-        return from_error("agent", error)
+        return finding_from_error("agent", error)
 
 
-def _rest() -> list[Finding]:
+def _check_other_settings() -> list[Finding]:
     try:
-        load_settings(_SOME_URL, _SOME_KEY, _SOME_ID)
+        load_settings(_ANY_URL, _ANY_KEY, _ANY_ID)
     except ConfigurationError as error:
-        return [from_error("settings", error)]
+        return [finding_from_error("settings", error)]
     return []
 
 
-_OTHERS = 0o077
-
-
 def check_files() -> Iterator[Finding]:
-    """Yield what is wrong with the rights of files, or that nothing is."""
+    """Check that only the user can read Toolgate's files on this machine."""
     if os.name != "posix":
-        yield Finding("files", "unknown", "this system's rights of files are not looked at")
+        yield Finding("files", "unknown", "file permissions are not checked on this system")
         return
-    wrong = [finding for folder in folders() for finding in _folder(folder)]
-    wrong += [finding for path in _outbox() for finding in _one(path, "file", "600")]
+    wrong = [finding for folder in _private_folders() for finding in _check_folder(folder)]
+    wrong += [finding for path in _outbox_files() for finding in _check_mode(path, "file", "600")]
     yield from wrong
     if not wrong:
-        yield Finding("files", "ok", "what is kept here is its owner's alone")
+        yield Finding("files", "ok", "only you can read Toolgate's files")
 
 
-def folders() -> list[Path]:
-    """Return the folders in which logins, secrets, records and data are kept, those that there are."""
+def _private_folders() -> list[Path]:
+    """Return the existing folders that contain logins, secrets, log entries and data."""
     from platformdirs import user_config_path, user_data_path, user_state_path
 
     ours = [path("toolgate", appauthor=False) for path in (user_config_path, user_data_path, user_state_path)]
@@ -202,65 +206,62 @@ def folders() -> list[Path]:
     return [folder for folder in dict.fromkeys(candidates) if folder.is_dir()]
 
 
-def _outbox() -> list[Path]:
-    # One that has a place of its own; the usual place is one of the folders.
-    named = os.environ.get("TOOLGATE_OUTBOX")
-    path = Path(named).expanduser() if named else None
-    beside = (
-        [] if path is None else [path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))]
-    )
-    return [each for each in beside if each.is_file()]
+def _outbox_files() -> list[Path]:
+    """Return the files of an outbox outside of the usual folders."""
+    value = os.environ.get("TOOLGATE_OUTBOX")
+    if not value:
+        return []
+    path = Path(value).expanduser()
+    files = [path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))]
+    return [each for each in files if each.is_file()]
 
 
-def _folder(folder: Path) -> Iterator[Finding]:
+def _check_folder(folder: Path) -> Iterator[Finding]:
     try:
-        yield from _one(folder, "folder", "700")
+        yield from _check_mode(folder, "folder", "700")
         for path in sorted(folder.iterdir()):
             if path.is_symlink():
                 yield Finding(
-                    "files", "wrong", f"{str(path)!r} is a symbolic link", "remove it, and put the file there"
+                    "files", "wrong", f"{str(path)!r} is a symbolic link", "replace it by the file itself"
                 )
             elif path.is_file():
-                yield from _one(path, "file", "600")
+                yield from _check_mode(path, "file", "600")
     except OSError as error:
-        says = f"the folder {str(folder)!r} cannot be looked into: {error.strerror}"
-        yield Finding("files", "wrong", says, "give it back to yourself, or remove it")
+        says = f"cannot read the folder {str(folder)!r}: {error.strerror}"
+        yield Finding("files", "wrong", says, "change its owner to yourself, or remove it")
 
 
-def _one(path: Path, kind: str, right: str) -> Iterator[Finding]:
+def _check_mode(path: Path, kind: str, mode: str) -> Iterator[Finding]:
     found = path.lstat()
     if found.st_uid != os.geteuid():
         yield Finding("files", "wrong", f"the {kind} {str(path)!r} belongs to another user", "remove it")
     elif found.st_mode & _OTHERS:
-        mode = stat.S_IMODE(found.st_mode)
-        says = f"other users can use the {kind} {str(path)!r} (its mode is {mode:04o})"
-        cure = f"chmod {right} {path}; if they may have read it, log in again or change what it holds"
+        says = f"other users can use the {kind} {str(path)!r} (its mode is {stat.S_IMODE(found.st_mode):04o})"
+        cure = f"chmod {mode} {path}; if others may have read it, log in again or replace the secrets in it"
         yield Finding("files", "wrong", says, cure)
 
 
-NAMES = ("toolgate", "toolgate_service", "toolgate_integrations")
-_COMMAND = "toolgate_cli:main"
-
-
 def check_installation() -> Iterator[Finding]:
-    """Yield whoever else owns our import names, or that nobody does."""
-    wrong = [*_others(), *_not_ours()]
+    """Check that the packages of this distribution are imported, and not others with the same names."""
+    wrong = [*find_foreign_owners(), *find_foreign_imports()]
     yield from wrong
     if not wrong:
-        yield Finding("installation", "ok", f"{', '.join(NAMES)} are this distribution's alone")
+        yield Finding("installation", "ok", f"{', '.join(PACKAGES)} belong to this distribution only")
 
 
-def _others() -> Iterator[Finding]:
+def find_foreign_owners() -> Iterator[Finding]:
+    """Yield other distributions that contain packages with our names."""
     owners = packages_distributions()
-    for name in NAMES:
+    for name in PACKAGES:
         for other in sorted({owner for owner in owners.get(name, ()) if owner.lower() != "toolgate"}):
-            says = f"the distribution {other!r} owns the import name {name!r} as well: which is imported is chance"
+            says = f"the distribution {other!r} contains the package {name!r} too: either may be imported"
             yield Finding(
                 "installation", "wrong", says, f"pip uninstall {other}, then install toolgate again"
             )
 
 
-def _not_ours() -> Iterator[Finding]:
+def find_foreign_imports() -> Iterator[Finding]:
+    """Yield packages with our names that are imported from elsewhere."""
     try:
         ours = distribution("toolgate")
     except PackageNotFoundError:
@@ -270,25 +271,23 @@ def _not_ours() -> Iterator[Finding]:
         return
     commands = [entry.value for entry in ours.entry_points if entry.group == "console_scripts"]
     if _COMMAND not in commands:
-        says = "the distribution that is called 'toolgate' is another project's"
+        says = "the installed distribution 'toolgate' is another project's"
         yield Finding("installation", "wrong", says, "pip uninstall toolgate, then install this one")
         return
-    for name in NAMES:
-        expected, found = _installed(ours, name), _imported(name)
+    for name in PACKAGES:
+        expected, found = _installed_path(ours, name), _imported_path(name)
         if expected is not None and found != expected:
             says = f"{name!r} is imported from {str(found)!r} and not from {str(expected)!r}"
-            yield Finding(
-                "installation", "wrong", says, "rename or remove what stands in its way on sys.path"
-            )
+            yield Finding("installation", "wrong", says, "rename or remove what comes first on sys.path")
 
 
-def _installed(ours: Distribution, name: str) -> Path | None:
-    # An editable installation lists no files of its packages.
+def _installed_path(ours: Distribution, name: str) -> Path | None:
+    # An editable installation does not list the files of its packages.
     listed = [file for file in ours.files or () if str(file) == f"{name}/__init__.py"]
     return Path(str(ours.locate_file(listed[0]))).resolve() if listed else None
 
 
-def _imported(name: str) -> Path | None:
+def _imported_path(name: str) -> Path | None:
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
@@ -296,47 +295,43 @@ def _imported(name: str) -> Path | None:
     return Path(spec.origin).resolve() if spec is not None and spec.origin else None
 
 
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_LISTENS = "0A"
-_CURE = (
-    "run the gateway as another user or on another machine; until then whoever takes over an agent can read the "
-    "gateway's secret and its database"
-)
-
-
-def check_users(around: Surroundings) -> Iterator[Finding]:
-    """Yield whether whoever is this user could be the gateway."""
-    if around.url is None:
+def check_users(settings: LocalSettings) -> Iterator[Finding]:
+    """Check whether the gateway runs as another operating-system user than the agents of this user."""
+    if settings.url is None:
         return
-    parts = urlsplit(around.url)
+    parts = urlsplit(settings.url)
     if not _is_this_machine(parts.hostname or ""):
-        yield Finding("users", "ok", "the gateway's address is another machine's")
+        yield Finding("users", "ok", "the gateway runs on another machine")
         return
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    listeners = listening_users(port)
+    listeners = find_listening_users(port)
     if listeners is None:
-        yield Finding("users", "unknown", "whose process the gateway is cannot be seen on this system")
+        yield Finding("users", "unknown", "this system does not show which user runs the gateway")
     elif not listeners:
         yield Finding(
-            "users", "unknown", "whose process the gateway is cannot be seen: nobody here listens there"
+            "users",
+            "unknown",
+            "which user runs the gateway is unknown: no process of this machine listens there",
         )
     elif os.geteuid() in {0, *listeners}:
-        says = "gateway and agent are the same operating-system user: a guardrail, no boundary"
-        yield Finding("users", "warning", says, _CURE)
+        says = "gateway and agent run as the same operating-system user: a guardrail, no security boundary"
+        yield Finding("users", "warning", says, _SEPARATION_CURE)
     else:
-        yield Finding("users", "ok", "the gateway is another operating-system user's")
+        yield Finding("users", "ok", "the gateway runs as another operating-system user")
 
 
-def listening_users(port: int) -> set[int] | None:
-    """Return the ids of the users who listen on a port of this machine, or None where that cannot be seen."""
+def find_listening_users(port: int) -> set[int] | None:
+    """Return the ids of users that listen on a port of this machine, or None where the system does not show them."""
+    tables = [table for table in _SOCKET_TABLES if table.exists()]
     try:
-        lines = [line for table in _TABLES if table.exists() for line in table.read_text().splitlines()[1:]]
+        rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
     except OSError:
         return None
-    if not any(table.exists() for table in _TABLES):
+    if not tables:
         return None
-    rows = [line.split() for line in lines]
-    return {int(row[7]) for row in rows if row[3] == _LISTENS and int(row[1].rpartition(":")[2], 16) == port}
+    return {
+        int(row[7]) for row in rows if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port
+    }
 
 
 def _is_this_machine(host: str) -> bool:

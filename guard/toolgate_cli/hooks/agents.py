@@ -7,13 +7,11 @@ from typing import Final
 
 import typer
 
-from toolgate_cli.agents import PATH as AGENTS
 from toolgate_cli.agents import find_agent, is_id
-from toolgate_cli.client import read_as
-from toolgate_cli.credentials import StoredLogin, own_login, stored_login
+from toolgate_cli.credentials import StoredLogin, password_session, stored_session
 from toolgate_cli.options import Environment
-from toolgate_cli.output import fail, visible
-from toolgate_cli.permissions import Permission, iter_permissions
+from toolgate_cli.output import fail, sanitize
+from toolgate_cli.permissions import create_permission, iter_permissions
 
 #: the action of all tools that only read files
 READING_ACTION: Final = "files.read"
@@ -39,7 +37,7 @@ def resolve_agents(
     Raises:
         typer.Exit: there is no login at this gateway, or no such agent.
     """
-    login = StoredLogin.find()
+    login = StoredLogin.load()
     has_login = login is not None and (url is None or login.url.rstrip("/") == url.rstrip("/"))
     # An unresolved name in the variable still fails when the hook starts.
     own = agent or (os.environ.get("TOOLGATE_AGENT_ID") if has_login else None)
@@ -53,8 +51,8 @@ def resolve_agents(
         )
     ids: dict[str, str] = {}
     if names:
-        with stored_login() as management:
-            ids = {name: find_agent(management, name, Environment.PRODUCTION).id for name in names}
+        with stored_session() as client:
+            ids = {name: find_agent(client, name, Environment.PRODUCTION).id for name in names}
     return (
         own and ids.get(own, own),
         ["".join((kind, equals, ids.get(name, name))) for kind, equals, name in pairs],
@@ -86,34 +84,33 @@ def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: boo
     Raises:
         typer.Exit: an agent does not exist, the password is wrong, or the gateway refuses; nothing was granted.
     """
-    login = StoredLogin.find()
+    login = StoredLogin.load()
     has_login = login is not None and url is not None and login.url.rstrip("/") == url.rstrip("/")
     if not agents or not has_login or not (password_stdin or sys.stdin.isatty()):
         typer.echo(f"tools that only read have the action {READING_ACTION}; as an admin, permit it with:")
         for name in agents or ["AGENT"]:
-            typer.echo(f"  toolgate permissions grant {visible(name)} {READING_ACTION}")
+            typer.echo(f"  toolgate permissions create {sanitize(name)} {READING_ACTION}")
         return
-    with stored_login() as management:
-        found = [find_agent(management, name, Environment.PRODUCTION) for name in dict.fromkeys(agents)]
+    with stored_session() as client:
+        found = [find_agent(client, name, Environment.PRODUCTION) for name in dict.fromkeys(agents)]
         granted = {
             agent.id: permission
             for agent in found
-            for permission, _ in iter_permissions(management, agent, Environment.PRODUCTION)
+            for permission, _ in iter_permissions(client, agent, Environment.PRODUCTION)
             if permission.action == READING_ACTION
         }
     missing = [agent for agent in found if agent.id not in granted]
     for agent in found:
         if agent.id in granted:
-            approval = granted[agent.id].approval_told
-            typer.echo(f"{agent.told} already has a permission for {READING_ACTION}: approval {approval}")
+            approval = granted[agent.id].approval_text
+            typer.echo(f"{agent.label} already has a permission for {READING_ACTION}: approval {approval}")
     if not missing:
         return
-    names = ", ".join(agent.told for agent in missing)
-    with own_login(f"let {names} do {READING_ACTION}", password_stdin=password_stdin) as management:
+    names = ", ".join(agent.label for agent in missing)
+    with password_session(f"let {names} do {READING_ACTION}", password_stdin=password_stdin) as client:
         for agent in missing:
             body = {"action": READING_ACTION}
-            raw = management.post(f"{AGENTS}/{agent.id}/permissions?environment=production", body)
-            permission = read_as(Permission, raw, "permission")
+            permission, _ = create_permission(client, agent, Environment.PRODUCTION, body)
             typer.echo(
-                f"{agent.told} may do {visible(permission.action)}: approval {permission.approval_told}"
+                f"{agent.label} may do {sanitize(permission.action)}: approval {permission.approval_text}"
             )

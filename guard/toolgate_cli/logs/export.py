@@ -1,45 +1,92 @@
-"""``toolgate logs export``."""
+"""``toolgate logs export``: write entries to a file, which gets its name when it is complete."""
 
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, Final
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from toolgate._files import replace_file
-from toolgate_cli.client import Management, Query
-from toolgate_cli.credentials import stored_login
+from toolgate_cli.client import GatewayClient, Query
+from toolgate_cli.credentials import stored_session
 from toolgate_cli.logs.entries import (
-    EXPORT,
-    PATH,
+    EXPORT_PATH,
+    LOGS_PATH,
+    ActionFilter,
+    AgentFilter,
     Filters,
     From,
-    OfAction,
-    OfAgent,
-    OfStatus,
+    StatusFilter,
     To,
-    lines_of,
-    span_query,
+    split_lines,
+    time_query,
 )
-from toolgate_cli.options import Environment, InEnvironment
+from toolgate_cli.options import Environment, EnvironmentOption
 from toolgate_cli.output import fail
 
 
-@contextmanager
-def whole_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """Write a file beside its place, readable for its owner alone, and put it there at the end of the block.
+class Format(StrEnum):
+    """File format of an export."""
 
-    Args:
-        path: its place; of a link, where that leads.
-        replace: put it in the place of a file that is there.
+    JSONL = "jsonl"
+    JSON = "json"
+    CSV = "csv"
+
+
+_FORMAT_BY_SUFFIX: Final = {".csv": Format.CSV, ".json": Format.JSON}
+_STDOUT: Final = "-"
+
+
+def export(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The file, or - for standard output.")
+    ] = _STDOUT,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="JSON lines, one JSON array, or CSV. Default: by the file's name, else JSON lines.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    agent: AgentFilter = None,
+    action: ActionFilter = None,
+    status: StatusFilter = None,
+    begins: From = None,
+    ends: To = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+) -> None:
+    """Write all entries that match all filters to a file, newest first, as of one moment."""
+    if output == _STDOUT and sys.stdout.isatty():
+        fail(
+            "an export is not shown on the terminal; name a file with --output, or use: toolgate logs search"
+        )
+    times = time_query(begins, ends)
+    chosen = form or _FORMAT_BY_SUFFIX.get(Path(output).suffix.lower(), Format.JSONL)
+    with stored_session() as client:
+        query = Filters(agent, action, status, environment).query(client) | times
+        target = (
+            nullcontext(sys.stdout.buffer) if output == _STDOUT else open_export(Path(output), replace=force)
+        )
+        with target as file, _open_progress(client, query) as progress:
+            count = _write(file, client, query, chosen, progress)
+    if output != _STDOUT:
+        typer.echo(f"wrote {count:,} {'entry' if count == 1 else 'entries'} to {output!r}", err=True)
+
+
+@contextmanager
+def open_export(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """Write a temporary file, readable only by its owner, and rename it to `path` at the end of the block.
+
+    A symbolic link at `path` is followed.
 
     Raises:
-        typer.Exit: it cannot be written, or there is one already; one line says so, and what was there is there.
+        typer.Exit: the file cannot be written, or it exists and `replace` is false.
     """
     try:
         target = path.resolve()
@@ -47,7 +94,7 @@ def whole_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
         fail(f"cannot write {str(path)!r}: {error}")
     _check_target(target, path, replace=replace)
     try:
-        # Once more in the end: writing took its time.
+        # Checked again before the rename: writing takes time.
         with replace_file(target, before_rename=lambda: _check_target(target, path, replace=replace)) as file:
             yield file
     except OSError as error:
@@ -56,67 +103,20 @@ def whole_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
 
 def _check_target(target: Path, path: Path, *, replace: bool) -> None:
     try:
-        exists, ordinary = target.exists(), target.is_file()
+        exists, is_file = target.exists(), target.is_file()
     except (OSError, ValueError) as error:
         fail(f"cannot write {str(path)!r}: {error}")
-    if exists and not ordinary:
-        fail(f"{str(path)!r} is no ordinary file; write to standard output with --output -")
+    if exists and not is_file:
+        fail(f"{str(path)!r} is not a regular file; write to standard output with --output -")
     if exists and not replace:
-        fail(f"{str(path)!r} is there already; add --force to replace it")
+        fail(f"{str(path)!r} already exists; add --force to replace it")
 
 
-class Form(StrEnum):
-    """How entries are written."""
-
-    JSONL = "jsonl"
-    JSON = "json"
-    CSV = "csv"
-
-
-_BY_SUFFIX = {".csv": Form.CSV, ".json": Form.JSON}
-_STDOUT = "-"
-
-
-def export(
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The file, or - for standard output.")
-    ] = _STDOUT,
-    form: Annotated[
-        Form | None,
-        typer.Option(
-            "--format",
-            help="JSON lines, one JSON array, or CSV. Default: by the file's name, else JSON lines.",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    agent: OfAgent = None,
-    action: OfAction = None,
-    status: OfStatus = None,
-    begins: From = None,
-    ends: To = None,
-    environment: InEnvironment = Environment.PRODUCTION,
-) -> None:
-    """Write all entries that match to a file, newest first, from one snapshot: the whole file or none."""
-    if output == _STDOUT and sys.stdout.isatty():
-        fail("an export is for files; name one with --output, or read here with: toolgate logs search")
-    span = span_query(begins, ends)
-    chosen = form or _BY_SUFFIX.get(Path(output).suffix.lower(), Form.JSONL)
-    with stored_login() as management:
-        query = Filters(agent, action, status, environment).query(management) | span
-        target = (
-            nullcontext(sys.stdout.buffer) if output == _STDOUT else whole_file(Path(output), replace=force)
-        )
-        with target as file, _progress(management, query) as progress:
-            count = _write(file, management, query, chosen, progress)
-    if output != _STDOUT:
-        typer.echo(f"wrote {count:,} {'entry' if count == 1 else 'entries'} to {output!r}", err=True)
-
-
-def _write(file: BinaryIO, management: Management, query: Query, form: Form, progress: "_Progress") -> int:
-    asked = Form.CSV if form is Form.CSV else Form.JSONL
+def _write(file: BinaryIO, client: GatewayClient, query: Query, form: Format, progress: "_Progress") -> int:
+    requested = Format.CSV if form is Format.CSV else Format.JSONL
     count = 0
-    with closing(management.pieces(EXPORT, {**query, "format": asked})) as pieces:
-        for part, entries in _array(pieces) if form is Form.JSON else _as_they_come(pieces, form):
+    with closing(client.stream(EXPORT_PATH, {**query, "format": requested})) as chunks:
+        for part, entries in _join_array(chunks) if form is Format.JSON else _count_lines(chunks, form):
             file.write(part)
             count += entries
             progress.advance(entries)
@@ -124,27 +124,28 @@ def _write(file: BinaryIO, management: Management, query: Query, form: Form, pro
     return count
 
 
-def _as_they_come(pieces: Iterator[bytes], form: Form) -> Generator[tuple[bytes, int]]:
-    # An entry is a line: in JSON and in its cells of CSV the ends of lines are escaped. The first of CSV is headings.
-    heading = form is Form.CSV
-    for piece in pieces:
-        lines = piece.count(b"\n")
-        yield piece, lines - (heading and lines > 0)
-        heading = heading and not lines
+def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes, int]]:
+    """Yield chunks with their number of entries: each line is one, except the headings of CSV."""
+    has_heading = form is Format.CSV
+    for chunk in chunks:
+        lines = chunk.count(b"\n")
+        yield chunk, lines - (has_heading and lines > 0)
+        has_heading = has_heading and not lines
 
 
-def _array(pieces: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
-    before = b"[\n"
-    for line in lines_of(pieces):
-        yield before + line, 1
-        before = b",\n"
-    yield (b"[]\n" if before == b"[\n" else b"\n]\n"), 0
+def _join_array(chunks: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
+    """Yield a JSON array of the lines, with the number of entries in each part."""
+    separator = b"[\n"
+    for line in split_lines(chunks):
+        yield separator + line, 1
+        separator = b",\n"
+    yield (b"[]\n" if separator == b"[\n" else b"\n]\n"), 0
 
 
 class _Progress:
-    """Where a long export stands, on a terminal; elsewhere nothing is shown."""
+    """Progress bar on a terminal; without a bar, nothing is shown."""
 
-    def __init__(self, bar: Progress | None, total: int | None) -> None:
+    def __init__(self, bar: Progress | None = None, total: int | None = None) -> None:
         self._bar = bar
         self._task = None if bar is None else bar.add_task("exporting", total=total)
 
@@ -154,12 +155,12 @@ class _Progress:
 
 
 @contextmanager
-def _progress(management: Management, query: Query) -> Iterator[_Progress]:
+def _open_progress(client: GatewayClient, query: Query) -> Iterator[_Progress]:
     if not sys.stderr.isatty():
-        yield _Progress(None, None)
+        yield _Progress()
         return
-    # The gateway counts without the span of time, and not beyond some thousands: then the end is unknown.
-    total = None if query.get("from") or query.get("to") else management.total(PATH, query)
+    # The gateway counts lists without time filters, and only up to some thousands; else the total is unknown.
+    total = None if query.get("from") or query.get("to") else client.count(LOGS_PATH, query)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield _Progress(bar, total)

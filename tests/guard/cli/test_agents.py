@@ -27,9 +27,9 @@ def test_an_agents_life(shell: Shell, owner: Owner) -> None:
     assert (agent["name"], agent["description"], agent["status"]) == ("refund-bot", "Refunds", "active")
     shell.done("agents", "update", "refund-bot", "--name", "shop-bot", "--no-description")
     assert (agents(owner)[0]["name"], agents(owner)[0]["description"]) == ("shop-bot", None)
-    assert shell.done("agents", "deactivate", agent["id"]) == f"deactivated shop-bot, agent {agent['id']}\n"
+    assert shell.done("agents", "disable", agent["id"]) == f"disabled shop-bot, agent {agent['id']}\n"
     assert agents(owner)[0]["status"] == "inactive"
-    shell.done("agents", "activate", agent["id"][:20])
+    shell.done("agents", "enable", agent["id"][:20])
     assert agents(owner)[0]["status"] == "active"
     assert "deleted shop-bot" in shell.done("agents", "delete", "shop-bot", "--yes")
     assert agents(owner) == []

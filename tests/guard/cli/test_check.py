@@ -7,7 +7,7 @@ from support.gateway import Owner
 from support.pretend_gateway import PretendGateway
 from support.shell import Shell
 
-from toolgate_cli.check import BLOCKED, HELD
+from toolgate_cli.check import DENIED, NEEDS_APPROVAL
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 
@@ -28,9 +28,9 @@ def agent_id(owner: Owner, monkeypatch: pytest.MonkeyPatch, home: Any) -> str:
     [
         (["stripe.refund", "--context", "amount=40"], 0, "allowed\n"),
         (["stripe.refund", "--context-json", '{"amount": 100.00}'], 0, "allowed\n"),
-        (["stripe.refund", "--context", "amount=100.01"], BLOCKED, "blocked: "),
-        (["mail.send"], BLOCKED, "blocked: "),
-        (["db.drop", "--context", "table=users"], HELD, "held: "),
+        (["stripe.refund", "--context", "amount=100.01"], DENIED, "denied: "),
+        (["mail.send"], DENIED, "denied: "),
+        (["db.drop", "--context", "table=users"], NEEDS_APPROVAL, "approval required: "),
     ],
     ids=str,
 )
@@ -54,7 +54,7 @@ def test_json_is_the_gateways_answer(shell: Shell, owner: Owner, agent_id: str) 
         "approval_id": None,
     }
     ended = shell.run("check", "db.drop", "--json")
-    assert ended.exit_code == HELD
+    assert ended.exit_code == NEEDS_APPROVAL
     assert '"approval_id":null' in ended.stdout
 
 

@@ -7,7 +7,7 @@ from support.pretend_gateway import PretendGateway
 
 from toolgate._http.messages import Response
 from toolgate_cli import client
-from toolgate_cli.client import MAX_WAIT, Patience
+from toolgate_cli.client import MAX_RATE_LIMIT_WAIT, RateLimitWait
 
 
 @pytest.fixture
@@ -24,28 +24,28 @@ def busy(after: str | None) -> Response:
 
 def test_it_waits_as_told_and_a_minute_in_all(slept: list[float]) -> None:
     """Each pause is the gateway's; once the next would go beyond the bound it is not begun."""
-    waiting = Patience()
-    assert [waiting.waited(busy("25")) for _ in range(3)] == [True, True, False]
+    waiting = RateLimitWait()
+    assert [waiting.wait(busy("25")) for _ in range(3)] == [True, True, False]
     assert slept == [25, 25]
-    assert waiting.waited(Response(200, {}, b"")) is False
-    assert waiting.waited(busy("25")) is True, "an answer between begins anew"
-    assert sum(slept[:2]) <= MAX_WAIT
+    assert waiting.wait(Response(200, {}, b"")) is False
+    assert waiting.wait(busy("25")) is True, "an answer between begins anew"
+    assert sum(slept[:2]) <= MAX_RATE_LIMIT_WAIT
 
 
 @pytest.mark.parametrize("after", [None, "soon", "61", "999999999999"])
 def test_it_does_not_wait_for_nothing(slept: list[float], after: str | None) -> None:
     """Without a time, or for longer than anybody bears, the refusal is told at once."""
-    assert Patience().waited(busy(after)) is False
+    assert RateLimitWait().wait(busy(after)) is False
     assert slept == []
 
 
 def test_no_pause_is_a_pause(slept: list[float]) -> None:
     """A gateway that says 0 is asked again a bounded number of times."""
-    waiting = Patience()
+    waiting = RateLimitWait()
     tries = 0
-    while waiting.waited(busy("0")):
+    while waiting.wait(busy("0")):
         tries += 1
-    assert tries <= MAX_WAIT
+    assert tries <= MAX_RATE_LIMIT_WAIT
     assert min(slept) >= 1
 
 

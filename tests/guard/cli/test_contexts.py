@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate._capture.jsontext import dumps, loads
-from toolgate_cli.check import read_context, read_field
+from toolgate_cli.check import parse_context, parse_field
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: "=" not in name)
 JSON = st.recursive(
@@ -36,21 +36,21 @@ def is_json(text: str) -> bool:
 @given(NAMES, JSON)
 def test_json_means_what_it_says(name: str, value: Any) -> None:
     """Every JSON value is read as itself, with its digits, whatever stands in it."""
-    assert read_field(f"{name}={dumps(value)}") == (name, value)
+    assert parse_field(f"{name}={dumps(value)}") == (name, value)
 
 
 @given(NAMES, st.text())
 def test_every_other_value_is_the_text_as_it_stands(name: str, text: str) -> None:
     """Nothing is trimmed, split again or guessed."""
     if not is_json(text):
-        assert read_field(f"{name}={text}") == (name, text)
+        assert parse_field(f"{name}={text}") == (name, text)
 
 
 @given(st.lists(st.text(max_size=30), max_size=5), st.none() | st.text(max_size=60) | JSON.map(dumps))
 def test_whatever_is_written_is_read_or_refused(fields: list[str], as_json: str | None) -> None:
     """There is a context of just the names that were written, or the end of the command; never a traceback."""
     try:
-        context = read_context(fields, as_json)
+        context = parse_context(fields, as_json)
     except typer.Exit:
         return
     if context is None:
@@ -81,7 +81,7 @@ def test_whatever_is_written_is_read_or_refused(fields: list[str], as_json: str 
 )
 def test_examples(text: str, value: Any) -> None:
     """Numbers are numbers, quoted digits are text, and what only looks like JSON is text."""
-    assert read_field(f"x={text}") == ("x", value)
+    assert parse_field(f"x={text}") == ("x", value)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_examples(text: str, value: Any) -> None:
         (["=40"], None, "NAME=VALUE"),
         (["a=1", "a=2"], None, "'a' twice"),
         (["a=1"], '{"a": 1}', "'a' twice"),
-        ([], "[1]", "no object"),
-        ([], "{", "no JSON"),
-        ([], '{"a": 1, "a": 2}', "no JSON"),
-        ([], '{"a": NaN}', "no JSON"),
+        ([], "[1]", "not an object"),
+        ([], "{", "not valid JSON"),
+        ([], '{"a": 1, "a": 2}', "not valid JSON"),
+        ([], '{"a": NaN}', "not valid JSON"),
         ([], "[" * 100_000, "more than"),
     ],
     ids=str,
@@ -104,7 +104,7 @@ def test_what_is_no_context_is_refused(
 ) -> None:
     """In one line that says what to write."""
     with pytest.raises(typer.Exit):
-        read_context(fields, as_json)
+        parse_context(fields, as_json)
     (line,) = capsys.readouterr().err.splitlines()
     assert word in line
 
@@ -112,9 +112,9 @@ def test_what_is_no_context_is_refused(
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """An object comes from it; what is too long or no text is refused."""
     monkeypatch.setattr("sys.stdin", io.StringIO('{"amount": 1.10}'))
-    assert read_context(["to=ada"], "-") == {"amount": Decimal("1.10"), "to": "ada"}
+    assert parse_context(["to=ada"], "-") == {"amount": Decimal("1.10"), "to": "ada"}
     for content in (b"\xff", b'{"a":"' + b"x" * 70_000 + b'"}'):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
         with pytest.raises(typer.Exit):
-            read_context([], "-")
+            parse_context([], "-")
     assert len(capsys.readouterr().err.splitlines()) == 2

@@ -18,9 +18,8 @@ from support.pretend_gateway import PretendGateway
 from support.shell import Shell
 
 from toolgate_cli.credentials import login_path
-from toolgate_cli.doctor import local as installation
-from toolgate_cli.doctor import local as users
-from toolgate_cli.doctor.local import Finding, without_secrets
+from toolgate_cli.doctor import local
+from toolgate_cli.doctor.local import Finding, hide_secrets
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 
@@ -56,7 +55,7 @@ def test_a_sound_machine_is_told_so(owner: Owner, agent_id: str) -> None:
         **dict.fromkeys(("login", "files", "installation"), "ok"),
         "users": "warning",
     }
-    assert "no boundary" in found["users"]["says"]
+    assert "no security boundary" in found["users"]["says"]
     assert owner.entries() == []
     shown = Shell().done("doctor")
     assert owner.key not in shown
@@ -141,9 +140,9 @@ def test_a_clock_that_is_not_told_is_unknown(pretender: PretendGateway, date: st
 @pytest.mark.parametrize(
     ("status", "content", "said"),
     [
-        (200, {"status": "ok"}, "no Toolgate gateway"),
-        (200, [], "no Toolgate gateway"),
-        (404, {"detail": "Not Found"}, "no Toolgate gateway"),
+        (200, {"status": "ok"}, "not from a Toolgate gateway"),
+        (200, [], "not from a Toolgate gateway"),
+        (404, {"detail": "Not Found"}, "not from a Toolgate gateway"),
         (308, {}, "redirects to https://elsewhere.example"),
     ],
     ids=str,
@@ -205,7 +204,7 @@ def test_tls_faults_are_told_apart(
         if one["state"] == "wrong"
     }
     no_tls = findings("--url", pretender.url.replace("http:", "https:"))["tls"]
-    assert "no TLS" in no_tls["says"]
+    assert "not use TLS" in no_tls["says"]
 
 
 def test_rights_of_files_are_looked_at(home: Path, agent_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +266,7 @@ def test_another_project_called_toolgate_is_found(
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolgate\nVersion: 9.0\n")
     monkeypatch.syspath_prepend(str(info.parent))
-    assert "another project's" in next(installation._not_ours()).says
+    assert "another project's" in next(local.find_foreign_imports()).says
 
 
 @pytest.mark.parametrize(
@@ -286,23 +285,23 @@ def test_users_are_told_apart(
 ) -> None:
     """The same user, or one who is every user, is no boundary; another user is."""
     real = os.geteuid
-    monkeypatch.setattr(users, "listening_users", lambda _port: listeners)
-    monkeypatch.setattr(users.os, "geteuid", lambda: euid)
-    from toolgate_cli.doctor.local import look_around
+    monkeypatch.setattr(local, "find_listening_users", lambda _port: listeners)
+    monkeypatch.setattr(local.os, "geteuid", lambda: euid)
+    from toolgate_cli.doctor.local import read_local_settings
 
-    (found,) = users.check_users(look_around(None))
-    monkeypatch.setattr(users.os, "geteuid", real)
+    (found,) = local.check_users(read_local_settings(None))
+    monkeypatch.setattr(local.os, "geteuid", real)
     assert found.state == state
 
 
 def test_who_listens_is_seen(agent_id: str, owner: Owner) -> None:
     """The gateway of these tests is this very user's; on a port where nobody listens there is nobody."""
     port = int(owner.url.rpartition(":")[2])
-    assert users.listening_users(port) == {os.geteuid()}
-    assert users.listening_users(1) == set()
+    assert local.find_listening_users(port) == {os.geteuid()}
+    assert local.find_listening_users(1) == set()
 
 
 def test_no_finding_shows_a_secret() -> None:
     """Whoever quoted it."""
-    shown = without_secrets(Finding("x", "wrong", "a sesame b", "c sesame"), ["sesame", ""])
+    shown = hide_secrets(Finding("x", "wrong", "a sesame b", "c sesame"), ["sesame", ""])
     assert (shown.says, shown.cure) == ("a … b", "c …")

@@ -20,7 +20,7 @@ def test_what_to_install_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], entry: str, said: str
 ) -> None:
     """One line, with the command that installs it."""
-    found = (EntryPoint("mcp_proxy", entry, entry_points.PLUGINS),)
+    found = (EntryPoint("mcp_proxy", entry, entry_points.PLUGIN_GROUP),)
     monkeypatch.setattr(entry_points, "entry_points", lambda **_: found)
     with pytest.raises(typer.Exit) as ended:
         entry_points.load_plugin("mcp_proxy", "mcp")

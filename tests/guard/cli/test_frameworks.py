@@ -61,7 +61,7 @@ def test_no_framework_is_fine(installed: Any) -> None:
     """Nothing is here that would run tools."""
     installed(numpy="2.4.6")
     assert told() == {}
-    assert (run().exit_code, run().stdout) == (0, "no agent framework that is known is installed here\n")
+    assert (run().exit_code, run().stdout) == (0, "no known agent framework is installed here\n")
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,7 @@ def test_what_runs_no_tools_can_be_ignored(installed: Any) -> None:
     assert ended.stdout.endswith("0 of 2 can be guarded by a plugin, 2 ignored\n")
     ended = run("--ignore", "antropic")
     assert (ended.exit_code, ended.stdout) == (1, "")
-    assert ended.stderr == (
-        "toolgate: --ignore 'antropic' is no framework that is looked for; look at the name\n"
-    )
+    assert ended.stderr == ("toolgate: --ignore: unknown framework 'antropic'; check the name\n")
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,12 @@ def test_a_key_stands_alone_on_standard_output(shell: Shell, owner: Owner) -> No
 def test_a_regenerated_key_takes_the_place_of_the_old(shell: Shell, owner: Owner) -> None:
     """The old one stops at once; without --yes it works on."""
     agent_id = owner.agent()
-    assert "--yes" in shell.refused("keys", "regenerate", "--password-stdin", typed=PASSWORD)
+    assert "--yes" in shell.refused("keys", "rotate", "--password-stdin", typed=PASSWORD)
     assert works(owner, owner.key, agent_id)
-    new = shell.allowed("keys", "regenerate", "--yes").strip()
+    new = shell.allowed("keys", "rotate", "--yes").strip()
     assert (works(owner, owner.key, agent_id), works(owner, new, agent_id)) == (False, True)
     before = shell.allowed("keys", "show", "--environment", "test")
-    assert shell.allowed("keys", "regenerate", "--environment", "test", "--yes") != before
+    assert shell.allowed("keys", "rotate", "--environment", "test", "--yes") != before
     assert works(owner, new, agent_id), "the production key is another"
 
 
@@ -48,7 +48,7 @@ def test_a_key_of_an_agent(shell: Shell, owner: Owner) -> None:
     assert shell.done("keys", "list", "refund-bot") == "refund-bot has no key of its own\n"
     made = shell.run("keys", "create", "refund-bot", "--password-stdin", typed=PASSWORD)
     key = made.stdout.strip()
-    assert "not shown here again" in made.stderr
+    assert "not shown again" in made.stderr
     assert (works(owner, key, agent_id), works(owner, key, other)) == (True, False)
     (listed,) = shell.json("keys", "list", "refund-bot")
     assert listed["agent_id"] == agent_id
@@ -66,7 +66,7 @@ def test_only_an_admin_is_shown_a_key(home: object, owner: Owner) -> None:
     owner.agent("refund-bot")
     with Colleague(owner, "member") as member:
         shell = Shell.of(member)
-        for words in (["show"], ["create", "refund-bot"], ["regenerate", "--yes"]):
+        for words in (["show"], ["create", "refund-bot"], ["rotate", "--yes"]):
             line = shell.refused("keys", *words, "--password-stdin", typed=PASSWORD)
             assert "admin" in line
 
@@ -74,7 +74,7 @@ def test_only_an_admin_is_shown_a_key(home: object, owner: Owner) -> None:
 def test_no_key_is_shown_to_whoever_has_the_login_alone(shell: Shell, owner: Owner) -> None:
     """A stolen login file shows and changes no key."""
     agent_id = owner.agent("refund-bot")
-    for words in (["show"], ["create", "refund-bot"], ["regenerate", "--yes"]):
+    for words in (["show"], ["create", "refund-bot"], ["rotate", "--yes"]):
         line = shell.refused("keys", *words, "--password-stdin", typed="guessed wrong\n")
         assert line.startswith("nothing was changed: ")
     assert works(owner, owner.key, agent_id)

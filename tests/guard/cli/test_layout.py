@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_cli.layout import BAR, LONGEST_TEXT, MOST_MEMBERS, Layout, summary
-from toolgate_cli.output import ascii_json
+from toolgate_cli.layout import BAR, MAX_MEMBERS, MAX_TEXT, Layout, summarize
+from toolgate_cli.output import to_ascii_json
 
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
@@ -119,14 +119,14 @@ def test_values_are_laid_out() -> None:
 
 def test_what_is_cut_says_how_much_is_missing() -> None:
     """Long texts and many members are cut with the count of what is missing; with everything shown nothing is."""
-    context = {"text": "x" * (LONGEST_TEXT + 1234), "many": list(range(MOST_MEMBERS + 5))}
+    context = {"text": "x" * (MAX_TEXT + 1234), "many": list(range(MAX_MEMBERS + 5))}
     layout = Layout(100)
     shown = "\n".join(layout.context(context))
     assert "… 1,234 more characters, shown by --full" in shown.replace(f"\n{BAR}      ", "")
     assert "… 5 more, shown by --full" in shown
     assert layout.cut == 2
     layout = Layout(100, full=True)
-    assert "".join(layout.context(context)).count("x") >= LONGEST_TEXT + 1234
+    assert "".join(layout.context(context)).count("x") >= MAX_TEXT + 1234
     assert layout.cut == 0
 
 
@@ -147,7 +147,7 @@ def test_what_only_looks_hidden_is_shown(value: dict[str, Any]) -> None:
 @given(VALUE)
 def test_json_is_ascii_and_exact(value: Any) -> None:
     """Printed JSON is printable ASCII on one line, and reads as the very same value."""
-    text = ascii_json(value)
+    text = to_ascii_json(value)
     assert re.fullmatch(r"[ -~]*", text)
     assert json.loads(text, parse_float=Decimal) == value
 
@@ -161,16 +161,16 @@ def test_summary_is_one_short_line_that_marks_hidden_values() -> None:
         "amount": Decimal("2.50"),
         "deep": {"pin": hidden},
     }
-    assert summary(context) == ('amount=2.50 to="ada" note="a\\nb" card=(hidden) deep={… (hidden)}')
-    assert summary({"text": {**hidden, "$redacted": "token=…"}}) == 'text="token=…" (partly hidden)'
-    assert summary(hidden) == "(hidden)"
-    assert summary({"x": None, "y": True, "z": [], "empty": {}}) == "x=null y=true z=[] empty={}"
-    long = summary({f"field{number}": "x" * 500 for number in range(50)})
+    assert summarize(context) == ('amount=2.50 to="ada" note="a\\nb" card=(hidden) deep={… (hidden)}')
+    assert summarize({"text": {**hidden, "$redacted": "token=…"}}) == 'text="token=…" (partly hidden)'
+    assert summarize(hidden) == "(hidden)"
+    assert summarize({"x": None, "y": True, "z": [], "empty": {}}) == "x=null y=true z=[] empty={}"
+    long = summarize({f"field{number}": "x" * 500 for number in range(50)})
     assert len(long) == 100
     assert "\n" not in long
 
 
 def test_summary_escapes_what_a_terminal_would_follow() -> None:
-    shown = summary({"to": "\x1b[31mada\u202e", "a\x07": "[bold]"})
+    shown = summarize({"to": "\x1b[31mada\u202e", "a\x07": "[bold]"})
     assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cf"}
     assert "[bold]" in shown

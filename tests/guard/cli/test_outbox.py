@@ -124,7 +124,7 @@ def test_retry_sends_what_was_left(run: Run, environment: dict[str, str], owner:
     assert ended.exit_code == 0, ended.output
     assert [entry["action"] for entry in owner.entries()] == ["math.add", "math.add"]
     assert listed(run) == []
-    assert "nothing waits" in run("list").stdout
+    assert "no unsent entries" in run("list").stdout
 
 
 def test_retry_puts_parked_entries_back(run: Run, environment: dict[str, str], owner: Owner) -> None:
@@ -134,7 +134,7 @@ def test_retry_puts_parked_entries_back(run: Run, environment: dict[str, str], o
     [parked] = listed(run)
     assert (parked["state"], "404" in parked["reason"]) == ("parked", True)
     ended = run("retry")
-    assert "1 parked entries were tried again" in ended.stdout
+    assert "1 parked entries were sent again" in ended.stdout
     assert [one["state"] for one in listed(run)] == ["parked"]
     assert owner.entries() == []
 
@@ -148,7 +148,7 @@ def test_retry_without_a_gateway_changes_nothing(
         nobody.bind(("127.0.0.1", 0))
         monkeypatch.setenv("TOOLGATE_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}")
         leave("math.add", parked="404: Agent not found")
-        assert "takes no log entries now" in refused(run("retry"))
+        assert "does not accept log entries now" in refused(run("retry"))
     assert [(one["state"], one["reason"]) for one in listed(run)] == [("parked", "404: Agent not found")]
 
 
@@ -156,7 +156,7 @@ def test_drop_asks(run: Run, environment: dict[str, str]) -> None:
     """Without a terminal and without --yes nothing is struck out."""
     leave("math.add")
     [one] = listed(run)
-    assert "--yes" in refused(run("drop", one["key"]))
+    assert "--yes" in refused(run("purge", one["key"]))
     assert len(listed(run)) == 1
 
 
@@ -164,16 +164,16 @@ def test_drop_strikes_out_what_is_named(run: Run, environment: dict[str, str]) -
     """By a beginning of its key, and nothing else."""
     leave("one.one", "two.two")
     first, second = listed(run)
-    assert run("drop", first["key"][:10], "--yes").exit_code == 0
+    assert run("purge", first["key"][:10], "--yes").exit_code == 0
     assert listed(run) == [second]
 
 
 def test_drop_all_of_a_gateway(run: Run, environment: dict[str, str]) -> None:
     """What was kept for a gateway that is gone goes, what is another's stays."""
     leave("math.add")
-    assert "nothing to strike out" in refused(run("drop", "--gateway", "https://other.example", "--yes"))
-    ended = run("drop", "--gateway", f"{environment['URL']}/", "--yes")
-    assert "struck out 1" in ended.stdout
+    assert "nothing to delete" in refused(run("purge", "--gateway", "https://other.example", "--yes"))
+    ended = run("purge", "--gateway", f"{environment['URL']}/", "--yes")
+    assert "deleted 1" in ended.stdout
     assert listed(run) == []
 
 
@@ -183,8 +183,8 @@ def test_drop_leaves_what_is_running(run: Run, environment: dict[str, str]) -> N
 
         def tool() -> None:
             [one] = listed(run)
-            assert "no entry" in refused(run("drop", one["key"], "--yes"))
-            assert "nothing" in refused(run("drop", "--gateway", environment["URL"], "--yes"))
+            assert "no entry" in refused(run("purge", one["key"], "--yes"))
+            assert "nothing" in refused(run("purge", "--gateway", environment["URL"], "--yes"))
 
         guard.guarded("math.add")(tool)()
         assert guard.flush()
@@ -193,11 +193,11 @@ def test_drop_leaves_what_is_running(run: Run, environment: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["drop"], "either"),
-        (["drop", "abcd", "--parked"], "either"),
-        (["drop", "abcd", "--yes"], "no entry"),
-        (["drop", "a", "--yes"], "no entry"),
-        (["drop", "--parked", "--yes"], "nothing to strike out"),
+        (["purge"], "either"),
+        (["purge", "abcd", "--parked"], "either"),
+        (["purge", "abcd", "--yes"], "no entry"),
+        (["purge", "a", "--yes"], "no entry"),
+        (["purge", "--parked", "--yes"], "nothing to delete"),
     ],
     ids=str,
 )

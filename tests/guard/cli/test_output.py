@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_cli.output import visible
+from toolgate_cli.output import sanitize
 
 #: what a reader cannot see, or what moves, hides or reorders something on a terminal
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -23,7 +23,7 @@ NASTY_TEXT = st.text(
 @given(ANY_TEXT | NASTY_TEXT)
 def test_nothing_hidden_is_printed(text: str) -> None:
     """No control, format, surrogate, private or unassigned character and no separator is left, and no line end."""
-    shown = visible(text)
+    shown = sanitize(text)
     assert not {unicodedata.category(char) for char in shown} & HIDDEN
     assert not [char for char in shown if char != " " and unicodedata.category(char) == "Zs"]
     shown.encode()
@@ -32,14 +32,14 @@ def test_nothing_hidden_is_printed(text: str) -> None:
 @given(ANY_TEXT | NASTY_TEXT, ANY_TEXT | NASTY_TEXT)
 def test_two_texts_never_look_alike(one: str, other: str) -> None:
     """An escape is told from text that looks like one: different texts stay different."""
-    assert (visible(one) == visible(other)) == (one == other)
-    assert (visible(one, quote='"') == visible(other, quote='"')) == (one == other)
+    assert (sanitize(one) == sanitize(other)) == (one == other)
+    assert (sanitize(one, quote='"') == sanitize(other, quote='"')) == (one == other)
 
 
 @given(ANY_TEXT | NASTY_TEXT)
 def test_a_quoted_text_ends_at_its_quote(text: str) -> None:
     """No text can close the quotes that stand around it."""
-    inside = visible(text, quote='"')
+    inside = sanitize(text, quote='"')
     while "\\" in inside:
         at = inside.index("\\")
         inside = inside[:at] + inside[at + 2 :]
@@ -67,9 +67,9 @@ def test_a_quoted_text_ends_at_its_quote(text: str) -> None:
 )
 def test_examples(text: str, shown: str) -> None:
     """What is readable stays as it is; what is not has the escape that programmers know."""
-    assert visible(text) == shown
+    assert sanitize(text) == shown
 
 
 def test_marks_do_not_pile_up() -> None:
     """A letter carries a few marks, as scripts need; beyond them each is shown as an escape."""
-    assert visible("o" + "\u0301" * 6) == "o" + "\u0301" * 4 + "\\u0301" * 2
+    assert sanitize("o" + "\u0301" * 6) == "o" + "\u0301" * 4 + "\\u0301" * 2

@@ -22,7 +22,7 @@ from support.readme import ROOT
 from support.serving import Serving, environment
 from support.valkey import Valkey
 
-from toolgate_cli.config import OTHERS
+from toolgate_cli.config import CLIENT_VARIABLES
 from toolgate_service.admin import prune_now
 from toolgate_service.configuration import check
 from toolgate_service.configuration.listing import variable_of
@@ -187,14 +187,14 @@ def test_a_misspelt_file_is_named_with_what_was_meant(home: Path, tmp_path: Path
 def test_the_variables_of_agents_are_known() -> None:
     """Whatever the SDK, the plugins and the command line read is no misspelt setting of the gateway."""
     name = re.compile(r"\bTOOLGATE_[A-Z_]*[A-Z]\b")
-    folders = (ROOT / "guard" / "toolgate", ROOT / "integrations" / "toolgate_integrations")
+    folders = (ROOT / "guard", ROOT / "integrations" / "toolgate_integrations")
     read = {
         found
         for folder in folders
         for path in folder.rglob("*.py")
         for found in name.findall(path.read_text())
     }
-    assert read - {variable_of(setting) for setting in Settings.model_fields} == OTHERS
+    assert read - {variable_of(setting) for setting in Settings.model_fields} == CLIENT_VARIABLES
 
 
 def test_a_database_is_looked_at_without_a_trace(home: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.slack import buttons_of, shown_in
 
 from toolgate_cli import layout as cli_fields
-from toolgate_cli.output import visible as cli_visible
+from toolgate_cli.output import sanitize as cli_sanitize
 from toolgate_service import exact_json
 from toolgate_service.readable import fields
 from toolgate_service.readable.characters import visible
@@ -233,8 +233,8 @@ def test_any_context_makes_a_message_that_slack_takes(context: dict[str, Any], a
 @given(TEXTS)
 def test_the_escapes_are_those_of_the_command_line(text: str) -> None:
     """One request reads alike in Slack and on a terminal."""
-    assert visible(text) == cli_visible(text)
-    assert visible(text, quote='"') == cli_visible(text, quote='"')
+    assert visible(text) == cli_sanitize(text)
+    assert visible(text, quote='"') == cli_sanitize(text, quote='"')
     shown = in_code(text)
     assert "`" not in shown
     assert "  " not in shown

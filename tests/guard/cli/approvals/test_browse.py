@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.pretend_gateway import APPROVAL, PretendGateway
 
-from toolgate_cli.approvals.requests import short_ids
-from toolgate_cli.durations import read_span, span_text
+from toolgate_cli.approvals.requests import shorten_ids
+from toolgate_cli.durations import format_duration, parse_duration
 
 HOSTILE = (
     "x[bold red]y[/]\x1b[31m\x1b]0;t\x07\n│ amount 1\u202e\u200b\u2028\ud800\U000e0041[link=http://e.test]z"
@@ -127,14 +127,14 @@ def test_a_list_of_something_else_is_refused(
     gateway.answers["GET", "/api/approvals"] = (200, [nonsense])
     ended = run("approvals", *words)
     assert ended.exit_code == 1
-    assert "something that is no approval" in ended.stderr.splitlines()[-1]
+    assert "an invalid approval request" in ended.stderr.splitlines()[-1]
     assert isinstance(ended.exception, SystemExit)
 
 
 def test_short_ids_are_beginnings_that_name_one() -> None:
     """Each is the beginning of its id alone, never shorter than the millisecond."""
     ids = ["0199a3f2-4b1c-7000-aaaa", "0199a3f2-4b1c-7000-bbbb", "0199a3f2-4b1d-7000-aaaa"]
-    assert list(short_ids(ids).values()) == [
+    assert list(shorten_ids(ids).values()) == [
         "0199a3f2-4b1c-7000-a",
         "0199a3f2-4b1c-7000-b",
         "0199a3f2-4b1d",
@@ -147,7 +147,7 @@ def test_short_ids_are_beginnings_that_name_one() -> None:
 )
 def test_spans_are_told(seconds: float, text: str) -> None:
     """In the two largest units."""
-    assert span_text(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,11 @@ def test_spans_are_told(seconds: float, text: str) -> None:
 )
 def test_spans_are_read(text: str, seconds: int) -> None:
     """As people write them."""
-    assert read_span(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "1", "h", "-1h", "1.5h", "1h30m", "٣h", "9999999999d"])
 def test_what_is_no_span_is_refused(text: str) -> None:
     """With the text and how to write one."""
     with pytest.raises(ValueError, match="1h"):
-        read_span(text)
+        parse_duration(text)

@@ -131,7 +131,7 @@ def test_an_edit_sends_the_whole_context(gateway: PretendGateway, run: Any) -> N
         "context": {"rate": 0.5, "amount": 40.0, "order": "1003"}
     }
     assert "│ amount  40.00" in ended.stdout
-    assert f"edited: it goes on as {OTHER}" in ended.stdout
+    assert f"edited: the new request is {OTHER}" in ended.stdout
     assert "approved: " in ended.stdout
 
 
@@ -139,9 +139,9 @@ def test_an_edit_sends_the_whole_context(gateway: PretendGateway, run: Any) -> N
     ("options", "word"),
     [
         (["--edit", "amount"], "NAME=JSON"),
-        (["--edit", "amount=forty"], "no JSON"),
-        (["--edit", "amount=NaN"], "no JSON"),
-        (["--edit", 'order={"a": 1, "a": 2}'], "no JSON"),
+        (["--edit", "amount=forty"], "not valid JSON"),
+        (["--edit", "amount=NaN"], "not valid JSON"),
+        (["--edit", 'order={"a": 1, "a": 2}'], "not valid JSON"),
         (["--edit", "amounts=1"], "it has amount, order, card, nested"),
         (["--edit", "amount=1", "--edit", "amount=2"], "twice"),
         (["--edit", "amount=250.0"], "change nothing"),
@@ -150,8 +150,8 @@ def test_an_edit_sends_the_whole_context(gateway: PretendGateway, run: Any) -> N
         (["--edit", "amount=1", "--for", "1h", "--uses", "2"], "not both"),
         (["--for", "1h"], "both --for and --uses"),
         (["--uses", "3"], "both --for and --uses"),
-        (["--any", "order"], "--any"),
-        (["--for", "soon", "--uses", "3"], "no span"),
+        (["--ignore-field", "order"], "needs --for"),
+        (["--for", "soon", "--uses", "3"], "invalid duration"),
         (["--for", "59s", "--uses", "3"], "1 minute"),
         (["--for", "31d", "--uses", "3"], "30 days"),
         (["--for", "1h", "--uses", "1001"], "1,000"),
@@ -178,13 +178,13 @@ def test_the_same_for_a_while(gateway: PretendGateway, run: Any) -> None:
     other = {"id": "grant-0", "approval_id": OTHER, "status": "active", "uses_left": 3}
     grant = {"id": "grant-1", "approval_id": ID, "status": "active", "uses_left": 9}
     gateway.answers["GET", "/api/grants"] = (200, [other, grant])
-    ended = approve(run, "--for", "1h", "--uses", "10", "--any", "order", "--any", "order")
+    ended = approve(run, "--for", "1h", "--uses", "10", "--ignore-field", "order", "--any", "order")
     assert ended.exit_code == 0, ended.output
     grant = {"uses": 10, "seconds": 3600, "except_fields": ["order"]}
     assert json.loads(gateway.bodies(APPROVE)[0]) == {"grant": grant}
-    assert "you allow it up to 10 times within 1 h" in ended.stdout
-    assert "anything: order" in ended.stdout
-    assert "the grant grant-1 is active: the same may be done 9 more times" in ended.stdout
+    assert "you approve up to 10 calls within 1 h" in ended.stdout
+    assert "any value: order" in ended.stdout
+    assert "the temporary approval grant-1 is active: 9 more calls like this one are approved" in ended.stdout
 
 
 def test_a_grant_that_waits_for_others(gateway: PretendGateway, run: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_grant_that_waits_for_others(gateway: PretendGateway, run: Any) -> Non
     gateway.answers["GET", "/api/grants"] = (200, [grant])
     ended = approve(run, "--for", "2d", "--uses", "10")
     assert "1 of 3: 2 more people have to approve" in ended.stdout
-    assert "begins once everybody needed has approved" in ended.stdout
+    assert "starts when all required people have approved" in ended.stdout
 
 
 @pytest.mark.parametrize(

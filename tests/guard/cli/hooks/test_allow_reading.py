@@ -110,7 +110,7 @@ def test_without_a_login_the_commands_are_printed(project: Path, line: CommandLi
     shown = line.done(*words(owner, agent), "--print")
     assert list(project.iterdir()) == []
     printed = line.done(*words(owner, agent))
-    assert f"  toolgate permissions grant {agent} {READING_ACTION}\n" in printed
+    assert f"  toolgate permissions create {agent} {READING_ACTION}\n" in printed
     assert (project / SETTINGS).read_text() == shown
     line.log_in(owner)
     elsewhere = [
@@ -121,7 +121,7 @@ def test_without_a_login_the_commands_are_printed(project: Path, line: CommandLi
         "--allow-reading",
         "--password-stdin",
     ]
-    assert f"  toolgate permissions grant AGENT {READING_ACTION}\n" in line.done(
+    assert f"  toolgate permissions create AGENT {READING_ACTION}\n" in line.done(
         *elsewhere, typed=f"{PASSWORD}\n"
     )
     assert permissions(owner, agent) == []

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from toolgate_cli.logs.export import whole_file
+from toolgate_cli.logs.export import open_export
 
 
 def test_it_appears_whole(tmp_path: Path) -> None:
     """Until the end of the block there is no file of that name; then its owner alone can read it."""
     path = tmp_path / "log.csv"
-    with whole_file(path, replace=False) as file:
+    with open_export(path, replace=False) as file:
         file.write(b"content")
         assert not path.exists()
     assert path.read_bytes() == b"content"
@@ -28,7 +28,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path, error: type[BaseException]) -
     path.write_text("before")
 
     def begin() -> None:
-        with whole_file(path, replace=True) as file:
+        with open_export(path, replace=True) as file:
             file.write(b"half")
             raise error
 
@@ -41,13 +41,13 @@ def test_what_fails_leaves_nothing(tmp_path: Path, error: type[BaseException]) -
 def test_a_file_that_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also one that appears while it is written; --force replaces it."""
     path = tmp_path / "log.csv"
-    with pytest.raises(typer.Exit), whole_file(path, replace=False):
+    with pytest.raises(typer.Exit), open_export(path, replace=False):
         path.write_text("somebody else's")
     assert path.read_text() == "somebody else's"
-    with pytest.raises(typer.Exit), whole_file(path, replace=False):
+    with pytest.raises(typer.Exit), open_export(path, replace=False):
         raise AssertionError("it is not even begun")
     assert capsys.readouterr().err.count("--force") == 2
-    with whole_file(path, replace=True) as file:
+    with open_export(path, replace=True) as file:
         file.write(b"ours")
     assert path.read_bytes() == b"ours"
 
@@ -57,7 +57,7 @@ def test_a_link_leads_to_its_file(tmp_path: Path) -> None:
     real, link = tmp_path / "real.csv", tmp_path / "link.csv"
     real.write_text("before")
     link.symlink_to(real)
-    with whole_file(link, replace=True) as file:
+    with open_export(link, replace=True) as file:
         file.write(b"after")
     assert link.is_symlink()
     assert real.read_bytes() == b"after"
@@ -69,7 +69,7 @@ def test_what_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     os.mkfifo(pipe)
     places = [tmp_path, pipe, tmp_path / "missing" / "log.csv", tmp_path / "a\0b", tmp_path / ("x" * 300)]
     for place in places:
-        with pytest.raises(typer.Exit), whole_file(place, replace=True):
+        with pytest.raises(typer.Exit), open_export(place, replace=True):
             pass
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(places)

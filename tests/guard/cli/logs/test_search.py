@@ -51,7 +51,7 @@ def test_entries_are_searched(shell: Shell, owner: Owner, agent_id: str) -> None
     assert found(shell, "--from", listed[1]["created_at"], "--to", listed[0]["created_at"]) == listed[1:2]
     assert found(shell, "--from", "1h") == listed
     assert found(shell, "--to", "1h") == found(shell, "--environment", "test") == []
-    assert "nothing there" in shell.done("logs", "search", "--text", "nowhere")
+    assert "no entries at" in shell.done("logs", "search", "--text", "nowhere")
 
 
 def test_pages_follow_each_other(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_cli.client import ManagementError
-from toolgate_cli.logs.read import OVERLAP, Following
+from toolgate_cli.client import GatewayError
+from toolgate_cli.logs.entries import LogEntry
+from toolgate_cli.logs.read import OVERLAP, Follower
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,17 +33,17 @@ class Log:
         ordered = sorted(self.entries, key=lambda one: (one["created_at"], one["id"]), reverse=True)
         for number, at in enumerate(range(0, max(len(ordered), 1), 3)):
             if number == self.breaks_at:
-                raise ManagementError("gone", unanswered=True)
+                raise GatewayError("gone", unavailable=True)
             self.read += 1
             yield ordered[at : at + 3]
 
 
-def following(log: Log, **options: Any) -> Following:
-    return Following(log, {}, options.get("text"), options.get("since"))  # type: ignore[arg-type]  # it only reads pages
+def following(log: Log, **options: Any) -> Follower:
+    return Follower(log, {}, options.get("text"), options.get("since"))  # type: ignore[arg-type]  # it only reads pages
 
 
-def names(found: list[dict[str, Any]]) -> list[str]:
-    return [one["id"] for one in found]
+def names(found: list[tuple[LogEntry, dict[str, Any]]]) -> list[str]:
+    return [entry.id for entry, _ in found]
 
 
 LATE = OVERLAP.total_seconds() - 1
@@ -60,7 +61,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     for number in range(there_before):
         log.write(f"before-{number}", -number * 20)
     follower = following(log)
-    seen += names(follower.look(2))
+    seen += names(follower.poll(2))
     assert len(seen) == min(2, there_before)
     expected = set(seen)
     clock = 0.0
@@ -71,11 +72,11 @@ def test_nothing_is_lost_and_nothing_comes_twice(
             expected.add(f"{number}-{each}")
         log.breaks_at = breaks_at
         try:
-            seen += names(follower.look(2))
-        except ManagementError:
+            seen += names(follower.poll(2))
+        except GatewayError:
             continue
     log.breaks_at = None
-    seen += names(follower.look(2))
+    seen += names(follower.poll(2))
     assert len(seen) == len(set(seen))
     assert set(seen) == expected
 
@@ -86,10 +87,10 @@ def test_they_come_in_order() -> None:
     for second in range(8):
         log.write(f"e{second}", second)
     follower = following(log)
-    assert names(follower.look(3)) == ["e5", "e6", "e7"]
+    assert names(follower.poll(3)) == ["e5", "e6", "e7"]
     for second in range(8, 12):
         log.write(f"e{second:02}", second)
-    assert names(follower.look(3)) == ["e08", "e09", "e10", "e11"]
+    assert names(follower.poll(3)) == ["e08", "e09", "e10", "e11"]
 
 
 def test_a_moment_to_begin_with() -> None:
@@ -98,10 +99,10 @@ def test_a_moment_to_begin_with() -> None:
     for second in range(0, 500, 10):
         log.write(f"e{second}", second)
     follower = following(log, since=START + timedelta(seconds=250))
-    assert names(follower.look(0)) == [f"e{second}" for second in range(250, 500, 10)]
+    assert names(follower.poll(0)) == [f"e{second}" for second in range(250, 500, 10)]
     log.write("late", 240)
     log.write("new", 501)
-    assert names(follower.look(0)) == ["new"]
+    assert names(follower.poll(0)) == ["new"]
 
 
 def test_a_text_chooses() -> None:
@@ -110,11 +111,11 @@ def test_a_text_chooses() -> None:
     for second in range(3000):
         log.write("wanted" if second == 0 else f"e{second}", second)
     follower = following(log, text="WANTED")
-    assert names(follower.look(1)) == []
+    assert names(follower.poll(1)) == []
     assert log.read < 400
     log.write("wanted-again", 3001)
     log.write("other", 3002)
-    assert names(follower.look(1)) == ["wanted-again"]
+    assert names(follower.poll(1)) == ["wanted-again"]
 
 
 def test_memory_stays_small() -> None:
@@ -124,7 +125,7 @@ def test_memory_stays_small() -> None:
     for second in range(2000):
         log.write(f"e{second}", second)
         log.entries = log.entries[-100:]
-        assert names(follower.look(0)) == ([f"e{second}"] if second else [])
+        assert names(follower.poll(0)) == ([f"e{second}"] if second else [])
     assert len(follower._seen) <= OVERLAP.total_seconds() + 1
 
 
@@ -134,11 +135,11 @@ def test_what_is_no_entry_is_refused(nonsense: Any) -> None:
     log = Log()
     follower = following(log)
     log.entries = []
-    follower.look(0)
+    follower.poll(0)
     log.write("real", 1)
     real_pages = log.pages
     log.pages = lambda *_: iter([[log.entries[0], nonsense]])  # type: ignore[method-assign]  # for one look
-    with pytest.raises(ManagementError, match="no log entry"):
-        follower.look(0)
+    with pytest.raises(GatewayError, match="invalid log entry"):
+        follower.poll(0)
     log.pages = real_pages  # type: ignore[method-assign]  # as it was
-    assert names(follower.look(0)) == ["real"]
+    assert names(follower.poll(0)) == ["real"]
