@@ -16,7 +16,7 @@ from toolgate.testing import FakeGateway
 def held(request: pytest.FixtureRequest) -> Iterator[tuple[Guard, FakeGateway | EmbeddedGateway]]:
     """A guard that must ask a person about mails, with whoever decides."""
     if request.param == "fake":
-        fake = FakeGateway(hold=["mail.send"])
+        fake = FakeGateway(require_approval=["mail.send"])
         yield fake.guard(), fake
         return
     with Guard.embedded(":memory:", agent="bot", require_approval=["mail.send"]) as guard:

@@ -22,7 +22,7 @@ def test_what_is_permitted_leaves_no_entry() -> None:
 
 def test_what_is_refused_is_recorded_and_raised() -> None:
     """Blocked and held calls are as with a block: one entry each, and an error in place of a permission."""
-    fake = FakeGateway(hold=["db.drop"])
+    fake = FakeGateway(require_approval=["db.drop"])
     guard = fake.guard()
     with pytest.raises(ActionDenied):
         guard.action("db.read", {}).permit()
@@ -38,7 +38,7 @@ def test_what_is_refused_is_recorded_and_raised() -> None:
 
 def test_an_edit_is_permitted_as_it_was_made() -> None:
     """What the approver changed is in the context, once the edited request lets the call through."""
-    fake = FakeGateway(hold=["db.drop"])
+    fake = FakeGateway(require_approval=["db.drop"])
     guard = fake.guard()
 
     def change(pending: ApprovalPending) -> Any:
@@ -62,7 +62,7 @@ def test_a_permission_is_asked_for_once_and_never_fails_open() -> None:
 
 async def test_a_coroutine_is_permitted_as_a_function_is() -> None:
     """Handed over with what was asked, edited as the approver did, refused with the same errors, and once."""
-    fake = FakeGateway(allow=["db.read"], hold=["db.drop"])
+    fake = FakeGateway(allow=["db.read"], require_approval=["db.drop"])
     guard = fake.guard()
 
     async def change(pending: ApprovalPending) -> Any:

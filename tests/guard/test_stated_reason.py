@@ -17,7 +17,7 @@ from toolgate.testing import FakeGateway
 
 @pytest.fixture
 def held(fake_gateway: FakeGateway) -> FakeGateway:
-    fake_gateway.hold("db.drop")
+    fake_gateway.require_approval("db.drop")
     return fake_gateway
 
 

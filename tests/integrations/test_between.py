@@ -62,7 +62,7 @@ async def test_a_function_that_is_guarded_itself_asks_where_it_runs(mode: str) -
 @BOTH
 async def test_a_guarded_function_that_waits_can_be_rejected(mode: str) -> None:
     """It has been let through by nobody before, and the bridge knows the request that it has made."""
-    gateway = FakeGateway(hold=["bank.pay"])
+    gateway = FakeGateway(require_approval=["bank.pay"])
     pay = gateway.guard().guarded("bank.pay")(lambda: "paid")
     bridge, call = Bridge(gateway.guard()), ToolCall("pay", {}, call_id="call-1", function=pay)
     begun = await begin(bridge, call, mode)

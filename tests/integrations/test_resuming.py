@@ -84,7 +84,7 @@ class Again(Resuming):
 
 @pytest.fixture
 def gateway() -> FakeGateway:
-    return FakeGateway(allow=["tools.look", "tools.burn"], hold=["tools.pay"])
+    return FakeGateway(allow=["tools.look", "tools.burn"], require_approval=["tools.pay"])
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_a_state_that_was_changed(gateway: FakeGateway, gate: Gate, change: str)
     """An approval lets through nothing but the call it was given for."""
     state = paused(gate, "eve")
     gateway.approve()
-    gateway.hold("tools.other")
+    gateway.require_approval("tools.other")
     [held] = state["held"]
     if change == "input":
         held["input"] = {"to": "mallory"}

@@ -26,7 +26,7 @@ class ToldError(Exception):
 
 @pytest.fixture
 def gateway() -> FakeGateway:
-    return FakeGateway(allow=["tools.look", "tools.burn"], hold=["tools.pay"])
+    return FakeGateway(allow=["tools.look", "tools.burn"], require_approval=["tools.pay"])
 
 
 @pytest.fixture

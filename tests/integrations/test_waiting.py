@@ -13,7 +13,7 @@ PAY = ToolCall("pay", {"to": "eve"}, call_id="call-1", run_id="run-1")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_person_who_is_quicker_than_the_look(fake_gateway: FakeGateway, mode: str) -> None:
     """What is approved while it is looked at is not used up by the look: the call itself goes through."""
-    fake_gateway.hold("tools.pay", then="approved")
+    fake_gateway.require_approval("tools.pay", then="approved")
     with fake_gateway.guard() as guard:
         bridge = Bridge(guard)
         looked = bridge.waiting(PAY) if mode == "sync" else asyncio.run(bridge.awaiting(PAY))

@@ -333,7 +333,7 @@ async def main() -> None:
 
 def test_users(fake_gateway: FakeGateway, capsys: pytest.CaptureFixture[str]) -> None:
     fake_gateway.allow("stripe.refund", max_amount=Decimal(100), amount_required=False)
-    fake_gateway.hold("mail.send", then="ignored")
+    fake_gateway.require_approval("mail.send", then="ignored")
     fake_gateway.block("file.delete", "not here")
     assert_type(refund("ch_1", 5), str)
     assert_type(fake_gateway.assert_checked("stripe.refund", amount=5), Checked)
@@ -342,7 +342,7 @@ def test_users(fake_gateway: FakeGateway, capsys: pytest.CaptureFixture[str]) ->
     assert_type(fake_gateway.entries, list[Logged])
     assert_type(fake_gateway.pending(), list[ApprovalRequest])
     fake_gateway.approve(note="fine", context={"to": "ann"})
-    with fake_gateway.outage(status=503), fake_gateway.latency(2), fake_gateway.replacing(guard) as same:
+    with fake_gateway.outage(status=503), fake_gateway.replacing(guard) as same:
         assert_type(same, Guard)
 
 
@@ -352,7 +352,9 @@ def embed() -> None:
         assert_type(embedded, Guard)
         assert_type(embedded.gateway.pending(), list[ApprovalRequest])
         embedded.gateway.deny("appr", note="no")
-    by_hand = FakeGateway(allow={"pay": {"max_amount": 0.5}, "math.add": None}, agents=("bot",))
+    by_hand = FakeGateway(
+        allow={"pay": {"max_amount": 0.5}, "math.add": None}, require_approval=["mail.send"]
+    )
     assert_type(by_hand.guard("bot"), Guard)
 
 

@@ -1,39 +1,29 @@
-"""Testing agents without a gateway: a fake of it, pytest fixtures, and a switch against real calls.
+"""Tests of agents without a gateway: a fake gateway and a pytest plugin.
 
-    from toolgate.testing import FakeGateway
+from toolgate.testing import FakeGateway
 
-    gateway = FakeGateway(allow=["math.add"], hold=["mail.send"])
-    guard = gateway.guard()
-
-Its answers are the real gateway's: the same tests run against both. Nothing is loaded before it is used.
+gateway = FakeGateway(allow=["math.add"], require_approval=["mail.send"])
+guard = gateway.guard()
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolgate.requested import ApprovalRequest
-    from toolgate.testing.gateway import FakeGateway
-    from toolgate.testing.seen import Checked, Logged
+    from toolgate.testing.fake import Checked, FakeGateway, Logged
 
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 
-_HOMES = {
-    "Checked": "toolgate.testing.seen",
-    "FakeGateway": "toolgate.testing.gateway",
-    "Logged": "toolgate.testing.seen",
-    "ApprovalRequest": "toolgate.requested",
-}
-
 
 def __getattr__(name: str) -> object:
+    # pytest imports this package in every test run: nothing else is imported before it is used.
     if name not in __all__:
         raise AttributeError(f"module 'toolgate.testing' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    from toolgate.testing import fake
+
+    return getattr(fake, name)
 
 
 def __dir__() -> list[str]:

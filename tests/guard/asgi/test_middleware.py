@@ -101,7 +101,7 @@ async def test_a_blocked_request_is_answered_403(fake_gateway: FakeGateway) -> N
 
 async def test_a_held_request_is_told_how_to_come_back(fake_gateway: FakeGateway) -> None:
     """202 with the approval; repeated it goes through once when a person approved, and is held anew after that."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool = Tool()
     app = guarded_app(tool)
     first, again = [await Client(REFUND, {"amount": 4}).ask(app) for _ in range(2)]
@@ -116,7 +116,7 @@ async def test_a_held_request_is_told_how_to_come_back(fake_gateway: FakeGateway
 
 async def test_an_approval_is_of_one_place_for_each_argument(fake_gateway: FakeGateway) -> None:
     """What was approved in the query does not let the same through in the body."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool = Tool()
     app = guarded_app(tool)
     assert (await Client("POST /refunds/ch_1?note=test").ask(app)).status == 202
@@ -127,7 +127,7 @@ async def test_an_approval_is_of_one_place_for_each_argument(fake_gateway: FakeG
 
 async def test_a_named_request_is_carried_out_as_edited(fake_gateway: FakeGateway) -> None:
     """What the person changed in query and body reaches the application; the same key lets nothing through again."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool, key = Tool(), {"Idempotency-Key": "k-1"}
     app = guarded_app(tool)
 
@@ -150,7 +150,7 @@ async def test_a_named_request_is_carried_out_as_edited(fake_gateway: FakeGatewa
 
 async def test_another_request_of_the_same_key_is_not_the_approved_one(fake_gateway: FakeGateway) -> None:
     """An approval is bound to the arguments, whatever the request calls itself."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool, key = Tool(), {"Idempotency-Key": "k-1"}
     app = guarded_app(tool)
     await Client(REFUND, {"amount": 4}, headers=key).ask(app)
@@ -161,7 +161,7 @@ async def test_another_request_of_the_same_key_is_not_the_approved_one(fake_gate
 
 async def test_an_edit_of_the_path_is_refused(fake_gateway: FakeGateway) -> None:
     """A framework may have read the path already: the call does not run, and the answer names the argument."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool, key = Tool(), {"Idempotency-Key": "k-1"}
     app = guarded_app(tool)
     await Client(REFUND, {"amount": 4}, headers=key).ask(app)
@@ -191,7 +191,7 @@ async def test_a_request_may_wait(
     fake_gateway: FakeGateway, decide: str, status: int, outcome: str | None
 ) -> None:
     """With `wait` the answer comes when the person decided, and is the application's if they approved."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool, client = Tool(), Client(REFUND, {"amount": 4})
     task = await held(fake_gateway, client, guarded_app(tool, on_hold="wait"))
     assert (client.sent, tool.ran) == ([], [])
@@ -203,7 +203,7 @@ async def test_a_request_may_wait(
 
 async def test_waiting_ends_with_its_time(fake_gateway: FakeGateway) -> None:
     """After `hold_timeout` the answer is 202, and the request stays to be decided."""
-    fake_gateway.hold("stripe.refund", then="ignored")
+    fake_gateway.require_approval("stripe.refund", then="ignored")
     endpoint = Endpoint("stripe.refund", on_hold="wait", hold_timeout=5)
     tool = Tool()
     client = await Client(REFUND).ask(guarded_app(tool, actions={"POST /refunds/{charge}": endpoint}))
@@ -213,7 +213,7 @@ async def test_waiting_ends_with_its_time(fake_gateway: FakeGateway) -> None:
 
 async def test_an_edit_reaches_a_waiting_request(fake_gateway: FakeGateway) -> None:
     """The request that waits is carried out as the person changed it."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool = Tool()
     task = await held(
         fake_gateway, Client(REFUND, {"amount": 40}), guarded_app(tool, on_hold="wait", hold_timeout=60)
@@ -225,7 +225,7 @@ async def test_an_edit_reaches_a_waiting_request(fake_gateway: FakeGateway) -> N
 
 async def test_a_client_that_hangs_up_withdraws_its_request(fake_gateway: FakeGateway) -> None:
     """Nobody is left to decide for, and nothing runs or is answered."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool, client = Tool(), Client(REFUND)
     task = await held(fake_gateway, client, guarded_app(tool, on_hold="wait"))
     client.hang_up()
@@ -237,7 +237,7 @@ async def test_a_client_that_hangs_up_withdraws_its_request(fake_gateway: FakeGa
 
 async def test_a_server_that_gives_a_waiting_request_up_cancels_it(fake_gateway: FakeGateway) -> None:
     """Cancelled from outside it is withdrawn as well, and the cancellation goes on."""
-    fake_gateway.hold("stripe.refund")
+    fake_gateway.require_approval("stripe.refund")
     tool = Tool()
     task = await held(fake_gateway, Client(REFUND), guarded_app(tool, on_hold="wait"))
     task.cancel()
@@ -251,7 +251,9 @@ async def test_whoever_hangs_up_later_is_heard_by_the_application(
     fake_gateway: FakeGateway, held: bool, on_hold: str
 ) -> None:
     """The application hears that the client is gone, and not before; what was listened for meanwhile is not lost."""
-    fake_gateway.hold("stripe.refund", then="approved") if held else fake_gateway.allow("stripe.refund")
+    fake_gateway.require_approval("stripe.refund", then="approved") if held else fake_gateway.allow(
+        "stripe.refund"
+    )
     client, heard = Client(REFUND), list[str]()
 
     async def tool(_: Any, receive: Any, send: Any) -> None:

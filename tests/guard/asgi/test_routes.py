@@ -122,7 +122,7 @@ async def test_inside_a_mount(fake_gateway: FakeGateway) -> None:
 async def test_a_function_may_name_the_action(fake_gateway: FakeGateway) -> None:
     """Then method, path and all of the query are arguments, and what it does not name is refused."""
     fake_gateway.allow("tools.read")
-    fake_gateway.hold("tools.write")
+    fake_gateway.require_approval("tools.write")
     tool = Tool()
 
     def named(scope: Any) -> str | None:

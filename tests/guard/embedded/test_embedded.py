@@ -18,7 +18,7 @@ import pytest
 from support.waiting import until
 from support.wire import Wire
 
-from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable, Guard
+from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, acting_as
 from toolgate import embedded as embedding
 
 pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
@@ -288,6 +288,24 @@ def test_hold_is_the_deprecated_name_of_require_approval(open_guard: Open) -> No
     assert guard.check("mail.send").held
     with pytest.raises(ConfigurationError, match="alone"):
         open_guard(":memory:", hold=["a"], require_approval=["b"])
+
+
+def test_key_of_the_agent_does_not_act_as_another(open_guard: Open) -> None:
+    guard = open_guard(":memory:", allow=["math.add"])
+    with acting_as("somebody-else"):
+        decision = guard.check("math.add")
+    assert decision.blocked
+    assert "agent" in str(decision.reason).lower()
+
+
+def test_edit_that_is_nested_too_deeply_is_refused(open_guard: Open) -> None:
+    guard = open_guard(":memory:", require_approval=["mail.send"])
+    approval_id = str(guard.check("mail.send").approval_id)
+    nested: Any = 1
+    for _ in range(40):
+        nested = [nested]
+    with pytest.raises(ConfigurationError, match="deeper than 32 levels"):
+        guard.gateway.approve(approval_id, context={"text": nested})
 
 
 def test_a_file_that_is_no_database(open_guard: Open, tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ BLOCK = "toolgate_block_network = true"
 
 
 def test_the_fixture_stands_behind_the_default_guard(run: Run, pytester: pytest.Pytester) -> None:
-    """What the module's own `guarded` guards asks the fake, in each test a new one, and nothing is left in the home."""
     result = run(
         """
         import pytest
@@ -133,7 +132,6 @@ def test_meant():
 
 
 def test_the_switch_makes_every_real_call_an_error(run: Run) -> None:
-    """Called, swallowed, in a task, in a thread, of a tool that fails open: the test fails, and is told the cure."""
     result = run(CALLS, "-o", "asyncio_mode=auto", ini=BLOCK)
     result.assert_outcomes(failed=5, passed=2)
     result.stdout.fnmatch_lines(
@@ -177,14 +175,12 @@ def test_the_switch_fails_a_test_whose_guard_is_not_set_up(run: Run, monkeypatch
 
 
 def test_without_the_switch_nothing_is_stopped(run: Run) -> None:
-    """A call that finds nobody is what it always was."""
     result = run(CALLS, "-o", "asyncio_mode=auto", "-k", "not thread")
     result.assert_outcomes(failed=1, passed=5)
     result.stdout.fnmatch_lines(["*GatewayUnavailable*"])
 
 
 def test_the_marker_alone(run: Run) -> None:
-    """Where the run as a whole is free, a mark stops one test, and its fixtures."""
     result = run(
         """
         import pytest
@@ -207,20 +203,18 @@ def test_the_marker_alone(run: Run) -> None:
 
 
 def test_a_call_while_collecting_is_stopped(run: Run) -> None:
-    """With the switch on, a test module that asks a real gateway when it is imported cannot be collected."""
     result = run("from app import own\nown.check('a.b')\ndef test_none(): ...", ini=BLOCK)
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*a real Toolgate gateway was called*"])
 
 
 def test_a_run_that_uses_nothing_of_it_loads_nothing() -> None:
-    """The plugin itself loads pytest and no part of the SDK beyond its empty front."""
     ask = (
-        "import pytest, sys\nbefore = set(sys.modules)\nimport toolgate.testing.plugin\n"
+        "import pytest, sys\nbefore = set(sys.modules)\nimport toolgate.testing.pytest_plugin\n"
         "print(*sorted(name for name in set(sys.modules) - before if 'toolgate' in name))\n"
         "print(*[name for name in ('httpx', 'pydantic', 'tenacity', 'wrapt') if name in set(sys.modules) - before])"
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     ours, heavy = done.stdout.split("\n")[:2]
-    assert ours.split() == ["toolgate", "toolgate.testing", "toolgate.testing.plugin"]
+    assert ours.split() == ["toolgate", "toolgate.testing", "toolgate.testing.pytest_plugin"]
     assert heavy == ""

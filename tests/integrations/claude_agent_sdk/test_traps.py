@@ -70,7 +70,7 @@ async def test_the_users_own_permission_still_counts(
     scene: Scene, gateway: FakeGateway, tmp_path: Path
 ) -> None:
     """What the gateway allows, edited or not, is no permission of the user's: without one it does not run."""
-    gateway.hold("bank.pay")
+    gateway.require_approval("bank.pay")
     async with agent(scene, tmp_path, [LOOK, pay("eve", 40)], allowed_tools=[]) as (client, api):
         going = asyncio.create_task(run(client))
         await waits(gateway, 1)
@@ -101,7 +101,7 @@ async def test_what_can_use_tool_changes_is_asked_about(
         await run(client)
         seen, entries = list(gateway.checks), logged(scene, gateway)
         # What a person approved lets the call through once, and what is made of it is another.
-        gateway.hold("bank.pay", then="approved")
+        gateway.require_approval("bank.pay", then="approved")
         api.say(named(pay("dan", 10)))
         await run(client)
     assert scene.ran == [("pay", "eve", 80), ("pay", "dan", 20)]
@@ -218,7 +218,7 @@ async def test_tools_of_the_cli_itself(scene: Scene, gateway: FakeGateway, tmp_p
 
 async def test_sub_agents_act_as_themselves(scene: Scene, tmp_path: Path) -> None:
     """A sub-agent's calls go through the same hooks; they are asked about as the agent that is named for its type."""
-    gateway = FakeGateway(allow=["tools.Agent", "bank.look"], agents=["main", "helper-1"])
+    gateway = FakeGateway(allow=["tools.Agent", "bank.look"])
     scene.guard = gateway.guard("main")
     given: Any = {
         "agents": {
@@ -245,7 +245,7 @@ async def test_a_wait_that_is_given_up_is_withdrawn(
     scene: Scene, gateway: FakeGateway, tmp_path: Path, way: str
 ) -> None:
     """Who interrupts or leaves the agent while a call waits has given the call up: nobody needs to decide about it."""
-    gateway.hold("bank.pay")
+    gateway.require_approval("bank.pay")
     async with agent(scene, tmp_path, [pay("eve", 40)]) as (client, _):
         await client.query("go")
         await waits(gateway, 1)
@@ -260,7 +260,7 @@ async def test_what_the_model_was_told_passes_in_another_process(
     scene: Scene, gateway: FakeGateway, tmp_path: Path
 ) -> None:
     """While a person decides nothing needs to run: the session is resumed, and the same call goes through once."""
-    gateway.hold("bank.pay")
+    gateway.require_approval("bank.pay")
     again = [replace(pay("eve", 40), id=f"call-{time}") for time in ("again", "thrice")]
     tells = {"guarding": {"on_hold": "tell"}}
     async with agent(scene, tmp_path, [pay("eve", 40)], **tells) as (client, api):

@@ -121,7 +121,7 @@ def test_amount_in_another_place_than_its_default_is_not_sent(gateway: FakeGatew
 @pytest.mark.parametrize("edit", [{"amount": 25}, {"limit": "3"}])
 def test_approver_may_edit_what_was_left_to_its_default(edit: dict[str, Any]) -> None:
     gateway = FakeGateway()
-    gateway.hold("pay.refund")
+    gateway.require_approval("pay.refund")
     reached: list[httpx.Request] = []
 
     def decide(pending: Any) -> str:

@@ -14,7 +14,7 @@ ACTIONS = ("PostRefunds", "PatchRefund", "GET:/refunds/{id}", "GetReport")
 
 @pytest.fixture
 def gateway() -> FakeGateway:
-    return FakeGateway(hold=[f"pay.{each}" for each in ACTIONS])
+    return FakeGateway(require_approval=[f"pay.{each}" for each in ACTIONS])
 
 
 class Editor:
@@ -121,7 +121,7 @@ async def test_a_change_that_cannot_be_written(gateway: FakeGateway) -> None:
 
 async def test_what_is_not_in_the_document_goes_where_it_was_asked_for(gateway: FakeGateway) -> None:
     """Its address can be approved or not, and not exchanged; its arguments can."""
-    gateway.hold("pay.unknown")
+    gateway.require_approval("pay.unknown")
     options = {"unknown": "pay.unknown", "on_hold": Editor(gateway, url="https://evil.test/")}
     client = Client("httpx", "sync", gateway, **options)
     with pytest.raises(ConfigurationError, match="another 'url'"):

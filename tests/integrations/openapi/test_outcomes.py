@@ -24,7 +24,7 @@ def gateway() -> FakeGateway:
             "pay.Move": {},
             "pay.Drop": {},
         },
-        hold=["pay.PatchRefund"],
+        require_approval=["pay.PatchRefund"],
     )
 
 
@@ -99,7 +99,7 @@ async def test_a_held_request_is_sent_once_it_is_approved(make: Make, gateway: F
 @pytest.mark.parametrize("then", ["approved", "denied"])
 async def test_a_request_that_waits(make: Make, gateway: FakeGateway, then: Any) -> None:
     """With on_hold='wait' the request goes out when the person has approved, and not at all when they declined."""
-    gateway.hold("pay.PatchRefund", then=then)
+    gateway.require_approval("pay.PatchRefund", then=then)
     client = make(on_hold="wait")
     if then == "approved":
         assert (await client.send("PATCH", "/refunds/re_1")).status_code == 200

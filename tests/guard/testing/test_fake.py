@@ -1,8 +1,7 @@
-"""What the fake gateway has beside the real one's answers: a clock that leaps, outages, a memory, assertions."""
+"""Features of the fake gateway for tests: records, assertions, outages, decisions at once, a clock of its own."""
 
 from __future__ import annotations
 
-import threading
 from decimal import Decimal
 
 import pytest
@@ -22,11 +21,10 @@ from toolgate.testing import FakeGateway
 
 @pytest.fixture
 def gateway() -> FakeGateway:
-    return FakeGateway(allow=["math.add"], hold=["mail.send"])
+    return FakeGateway(allow=["math.add"], require_approval=["mail.send"])
 
 
-def test_it_remembers_what_it_was_asked_and_told(gateway: FakeGateway) -> None:
-    """Checks and entries stand in order with their contexts, and the assertions find them."""
+def test_checks_and_entries_are_kept_for_assertions(gateway: FakeGateway) -> None:
     guard = gateway.guard()
     guard.guarded("math.add")(lambda a, b: a + b)(1, Decimal("2.50"))
     with pytest.raises(ActionDenied):
@@ -53,8 +51,7 @@ def test_it_remembers_what_it_was_asked_and_told(gateway: FakeGateway) -> None:
             wrong()
 
 
-def test_an_outage_takes_no_time(gateway: FakeGateway) -> None:
-    """Every retry is made, the deadline passes on the gateway's clock alone, and afterwards it answers again."""
+def test_outage_takes_no_time(gateway: FakeGateway) -> None:
     guard = gateway.guard(timeout=3600)
     before = gateway.clock()
     with gateway.outage():
@@ -73,8 +70,7 @@ def test_an_outage_takes_no_time(gateway: FakeGateway) -> None:
     assert guard.check("math.add").allowed
 
 
-def test_an_outage_lets_run_what_fails_open(gateway: FakeGateway) -> None:
-    """A tool that fails open runs while the fake is away, and its record arrives afterwards."""
+def test_tool_with_fail_open_runs_during_an_outage(gateway: FakeGateway) -> None:
     guard = gateway.guard()
     open_tool = guard.guarded("math.add", fail_open=True)(lambda a: a)
     with gateway.outage():
@@ -84,41 +80,23 @@ def test_an_outage_lets_run_what_fails_open(gateway: FakeGateway) -> None:
     assert gateway.assert_logged("math.add", "success", a=1)
 
 
-def test_latency_beyond_the_deadline_loses_the_answer(gateway: FakeGateway) -> None:
-    """A slow answer is waited for; one that is too slow is lost, although the gateway did its work."""
-    guard = gateway.guard(timeout=5)
-    with gateway.latency(4):
-        assert guard.check("math.add").allowed
-    with gateway.latency(6), pytest.raises(GatewayUnavailable, match="no answer within"):
-        guard.log("math.add", "success", idempotency_key="k")
-    guard.log("math.add", "success", idempotency_key="k")
-    with gateway.latency(6):
-        for _ in range(5):
-            with pytest.raises(GatewayUnavailable):
-                guard.check("math.add")
-    assert guard.check("math.add").allowed
-    assert [one.action for one in gateway.entries] == ["math.add"]
-
-
-def test_what_comes_of_a_request_by_itself(gateway: FakeGateway) -> None:
-    """Approved or denied at once; ignored, whoever waits finds the time gone."""
+def test_requests_are_decided_or_ignored_at_once(gateway: FakeGateway) -> None:
     guard = gateway.guard()
     send = guard.guarded("mail.send", on_hold="wait")(lambda to: to)
-    gateway.hold("mail.send", then="approved")
+    gateway.require_approval("mail.send", then="approved")
     assert send("a") == "a"
-    gateway.hold("mail.send", then="denied")
+    gateway.require_approval("mail.send", then="denied")
     with pytest.raises(ApprovalDenied):
         send("b")
-    gateway.hold("mail.send", then="ignored")
+    gateway.require_approval("mail.send", then="ignored")
     with pytest.raises(ApprovalExpired):
         send("c")
     with pytest.raises(ApprovalPending):
         guard.guarded("mail.send", on_hold="wait", hold_timeout=60)(lambda to: to)("d")
 
 
-async def test_ignored_tasks(gateway: FakeGateway) -> None:
-    """As for threads: the wait is over in no time."""
-    gateway.hold("mail.send", then="ignored")
+async def test_task_reaches_its_time_limit_at_once(gateway: FakeGateway) -> None:
+    gateway.require_approval("mail.send", then="ignored")
 
     @gateway.guard().guarded("mail.send", on_hold="wait")
     async def send(to: str) -> None: ...
@@ -127,22 +105,20 @@ async def test_ignored_tasks(gateway: FakeGateway) -> None:
         await send("a")
 
 
-def test_the_only_request_needs_no_name(gateway: FakeGateway) -> None:
-    """`approve()` and `deny()` mean the one that waits, and say so when there is another number."""
+def test_id_of_the_only_pending_request_may_be_omitted(gateway: FakeGateway) -> None:
     guard = gateway.guard()
     assert guard.check("mail.send", {"n": 1}).held
     gateway.approve()
     assert guard.check("mail.send", {"n": 1}).allowed
-    with pytest.raises(ConfigurationError, match="0 requests wait"):
+    with pytest.raises(ConfigurationError, match="0 approval requests are pending"):
         gateway.deny()
     assert guard.check("mail.send", {"n": 2}).held
     assert guard.check("mail.send", {"n": 3}).held
-    with pytest.raises(ConfigurationError, match="2 requests wait"):
+    with pytest.raises(ConfigurationError, match="2 approval requests are pending"):
         gateway.approve()
 
 
-def test_blocking_in_the_tests_own_words(gateway: FakeGateway) -> None:
-    """The reason reaches the caller; what waited for the action is cancelled; allowing it again lifts it."""
+def test_blocked_action_has_the_reason_of_the_test(gateway: FakeGateway) -> None:
     guard = gateway.guard()
     assert guard.check("mail.send").held
     gateway.block("mail.send", "the mail server is being moved")
@@ -152,26 +128,7 @@ def test_blocking_in_the_tests_own_words(gateway: FakeGateway) -> None:
     assert guard.check("mail.send").allowed
 
 
-def test_advancing_wakes_who_waits(gateway: FakeGateway) -> None:
-    """A day later a thread that waits is told that its request has run out."""
-    ended: list[object] = []
-
-    def call() -> None:
-        with pytest.raises(ApprovalExpired) as expired:
-            gateway.guard().guarded("mail.send", on_hold="wait")(lambda: None)()
-        ended.append(expired.type)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    while not gateway.pending():
-        pass
-    gateway.advance(24 * 3600)
-    thread.join(60)
-    assert ended == [ApprovalExpired]
-
-
-def test_replacing_a_guard_for_a_while(gateway: FakeGateway) -> None:
-    """What an application's own guard guards asks the fake inside the block, and nobody else's gateway."""
+def test_guard_of_an_application_is_connected_for_a_while(gateway: FakeGateway) -> None:
     theirs = Guard("http://127.0.0.1:9", "ak_" + "k" * 37, "their-agent", timeout=0.01)
     tool = theirs.guarded("math.add")(lambda a: a)
     with gateway.replacing(theirs):
@@ -181,21 +138,14 @@ def test_replacing_a_guard_for_a_while(gateway: FakeGateway) -> None:
     assert [one.context for one in gateway.checks] == [{"a": 1}]
 
 
-def test_agents(gateway: FakeGateway) -> None:
-    """Whoever asks is known unless agents are named; one that is switched off may do nothing."""
-    with acting_as("anybody"):
+def test_rules_apply_to_every_agent(gateway: FakeGateway) -> None:
+    with acting_as("another"):
         assert gateway.guard().check("math.add").allowed
-    gateway.switch_off("anybody")
-    assert gateway.guard("anybody").check("math.add").reason == "Agent is inactive"
-    gateway.switch_on("anybody")
-    assert gateway.guard("anybody").check("math.add").allowed
-    strict = FakeGateway(allow=["math.add"], agents=["one", "two"])
-    assert strict.agent_id == "one"
-    assert "Agent not found" in str(strict.guard("three").check("math.add").reason)
+    assert gateway.guard("a-third").check("math.add").allowed
+    assert [each.agent_id for each in gateway.checks] == ["another", "a-third"]
 
 
-def test_two_fakes_know_nothing_of_each_other(gateway: FakeGateway) -> None:
-    """What one blocked may fail open at the other: no memory of this process is shared between them."""
+def test_fakes_do_not_share_denied_actions(gateway: FakeGateway) -> None:
     other = FakeGateway(allow=["x"])
     assert gateway.guard().check("x").blocked
     tool = other.guard().guarded("x", fail_open=True)(lambda: "ran")
@@ -207,27 +157,25 @@ def test_two_fakes_know_nothing_of_each_other(gateway: FakeGateway) -> None:
     ("wrong", "named"),
     [
         (lambda: FakeGateway(allow="math.add"), "allow is 'math.add'"),
-        (lambda: FakeGateway(hold=[""]), "action ''"),
-        (lambda: FakeGateway(allow=["a"], hold=["a"]), "Duplicate action 'a'"),
+        (lambda: FakeGateway(require_approval=[""]), "action ''"),
+        (lambda: FakeGateway(allow=["a"], require_approval=["a"]), "Duplicate action 'a'"),
         (lambda: FakeGateway(allow={"a": {"maximum": 1}}), "unknown limit 'maximum'"),
         (lambda: FakeGateway(allow={"a": 3}), "are 3"),
-        (lambda: FakeGateway(agents=[""]), "agents is ''"),
         (lambda: FakeGateway().allow("a", max_amount=-1), "max_amount of action 'a' is -1"),
         (lambda: FakeGateway().allow("a", max_amount=float("nan")), "max_amount of action 'a' is nan"),
         (lambda: FakeGateway().allow("a", max_amount=True), "max_amount of action 'a' is True"),
         (lambda: FakeGateway().allow("a", amount_required=3), "amount_required of action 'a' is 3"),
         (lambda: FakeGateway(allow={"a": {"amount_required": True}}), "'a' has amount_required=True without"),
         (lambda: FakeGateway(allow=["stripe.*"]), "contains the wildcard '*'"),
-        (lambda: FakeGateway(hold=["a?"]), "contains the wildcard '?'"),
+        (lambda: FakeGateway(require_approval=["a?"]), "contains the wildcard '?'"),
         (lambda: FakeGateway().allow("*"), "contains the wildcard '*'"),
-        (lambda: FakeGateway().hold("a.*"), "contains the wildcard '*'"),
+        (lambda: FakeGateway().require_approval("a.*"), "contains the wildcard '*'"),
         (lambda: FakeGateway().block("a.*"), "contains the wildcard '*'"),
-        (lambda: FakeGateway().hold("a", then="maybe"), "then is 'maybe'"),
+        (lambda: FakeGateway().require_approval("a", then="maybe"), "Invalid then 'maybe'"),
         (lambda: FakeGateway().block("a b"), "'a b'"),
     ],
 )
-def test_mistakes_are_named(wrong: object, named: str) -> None:
-    """What cannot be is refused by name."""
+def test_invalid_arguments_are_named(wrong: object, named: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         wrong()  # type: ignore[operator]  # a function of no arguments
     assert named in str(error.value)

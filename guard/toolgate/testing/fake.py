@@ -1,0 +1,479 @@
+"""Fake gateway in memory for tests of agents."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
+from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import uuid4
+
+from toolgate._capture.jsontext import dumps, exact, loads
+from toolgate._http.messages import InProcessGateway, Request, Response, TransportError
+from toolgate._outbox.place import MEMORY
+from toolgate.errors import ConfigurationError
+from toolgate.guard import Guard
+from toolgate.permitted import Actions, Limits, Permitted, read_limits, read_permissions
+from toolgate.requested import ApprovalRequest
+from toolgate.testing.records import Checked, Logged, Outcome, Records
+
+__all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
+
+#: what happens to approval requests of an action without the test's help
+Then: TypeAlias = Literal["approved", "denied", "ignored"]
+
+_HEADERS: Final = {"content-type": "application/json", "x-api-version": "2026-11-20"}
+# Seconds.
+_EXPIRES_AFTER: Final = 24 * 3600.0
+_LONGEST_BREAKER_PAUSE: Final = 30.0
+_FLUSH_TIMEOUT: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    # None denies the action.
+    permitted: Permitted | None
+    reason: str | None = None
+    then: Then | None = None
+
+
+@dataclass
+class _Approval:
+    """Approval request, with the body of the check that created it."""
+
+    check: dict[str, Any]
+    expires_at: float
+    is_ignored: bool = False
+    approval_id: str = field(default_factory=lambda: str(uuid4()))
+    status: str = "pending"
+    note: str | None = None
+    replaced_by: str | None = None
+    approved_context: dict[str, Any] | None = None
+    is_rejected: bool = False
+    waiters: list[Future[None]] = field(default_factory=list)
+
+    @property
+    def context(self) -> dict[str, Any]:
+        return self.check.get("context") or {}
+
+    def change(self, status: str, note: str | None = None) -> None:
+        self.status, self.note = status, note
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if waiter.set_running_or_notify_cancel():
+                waiter.set_result(None)
+
+
+class _Decision(NamedTuple):
+    outcome: Outcome
+    reason: str | None = None
+    approval_id: str | None = None
+    headers: Mapping[str, str] = {}
+
+
+class FakeGateway(InProcessGateway, Records):
+    """Gateway in memory that allows, denies and requires approval as a test says, and keeps what it received.
+
+    It denies every action that it was not told to allow. Its rules apply to every agent. It has a clock of its own:
+    where a guard would sleep, the clock jumps ahead, so that an outage costs a test no time. It decides as the
+    gateway does about permissions, amounts and approvals, and has none of the gateway's other features; tests of
+    those use `Guard.embedded(":memory:", …)`.
+
+    Args:
+        allow: Actions that are allowed: names, or names with limits like `{"refund": {"max_amount": 100}}`.
+        require_approval: Actions that require approval, in the same form.
+
+    Attributes:
+        api_key: The API key that it accepts.
+        agent_id: The agent of its guards.
+    """
+
+    def __init__(self, allow: Actions = (), require_approval: Actions = ()) -> None:
+        self.api_key = "ak_" + "0fake" * 7 + "00"
+        self.agent_id = "test-agent"
+        # An address of its own: the process remembers some decisions by the gateway's address.
+        self._url = f"http://{uuid4().hex}.fake.invalid"
+        self._lock = threading.RLock()
+        self._jumped = 0.0
+        self._outage: tuple[int | None] | None = None
+        self._rules = {each.action: _Rule(each) for each in read_permissions(allow, require_approval)}
+        self._approvals: dict[str, _Approval] = {}
+        self._checks: list[Checked] = []
+        self._entries: list[Logged] = []
+        self._entries_by_key: dict[str, dict[str, Any]] = {}
+        self._guards: list[Guard] = []
+
+    def guard(self, agent_id: str | None = None, *, timeout: float | None = None) -> Guard:
+        """Return a new guard of this gateway, for `agent_id` or the usual agent."""
+        guard = Guard(
+            self._url,
+            self.api_key,
+            agent_id or self.agent_id,
+            timeout=timeout,
+            allow_insecure=True,
+            transport=self,
+            # The user's outbox must not contain entries of tests.
+            outbox=MEMORY,
+        )
+        self._guards.append(guard)
+        return guard
+
+    @contextmanager
+    def replacing(self, guard: Guard) -> Iterator[Guard]:
+        """Connect `guard`, and everything that it guards, to this gateway inside the block."""
+        fake_guard = self.guard()
+        replaced, guard._runtime = guard._runtime, fake_guard._runtime  # noqa: SLF001 - of this package
+        try:
+            yield guard
+        finally:
+            guard._runtime = replaced  # noqa: SLF001 - of this package
+
+    def allow(self, action: str, **limits: Unpack[Limits]) -> None:
+        """Allow an action from now on.
+
+        Args:
+            action: The action.
+            limits: `max_amount`, and with `amount_required=False` calls without an amount.
+        """
+        self._rules[action] = _Rule(read_limits(action, limits, held=False))
+
+    def require_approval(self, action: str, *, then: Then | None = None, **limits: Unpack[Limits]) -> None:
+        """Require approval for an action from now on.
+
+        Args:
+            action: The action.
+            limits: As for `allow`.
+            then: `approved` or `denied` decides each request at once. `ignored`: nobody decides, and a waiting call
+                reaches its time limit at once. Default: the test decides, with `approve` and `deny`.
+        """
+        if then not in {None, "approved", "denied", "ignored"}:
+            raise ConfigurationError(f"Invalid then {then!r}: expected 'approved', 'denied' or 'ignored'")
+        self._rules[action] = _Rule(read_limits(action, limits, held=True), then=then)
+
+    def block(self, action: str, reason: str | None = None) -> None:
+        """Deny an action from now on, and cancel its approval requests; the default reason is the gateway's."""
+        read_limits(action, None, held=False)
+        with self._lock:
+            self._rules[action] = _Rule(None, reason)
+            for approval in self._approvals.values():
+                if approval.check["action"] == action and self._status(approval) in {"pending", "approved"}:
+                    approval.change("cancelled")
+
+    def pending(self) -> list[ApprovalRequest]:
+        """Return the pending approval requests, the oldest first."""
+        with self._lock:
+            return [
+                ApprovalRequest(
+                    each.approval_id,
+                    each.check["action"],
+                    each.check["agent_id"],
+                    each.context,
+                    each.check.get("reason"),
+                )
+                for each in self._approvals.values()
+                if self._status(each) == "pending"
+            ]
+
+    def approve(
+        self,
+        approval_id: str | None = None,
+        *,
+        note: str | None = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Approve a request: the same call is allowed once.
+
+        Args:
+            approval_id: The request; default the only pending one.
+            note: Text that the agent receives.
+            context: The complete edited context, which is approved instead of the requested one.
+
+        Raises:
+            ConfigurationError: If the request is unknown or no longer pending, or the context exceeds a limit.
+        """
+        with self._lock:
+            approval = self._find_pending(approval_id)
+            # As it would arrive over HTTP.
+            edited: Any = None if context is None else loads(dumps(dict(context)), exactly=True)
+            if edited is None or exact(edited) == exact(approval.context):
+                return approval.change("approved", note)
+            rule = self._rules[approval.check["action"]]
+            if rule.permitted and (reason := _amount_problem(rule.permitted, edited)):
+                raise ConfigurationError(f"Approval {approval.approval_id!r} cannot be edited so: {reason}")
+            successor = _Approval({**approval.check, "context": edited}, approval.expires_at)
+            successor.status, successor.note, successor.approved_context = "approved", note, edited
+            self._approvals[successor.approval_id] = successor
+            approval.replaced_by, approval.approved_context = successor.approval_id, edited
+            return approval.change("replaced")
+
+    def deny(self, approval_id: str | None = None, *, note: str | None = None) -> None:
+        """Reject a request, by default the only pending one; the agent receives the note.
+
+        Raises:
+            ConfigurationError: If the request is unknown or no longer pending.
+        """
+        with self._lock:
+            self._find_pending(approval_id).change("denied", note)
+
+    @contextmanager
+    def outage(self, status: int | None = None) -> Iterator[None]:
+        """Be unavailable inside the block; with `status`, such as 503, a proxy responds for the gateway."""
+        before, self._outage = self._outage, (status,)
+        try:
+            yield
+        finally:
+            self._outage = before
+            self.sleep(_LONGEST_BREAKER_PAUSE)
+
+    @property
+    def checks(self) -> list[Checked]:
+        """The checks, in order."""
+        with self._lock:
+            return list(self._checks)
+
+    @property
+    def entries(self) -> list[Logged]:
+        """The log entries, in order, with those that its guards have not sent yet."""
+        for guard in self._guards:
+            guard.flush(_FLUSH_TIMEOUT)
+        with self._lock:
+            return list(self._entries)
+
+    def send(self, request: Request, seconds: float) -> Response:
+        """Return the response to a request of a guard."""
+        if (waiter := self._waiter(request)) is not None:
+            with suppress(TimeoutError):
+                waiter.result(seconds)
+        return self._respond(request)
+
+    async def asend(self, request: Request, seconds: float) -> Response:
+        """Asynchronous form of `send`."""
+        if (waiter := self._waiter(request)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await asyncio.wrap_future(waiter)
+        return self._respond(request)
+
+    def clock(self) -> float:
+        """Return monotonic seconds of the gateway's own clock."""
+        return time.monotonic() + self._jumped
+
+    def sleep(self, seconds: float) -> None:
+        """Advance the clock by `seconds`."""
+        with self._lock:
+            self._jumped += max(0.0, seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        """Advance the clock by `seconds`, and let other tasks run."""
+        self.sleep(seconds)
+        await asyncio.sleep(0)
+
+    def _waiter(self, request: Request) -> Future[None] | None:
+        """Return what a long poll of a pending approval request waits for; None for other requests."""
+        url = urlsplit(request.url)
+        wait = float(parse_qs(url.query).get("wait", ["0"])[0])
+        with self._lock:
+            approval = self._approvals.get(unquote(url.path.rpartition("/")[2]))
+            if self._outage or not wait or approval is None or self._status(approval) != "pending":
+                return None
+            if approval.is_ignored:
+                self.sleep(wait)
+                return None
+            approval.waiters.append(Future())
+            return approval.waiters[-1]
+
+    def _respond(self, request: Request) -> Response:
+        if self._outage is not None:
+            (status,) = self._outage
+            if status is None:
+                raise TransportError("the fake gateway is unavailable", answered=False, reached=False)
+            return Response(status, {"content-type": "text/html"}, b"<html>unavailable</html>")
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if headers.get("x-api-key") != self.api_key:
+            return _response({"detail": "Invalid API key"}, 401)
+        url = urlsplit(request.url)
+        body: Any = loads(request.body, exactly=True) if request.body else {}
+        with self._lock:
+            match request.method, *url.path.split("/")[1:]:
+                case ["POST", "sdk", "check"]:
+                    return self._check(body)
+                case ["POST", "sdk", "log"]:
+                    return _response(self._log(body, headers.get("idempotency-key")))
+                case ["POST", "sdk", "logs"]:
+                    entries = [self._log(each, each.get("idempotency_key")) for each in body["entries"]]
+                    return _response({"results": [{"status": 200, "entry": each} for each in entries]})
+                case ["GET" | "POST", "sdk", "approvals", approval_id, *cancel]:
+                    approval = self._approvals.get(unquote(approval_id))
+                    if approval is None:
+                        return _response({"detail": "Approval not found"}, 404)
+                    return self._cancel(approval, url.query) if cancel else self._show(approval)
+        return _response({"detail": "Not Found"}, 404)
+
+    def _check(self, body: dict[str, Any]) -> Response:
+        decision = self._decide(body)
+        self._checks.append(
+            Checked(
+                body["action"],
+                body["agent_id"],
+                body.get("context") or {},
+                decision.outcome,
+                decision.reason,
+                decision.approval_id or body.get("approval_id"),
+                body.get("run_id"),
+                body.get("dry_run", False),
+                body.get("reason"),
+            )
+        )
+        content = {
+            "allowed": decision.outcome == "allowed",
+            "requires_approval": decision.outcome == "held",
+            "reason": decision.reason,
+            "approval_id": decision.approval_id,
+        }
+        return _response(content, headers={"x-decision-id": str(uuid4()), **decision.headers})
+
+    def _decide(self, body: dict[str, Any]) -> _Decision:
+        action, context, approval_id = body["action"], body.get("context") or {}, body.get("approval_id")
+        rule = self._rules.get(action, _Rule(None))
+        if rule.permitted is None:
+            return _Decision("blocked", rule.reason or f"Agent has no permission for action '{action}'")
+        if reason := _amount_problem(rule.permitted, context):
+            return _Decision("blocked", reason)
+        equal = [
+            each
+            for each in reversed(self._approvals.values())
+            if _is_same(each.check, body, "agent_id", "action", "run_id")
+            and exact(each.context) == exact(context)
+        ]
+        own = [
+            each
+            for each in equal
+            if (each.approval_id == approval_id if approval_id else _is_same(each.check, body, "call_id"))
+        ]
+        if approval_id and not own:
+            why = "does not belong to this agent, action and context; check again without approval_id"
+            return _Decision("blocked", f"Approval {approval_id!r} {why}")
+        return self._decide_held(body, rule, equal, own) if rule.permitted.held else _Decision("allowed")
+
+    def _decide_held(
+        self, body: dict[str, Any], rule: _Rule, equal: Sequence[_Approval], own: Sequence[_Approval]
+    ) -> _Decision:
+        approval_id, call_id, is_dry = body.get("approval_id"), body.get("call_id"), body.get("dry_run")
+        used = [each.check for each in self._approvals.values() if each.status == "consumed"]
+        if call_id and any(_is_same(each, body, "agent_id", "action", "run_id", "call_id") for each in used):
+            reason = f"Call {call_id!r} was already let through once"
+            return _Decision("blocked", reason, headers={"x-call-let-through": "true"})
+        for each in own:
+            # Only a check that names the approval may use an edited one.
+            if each.status == "approved" and (approval_id or each.approved_context is None):
+                if not is_dry:
+                    each.change("consumed", each.note)
+                return _Decision("allowed", headers={"x-approval-id": each.approval_id})
+        # A call with an id whose request was edited waits for the edited one.
+        open_status = {"pending", "replaced"} if call_id and not approval_id else {"pending"}
+        reason = f"Action '{body['action']}' needs human approval"
+        for each in own:
+            if self._status(each) in open_status:
+                return _Decision("held", reason, each.approval_id)
+        if ended := self._end_of(body, equal, own):
+            return _Decision("blocked", ended)
+        if is_dry:
+            return _Decision("held", reason)
+        approval = _Approval(body, self.clock() + _EXPIRES_AFTER, rule.then == "ignored")
+        self._approvals[approval.approval_id] = approval
+        if rule.then in {"approved", "denied"}:
+            approval.change(str(rule.then))
+        return _Decision("held", reason, approval.approval_id)
+
+    def _end_of(
+        self, body: dict[str, Any], equal: Sequence[_Approval], own: Sequence[_Approval]
+    ) -> str | None:
+        approval_id, call_id = body.get("approval_id"), body.get("call_id")
+        if (denied := next((each for each in equal if each.status == "denied"), None)) is not None:
+            return f"Denied by a person: {denied.note}" if denied.note else "Denied by a person"
+        if approval_id:
+            return f"Approval {approval_id!r} is {self._status(own[0])}; check again without approval_id"
+        if call_id and any(each.is_rejected for each in own):
+            return f"Call {call_id!r} was rejected in the agent's framework"
+        return None
+
+    def _log(self, body: dict[str, Any], key: str | None) -> dict[str, Any]:
+        if key is not None and key in self._entries_by_key:
+            return self._entries_by_key[key]
+        self._entries.append(
+            Logged(
+                body["action"],
+                body["agent_id"],
+                body["status"],
+                body.get("context") or {},
+                body.get("approval_id"),
+                body.get("run_id"),
+            )
+        )
+        shown = {name: body.get(name) for name in ("agent_id", "action", "status", "context")}
+        entry_id = str(uuid4())
+        self._entries_by_key[key or entry_id] = shown | {"id": entry_id}
+        return self._entries_by_key[key or entry_id]
+
+    def _cancel(self, approval: _Approval, query: str) -> Response:
+        if (status := self._status(approval)) not in {"pending", "approved"}:
+            return _response({"detail": f"Approval is no longer open: it is {status}"}, 409)
+        approval.is_rejected = "rejected=true" in query
+        approval.change("cancelled")
+        return self._show(approval)
+
+    def _show(self, approval: _Approval) -> Response:
+        content = {
+            **{name: approval.check.get(name) for name in ("agent_id", "action", "run_id", "call_id")},
+            **{
+                name: getattr(approval, name)
+                for name in ("context", "note", "replaced_by", "approved_context")
+            },
+            "id": approval.approval_id,
+            "status": self._status(approval),
+        }
+        return _response(content)
+
+    def _find_pending(self, approval_id: str | None) -> _Approval:
+        if approval_id is None:
+            pending = self.pending()
+            if len(pending) != 1:
+                raise ConfigurationError(f"{len(pending)} approval requests are pending: pass the id of one")
+            approval_id = pending[0].approval_id
+        if (approval := self._approvals.get(approval_id)) is None:
+            raise ConfigurationError(f"Approval not found: {approval_id!r}")
+        if (status := self._status(approval)) != "pending":
+            raise ConfigurationError(f"Approval {approval_id!r} is no longer pending: it is {status}")
+        return approval
+
+    def _status(self, approval: _Approval) -> str:
+        is_expired = approval.status == "pending" and approval.expires_at <= self.clock()
+        return "expired" if is_expired else approval.status
+
+
+def _response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(status, {**_HEADERS, **(headers or {})}, dumps(content).encode())
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any], *names: str) -> bool:
+    return all(one.get(name) == other.get(name) for name in names)
+
+
+def _amount_problem(permitted: Permitted, context: Mapping[str, Any]) -> str | None:
+    """Return the gateway's reason to deny the context's amount, or None."""
+    if permitted.max_amount is None:
+        return None
+    limit = f"the maximum of {exact(permitted.max_amount)} for action '{permitted.action}'"
+    if "amount" not in context:
+        return f"context.amount is required because of {limit}" if permitted.amount_required else None
+    amount = context["amount"]
+    if isinstance(amount, bool) or not isinstance(amount, int | Decimal) or amount < 0:
+        shown = repr(amount[:40]) if isinstance(amount, str) else exact(amount)[:40]
+        return f"context.amount must be a non-negative number, not {shown}, because of {limit}"
+    return f"Amount {exact(amount)} is above {limit}" if amount > permitted.max_amount else None

@@ -1,0 +1,139 @@
+"""pytest plugin: the fixture `fake_gateway`, and the option that forbids calls to real gateways.
+
+pytest loads it in every test run where Toolgate is installed: nothing else is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from toolgate.testing.fake import FakeGateway
+
+__all__ = [
+    "fake_gateway",
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_runtest_call",
+    "pytest_runtest_setup",
+    "pytest_runtest_teardown",
+    "pytest_unconfigure",
+]
+
+_OPTION: Final = "toolgate_block_network"
+_HELP: Final = "fail tests that call a real Toolgate gateway; toolgate_block_network(False) permits it"
+_CURE: Final = (
+    "use the fixture fake_gateway, or FakeGateway().guard(), or FakeGateway().replacing(guard); "
+    "if the call is intended, mark the test with @pytest.mark.toolgate_block_network(False)"
+)
+
+
+class _NetworkBlock:
+    """Stops requests to real gateways between `begin` and `end`, and notes guards without a configuration."""
+
+    def __init__(self, *, is_active: bool = True) -> None:
+        self._is_active = is_active
+        self._request_hook: Callable[[str], None] | None = None
+        self._error_listener: Callable[[Exception], None] | None = None
+        self._problems: list[str] = []
+
+    def begin(self) -> None:
+        from toolgate._http.transport import set_request_hook
+        from toolgate.setup_errors import set_setup_error_listener
+
+        self._request_hook = set_request_hook(self._stop if self._is_active else None)
+        self._error_listener = set_setup_error_listener(self._note if self._is_active else None)
+
+    def end(self) -> None:
+        from toolgate._http.transport import set_request_hook
+        from toolgate.setup_errors import set_setup_error_listener
+
+        set_request_hook(self._request_hook)
+        set_setup_error_listener(self._error_listener)
+
+    def fail_on_problems(self) -> None:
+        """Fail the test even if its code swallowed the error, or another thread made the call."""
+        if self._problems:
+            pytest.fail(self._problems[0], pytrace=False)
+
+    def _note(self, error: Exception) -> None:
+        self._problems.append(f"a Toolgate guard was used without a working configuration: {error}; {_CURE}")
+
+    def _stop(self, url: str) -> None:
+        problem = f"a real Toolgate gateway was called: {url!r}, which {_OPTION} forbids; {_CURE}"
+        self._problems.insert(0, problem)
+        # Not an Exception: an agent's error handling must not swallow it.
+        pytest.fail(problem)
+
+
+_block: Final[pytest.StashKey[_NetworkBlock]] = pytest.StashKey()
+
+
+@pytest.fixture
+def fake_gateway() -> Iterator[FakeGateway]:
+    """Fake gateway behind `toolgate.guarded`, `action` and `resume` during the test.
+
+    It denies every action that the test does not allow.
+    """
+    from toolgate.default import default_is
+    from toolgate.testing.fake import FakeGateway
+
+    gateway = FakeGateway()
+    with gateway.guard() as guard, default_is(guard):
+        yield gateway
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.addini(_OPTION, _HELP, type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Block the network for the whole run, the collection of tests included."""
+    config.addinivalue_line("markers", f"{_OPTION}(on=True): {_HELP}")
+    if config.getini(_OPTION):
+        config.stash[_block] = block = _NetworkBlock()
+        block.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the block of the whole run."""
+    block = config.stash.get(_block, None)
+    if block is not None:
+        block.end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Block the network during the setup of a test."""
+    return (yield from _blocked(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Block the network during a test."""
+    return (yield from _blocked(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Block the network during the teardown of a test."""
+    return (yield from _blocked(item))
+
+
+def _blocked(item: pytest.Item) -> Generator[None, object, object]:
+    marker = item.get_closest_marker(_OPTION)
+    if marker is None and item.config.stash.get(_block, None) is None:
+        return (yield)
+    is_active = True if marker is None else bool((*marker.args, *marker.kwargs.values(), True)[0])
+    block = _NetworkBlock(is_active=is_active)
+    block.begin()
+    try:
+        result = yield
+    finally:
+        block.end()
+    block.fail_on_problems()
+    return result

@@ -1,0 +1,102 @@
+"""Checks and log entries that a fake gateway received, and assertions about them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from toolgate._capture.jsontext import exact
+
+__all__ = ["Checked", "Logged", "Outcome", "Records"]
+
+Outcome: TypeAlias = Literal["allowed", "blocked", "held"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Check that the fake gateway received, and its decision.
+
+    Attributes:
+        context: The arguments; numbers with a fraction are decimals.
+        reason: Why the call was not allowed.
+        approval_id: The approval request that was created or named.
+        stated_reason: The agent's text for the approver.
+    """
+
+    action: str
+    agent_id: str
+    context: dict[str, Any]
+    outcome: Outcome
+    reason: str | None
+    approval_id: str | None
+    run_id: str | None
+    dry_run: bool
+    stated_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Log entry that the fake gateway received.
+
+    Attributes:
+        status: `success`, `failed`, `pending` or `denied`.
+        context: The arguments and the result.
+    """
+
+    action: str
+    agent_id: str
+    status: str
+    context: dict[str, Any]
+    approval_id: str | None
+    run_id: str | None
+
+
+class Records(ABC):
+    """Assertions about the checks and log entries of a fake gateway."""
+
+    @property
+    @abstractmethod
+    def checks(self) -> list[Checked]:
+        """The checks, in order."""
+
+    @property
+    @abstractmethod
+    def entries(self) -> list[Logged]:
+        """The log entries, in order."""
+
+    def assert_checked(self, action: str, **context: object) -> Checked:
+        """Return the last check of `action` with these members in its context; fail if there is none."""
+        __tracebackhide__ = True
+        checks = self.checks
+        for each in reversed(checks):
+            if each.action == action and _contains(each.context, context):
+                return each
+        raise AssertionError(f"no check of {action!r} with {context!r}; checks:{_listing(checks)}")
+
+    def assert_not_checked(self, action: str | None = None) -> None:
+        """Fail if there was a check of `action`, or any check at all."""
+        __tracebackhide__ = True
+        if found := [each for each in self.checks if action in {None, each.action}]:
+            raise AssertionError(f"unexpected checks:{_listing(found)}")
+
+    def assert_logged(self, action: str, status: str, **context: object) -> Logged:
+        """Return the last log entry of `action` with this status and context; fail if there is none."""
+        __tracebackhide__ = True
+        entries = self.entries
+        for each in reversed(entries):
+            if (each.action, each.status) == (action, status) and _contains(each.context, context):
+                return each
+        raise AssertionError(
+            f"no {status!r} entry of {action!r} with {context!r}; entries:{_listing(entries)}"
+        )
+
+
+def _contains(context: Mapping[str, Any], members: Mapping[str, Any]) -> bool:
+    # `exact` compares numbers by their decimal value.
+    return all(name in context and exact(context[name]) == exact(value) for name, value in members.items())
+
+
+def _listing(items: Sequence[object]) -> str:
+    return "".join(f"\n  {each!r}" for each in items) or " none"
