@@ -1,4 +1,4 @@
-"""ASGI by hand: a client whose every message is a test's own, and an application that notes what reached it."""
+"""An ASGI client without a server, and an application that records its requests."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ JSON = {"content-type": "application/json"}
 
 
 class Client:
-    """One HTTP request and its answer.
+    """One HTTP request and its response.
 
     Args:
         request: method and target, like `POST /refunds?a=1`.
@@ -56,12 +56,12 @@ class Client:
         self.sent.append(message)
 
     async def ask(self, app: Any) -> Self:
-        """Have the request answered."""
+        """Send the request and wait for the response."""
         await app(self.scope, self.receive, self.send)
         return self
 
     def hang_up(self) -> None:
-        """Be gone."""
+        """Disconnect."""
         self._gone.set()
 
     @property
@@ -83,7 +83,7 @@ class Client:
 
 
 class Tool:
-    """An application that notes each request it is given, and answers as it is told.
+    """An application that records its requests and sends a fixed response.
 
     Args:
         status: its answers' status; None sends none.

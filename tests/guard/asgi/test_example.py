@@ -1,4 +1,4 @@
-"""The example: its service in a process of its own, its client at a terminal, a real gateway."""
+"""The example: its service in a process, its client in a terminal, and a gateway."""
 
 import os
 import re
@@ -15,7 +15,6 @@ FOLDER = ROOT / "examples" / "asgi"
 
 
 def test_the_example(owner: Owner, tmp_path: Path) -> None:
-    """Read, refused and held as its README says; approved with a smaller amount that one is refunded, once."""
     agent_id = owner.agent()
     owner.permit(agent_id, "charges.read")
     owner.permit(agent_id, "stripe.refund", requires_approval=True)

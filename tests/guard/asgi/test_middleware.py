@@ -1,4 +1,4 @@
-"""A request is asked about, carried out once or not at all, and recorded by what became of it."""
+"""Decisions, responses and log entries of guarded requests."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def guarded_app(tool: Any, **options: Any) -> GuardMiddleware:
     return GuardMiddleware(tool, **{"actions": ACTIONS, **options})
 
 
-async def test_an_allowed_request_reaches_the_application_as_it_came(fake_gateway: FakeGateway) -> None:
-    """Its path, query and body are what the gateway is asked about, and the body arrives byte for byte, once."""
+async def test_allowed_request_reaches_the_application_unchanged(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund", max_amount=100)
     tool, pieces = Tool(201), [b'{ "amount" : 4', b"0.50 ", b"}\n"]
     client = Client("POST /refunds/ch_1?note=a%20b", list(pieces))
@@ -39,8 +38,7 @@ async def test_an_allowed_request_reaches_the_application_as_it_came(fake_gatewa
 
 
 @pytest.mark.parametrize("status", [200, 204, 303, 304, 400, 404, 422, 500, 503])
-async def test_the_outcome_is_the_answers_status(fake_gateway: FakeGateway, status: int) -> None:
-    """Below 400 it is a success, from there on a failure, and the client is given the very answer."""
+async def test_log_entry_has_the_status_of_the_response(fake_gateway: FakeGateway, status: int) -> None:
     fake_gateway.allow("stripe.refund")
     client = await Client(REFUND, {"amount": 1}).ask(guarded_app(Tool(status)))
     assert (client.status, client.body) == (status, b"the tool's")
@@ -50,8 +48,7 @@ async def test_the_outcome_is_the_answers_status(fake_gateway: FakeGateway, stat
         assert entry.context["error"] == {"type": "FailedResponse", "message": f"HTTP status {status}"}
 
 
-async def test_no_answer_is_a_failure(fake_gateway: FakeGateway) -> None:
-    """An application that answers nothing has not done what it was to do."""
+async def test_missing_response_is_logged_as_failed(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund")
     client = await Client(REFUND).ask(guarded_app(Tool(None)))
     assert client.sent == []
@@ -61,8 +58,9 @@ async def test_no_answer_is_a_failure(fake_gateway: FakeGateway) -> None:
 @pytest.mark.parametrize(
     "error", [ValueError("no such charge"), asyncio.CancelledError(), KeyboardInterrupt()], ids=repr
 )
-async def test_an_exception_goes_on_as_it_is(fake_gateway: FakeGateway, error: BaseException) -> None:
-    """The same object reaches the server, after a failed entry."""
+async def test_exception_of_the_application_is_raised_unchanged(
+    fake_gateway: FakeGateway, error: BaseException
+) -> None:
     fake_gateway.allow("stripe.refund")
     with pytest.raises(type(error)) as raised:
         await Client(REFUND).ask(guarded_app(Tool(error=error)))
@@ -71,8 +69,7 @@ async def test_an_exception_goes_on_as_it_is(fake_gateway: FakeGateway, error: B
     assert [each.status for each in fake_gateway.entries] == ["failed"]
 
 
-async def test_the_applications_own_refusals_are_its_own(fake_gateway: FakeGateway) -> None:
-    """What is guarded inside acts as the same agent, and its errors are not taken for the request's."""
+async def test_guarded_call_inside_the_application_raises_there(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund")
     inner = guarded("mail.send")(lambda: None)
 
@@ -87,8 +84,7 @@ async def test_the_applications_own_refusals_are_its_own(fake_gateway: FakeGatew
     ]
 
 
-async def test_a_blocked_request_is_answered_403(fake_gateway: FakeGateway) -> None:
-    """The reason is the gateway's; the application sees nothing."""
+async def test_denied_request_is_403(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund", max_amount=100)
     tool = Tool()
     client = await Client(REFUND, {"amount": 400}).ask(guarded_app(tool))
@@ -99,8 +95,7 @@ async def test_a_blocked_request_is_answered_403(fake_gateway: FakeGateway) -> N
     fake_gateway.assert_logged("stripe.refund", "denied", amount=400)
 
 
-async def test_a_held_request_is_told_how_to_come_back(fake_gateway: FakeGateway) -> None:
-    """202 with the approval; repeated it goes through once when a person approved, and is held anew after that."""
+async def test_request_that_requires_approval_is_202_until_approved(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund")
     tool = Tool()
     app = guarded_app(tool)
@@ -114,8 +109,7 @@ async def test_a_held_request_is_told_how_to_come_back(fake_gateway: FakeGateway
     assert (statuses, len(tool.ran)) == ([200, 202], 1)
 
 
-async def test_an_approval_is_of_one_place_for_each_argument(fake_gateway: FakeGateway) -> None:
-    """What was approved in the query does not let the same through in the body."""
+async def test_approval_of_a_query_argument_does_not_cover_the_body(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund")
     tool = Tool()
     app = guarded_app(tool)
@@ -125,8 +119,7 @@ async def test_an_approval_is_of_one_place_for_each_argument(fake_gateway: FakeG
     assert tool.ran == []
 
 
-async def test_a_named_request_is_carried_out_as_edited(fake_gateway: FakeGateway) -> None:
-    """What the person changed in query and body reaches the application; the same key lets nothing through again."""
+async def test_repeated_request_with_a_key_runs_as_edited_once(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund")
     tool, key = Tool(), {"Idempotency-Key": "k-1"}
     app = guarded_app(tool)
@@ -148,8 +141,7 @@ async def test_a_named_request_is_carried_out_as_edited(fake_gateway: FakeGatewa
     assert "already let through" in over.json["detail"]
 
 
-async def test_another_request_of_the_same_key_is_not_the_approved_one(fake_gateway: FakeGateway) -> None:
-    """An approval is bound to the arguments, whatever the request calls itself."""
+async def test_approval_does_not_cover_other_arguments_with_the_same_key(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund")
     tool, key = Tool(), {"Idempotency-Key": "k-1"}
     app = guarded_app(tool)
@@ -159,8 +151,7 @@ async def test_another_request_of_the_same_key_is_not_the_approved_one(fake_gate
     assert tool.ran == []
 
 
-async def test_an_edit_of_the_path_is_refused(fake_gateway: FakeGateway) -> None:
-    """A framework may have read the path already: the call does not run, and the answer names the argument."""
+async def test_edit_of_the_path_is_refused(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund")
     tool, key = Tool(), {"Idempotency-Key": "k-1"}
     app = guarded_app(tool)
@@ -173,7 +164,7 @@ async def test_an_edit_of_the_path_is_refused(fake_gateway: FakeGateway) -> None
 
 
 async def held(gateway: FakeGateway, client: Client, app: Any) -> asyncio.Task[Client]:
-    """The request on its way, once it waits for a person."""
+    """Send a request, and return its task when its approval request is pending."""
 
     async def waits() -> bool:
         return bool(gateway.pending())
@@ -187,10 +178,9 @@ async def held(gateway: FakeGateway, client: Client, app: Any) -> asyncio.Task[C
     ("decide", "status", "outcome"),
     [("approve", 200, None), ("deny", 403, "declined"), ("block", 403, "blocked")],
 )
-async def test_a_request_may_wait(
+async def test_waiting_request_is_answered_after_the_decision(
     fake_gateway: FakeGateway, decide: str, status: int, outcome: str | None
 ) -> None:
-    """With `wait` the answer comes when the person decided, and is the application's if they approved."""
     fake_gateway.require_approval("stripe.refund")
     tool, client = Tool(), Client(REFUND, {"amount": 4})
     task = await held(fake_gateway, client, guarded_app(tool, on_hold="wait"))
@@ -201,8 +191,7 @@ async def test_a_request_may_wait(
     assert client.headers.get("x-toolgate-outcome") == outcome
 
 
-async def test_waiting_ends_with_its_time(fake_gateway: FakeGateway) -> None:
-    """After `hold_timeout` the answer is 202, and the request stays to be decided."""
+async def test_waiting_request_is_202_after_its_time_limit(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund", then="ignored")
     endpoint = Endpoint("stripe.refund", on_hold="wait", hold_timeout=5)
     tool = Tool()
@@ -211,8 +200,7 @@ async def test_waiting_ends_with_its_time(fake_gateway: FakeGateway) -> None:
     assert len(fake_gateway.pending()) == 1
 
 
-async def test_an_edit_reaches_a_waiting_request(fake_gateway: FakeGateway) -> None:
-    """The request that waits is carried out as the person changed it."""
+async def test_waiting_request_runs_as_edited(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund")
     tool = Tool()
     task = await held(
@@ -223,8 +211,7 @@ async def test_an_edit_reaches_a_waiting_request(fake_gateway: FakeGateway) -> N
     assert [body for *_, body in tool.ran] == [b'{"amount":4}']
 
 
-async def test_a_client_that_hangs_up_withdraws_its_request(fake_gateway: FakeGateway) -> None:
-    """Nobody is left to decide for, and nothing runs or is answered."""
+async def test_disconnect_withdraws_the_approval_request(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund")
     tool, client = Tool(), Client(REFUND)
     task = await held(fake_gateway, client, guarded_app(tool, on_hold="wait"))
@@ -235,8 +222,7 @@ async def test_a_client_that_hangs_up_withdraws_its_request(fake_gateway: FakeGa
     assert task.cancelling() == 0
 
 
-async def test_a_server_that_gives_a_waiting_request_up_cancels_it(fake_gateway: FakeGateway) -> None:
-    """Cancelled from outside it is withdrawn as well, and the cancellation goes on."""
+async def test_cancelled_request_withdraws_the_approval_request(fake_gateway: FakeGateway) -> None:
     fake_gateway.require_approval("stripe.refund")
     tool = Tool()
     task = await held(fake_gateway, Client(REFUND), guarded_app(tool, on_hold="wait"))
@@ -247,10 +233,9 @@ async def test_a_server_that_gives_a_waiting_request_up_cancels_it(fake_gateway:
 
 
 @pytest.mark.parametrize(("held", "on_hold"), [(False, "tell"), (False, "wait"), (True, "wait")])
-async def test_whoever_hangs_up_later_is_heard_by_the_application(
+async def test_later_disconnect_reaches_the_application(
     fake_gateway: FakeGateway, held: bool, on_hold: str
 ) -> None:
-    """The application hears that the client is gone, and not before; what was listened for meanwhile is not lost."""
     fake_gateway.require_approval("stripe.refund", then="approved") if held else fake_gateway.allow(
         "stripe.refund"
     )
@@ -269,8 +254,9 @@ async def test_whoever_hangs_up_later_is_heard_by_the_application(
     assert heard == ["http.disconnect"] * 2
 
 
-async def test_an_outage_is_answered_503(fake_gateway: FakeGateway, caplog: pytest.LogCaptureFixture) -> None:
-    """The client may try again; nothing ran, and of the gateway's address only the log knows."""
+async def test_unavailable_gateway_is_503(
+    fake_gateway: FakeGateway, caplog: pytest.LogCaptureFixture
+) -> None:
     fake_gateway.allow("stripe.refund")
     tool = Tool()
     with fake_gateway.outage():
@@ -282,8 +268,7 @@ async def test_an_outage_is_answered_503(fake_gateway: FakeGateway, caplog: pyte
     assert "fake.invalid" in told.getMessage()
 
 
-async def test_what_cannot_be_recorded_is_answered_503(fake_gateway: FakeGateway, tmp_path: Path) -> None:
-    """An outbox that takes nothing refuses before the gateway is asked."""
+async def test_full_outbox_is_503(fake_gateway: FakeGateway, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     outbox, tool = tmp_path / "file" / "outbox.db", Tool()
     with Guard(
@@ -295,8 +280,7 @@ async def test_what_cannot_be_recorded_is_answered_503(fake_gateway: FakeGateway
     fake_gateway.assert_not_checked()
 
 
-async def test_a_wrong_set_up_is_the_operators(fake_gateway: FakeGateway) -> None:
-    """A key that is refused is a fault that repeating does not cure; the client reads nothing of it."""
+async def test_rejected_api_key_is_500_without_details(fake_gateway: FakeGateway) -> None:
     tool = Tool()
     key = "ak_" + "0" * 37
     with Guard("http://127.0.0.1:9", key, "bot", transport=fake_gateway, outbox="memory") as guard:
@@ -305,8 +289,7 @@ async def test_a_wrong_set_up_is_the_operators(fake_gateway: FakeGateway) -> Non
     assert key not in client.body.decode()
 
 
-async def test_the_agent_is_the_requests(fake_gateway: FakeGateway) -> None:
-    """By a header, or by a function that may be awaited; and it is its agent for that request alone."""
+async def test_agent_is_named_by_header_or_function(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund")
 
     async def looked_up(scope: Any) -> str | None:
@@ -328,8 +311,7 @@ async def test_the_agent_is_the_requests(fake_gateway: FakeGateway) -> None:
     assert len(fake_gateway.checks) == 3
 
 
-async def test_an_answer_is_passed_on_as_it_comes(fake_gateway: FakeGateway) -> None:
-    """Each piece of a streamed answer is sent before the next is made; one that breaks off has failed."""
+async def test_streamed_response_is_passed_on_piece_by_piece(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund")
     client = Client(REFUND)
 
@@ -347,8 +329,7 @@ async def test_an_answer_is_passed_on_as_it_comes(fake_gateway: FakeGateway) -> 
     assert [each.status for each in fake_gateway.entries] == ["failed"]
 
 
-async def test_what_is_compared_may_be_computed(fake_gateway: FakeGateway) -> None:
-    """An amount in the query is text until a function makes a number of it; without one the request is wrong."""
+async def test_amount_is_computed_from_the_query(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund", max_amount=100)
     tool = Tool()
     endpoint = Endpoint("stripe.refund", amount=lambda cents: int(cents) / 100)
@@ -359,8 +340,7 @@ async def test_what_is_compared_may_be_computed(fake_gateway: FakeGateway) -> No
     assert len(tool.ran) == 1
 
 
-async def test_what_is_hidden_reaches_the_application_alone(fake_gateway: FakeGateway) -> None:
-    """Secrets and what is excluded are digests at the gateway."""
+async def test_hidden_arguments_reach_only_the_application(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("stripe.refund")
     tool = Tool()
     app = guarded_app(tool, actions={"POST /refunds": Endpoint("stripe.refund", exclude={"note"})})
@@ -387,7 +367,6 @@ async def test_what_is_hidden_reaches_the_application_alone(fake_gateway: FakeGa
         ({"max_body": -1}, "max_body"),
     ],
 )
-def test_a_wrong_argument_is_named(options: dict[str, Any], named: str) -> None:
-    """Where it is written, and not at the first request."""
+def test_invalid_argument_of_the_middleware_is_named(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         guarded_app(Tool(), **options)

@@ -1,4 +1,4 @@
-"""What docs/asgi.md shows works as it stands there."""
+"""The examples and the table of docs/asgi.md."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from toolgate.asgi import GuardMiddleware
 from toolgate.testing import FakeGateway
 
 
-async def test_the_page_runs(fake_gateway: FakeGateway) -> None:
-    """Its blocks make an application that passes, refuses and asks as the page says."""
+async def test_examples_of_the_page_run(fake_gateway: FakeGateway) -> None:
     page: dict[str, Any] = {"__name__": "page", "AGENTS": {b"t-1": "ann"}}
     for block in blocks("docs/asgi.md", "python"):
         exec(compile(block, "docs/asgi.md", "exec", dont_inherit=True), page)
@@ -34,9 +33,8 @@ async def test_the_page_runs(fake_gateway: FakeGateway) -> None:
     assert fake_gateway.assert_checked("stripe.refund", amount=4).agent_id == "ann"
 
 
-def test_every_answer_is_in_the_table() -> None:
-    """The outcomes that stand there are those that clients are told."""
-    table = section("docs/asgi.md", "What the client is answered")
+def test_table_contains_every_outcome() -> None:
+    table = section("docs/asgi.md", "Responses")
     for outcome in (
         "blocked",
         "declined",

@@ -1,4 +1,4 @@
-"""What cannot be read, or could be read in two ways, is refused before anybody is asked."""
+"""Invalid and ambiguous requests are refused without a check."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ ACTIONS = {"POST /a/{id}?note": "a.write"}
         ("POST /a/1", b'{"n": "' + b"a" * 1024 + b'"}', {}, 413),
     ],
 )
-async def test_an_unclear_request_is_refused(
+async def test_invalid_request_is_refused_without_a_check(
     fake_gateway: FakeGateway, request_line: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    """With what is wrong; the gateway is not asked and the application sees nothing."""
     fake_gateway.allow("a.write")
     tool = Tool()
     client = Client(request_line, body, headers=headers)
@@ -54,8 +53,7 @@ async def test_an_unclear_request_is_refused(
 
 
 @pytest.mark.parametrize("name", [b"content-type", b"idempotency-key", b"content-encoding"])
-async def test_a_header_that_counts_is_there_once(fake_gateway: FakeGateway, name: bytes) -> None:
-    """Two frameworks would take two different ones."""
+async def test_duplicate_header_is_refused(fake_gateway: FakeGateway, name: bytes) -> None:
     fake_gateway.allow("a.write")
     value = b"application/json" if name == b"content-type" else b"identity"
     headers = [(b"content-type", b"application/json")] * (name != b"content-type") + [(name, value)] * 2
@@ -67,8 +65,7 @@ async def test_a_header_that_counts_is_there_once(fake_gateway: FakeGateway, nam
 @pytest.mark.parametrize(
     "kind", ["application/json", "application/json; charset=utf-8", "application/x+json"]
 )
-async def test_json_is_json(fake_gateway: FakeGateway, kind: str) -> None:
-    """Under any of its names, and without a body the kind does not matter."""
+async def test_json_media_types_are_accepted(fake_gateway: FakeGateway, kind: str) -> None:
     fake_gateway.allow("a.write")
     tool = Tool()
     app = GuardMiddleware(tool, actions=ACTIONS)
@@ -79,8 +76,7 @@ async def test_json_is_json(fake_gateway: FakeGateway, kind: str) -> None:
     fake_gateway.assert_checked("a.write", id="1")
 
 
-async def test_a_client_that_does_not_send_all_of_its_body(fake_gateway: FakeGateway) -> None:
-    """Half a request is none, and nobody is left to answer."""
+async def test_disconnect_during_the_body_runs_nothing(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("a.write")
     tool, client = Tool(), Client("POST /a/1", headers=JSON)
     messages: list[dict[str, Any]] = [
@@ -96,8 +92,7 @@ async def test_a_client_that_does_not_send_all_of_its_body(fake_gateway: FakeGat
     fake_gateway.assert_not_checked()
 
 
-async def test_no_more_is_read_than_may_be_sent(fake_gateway: FakeGateway) -> None:
-    """A body without end is refused when it is too long, and not when it is over."""
+async def test_endless_body_is_refused_at_the_limit(fake_gateway: FakeGateway) -> None:
     tool, client, reads = Tool(), Client("POST /a/1", headers=JSON), list[int]()
 
     async def receive() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which requests are guarded, which pass, and that no other way leads to a guarded endpoint."""
+"""Request patterns, and that no path bypasses them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def scope_of(request: str, **more: Any) -> dict[str, Any]:
 
 
 def found(routes: _Routes, request: str, **more: Any) -> Any:
-    """Action and arguments, None if it passes, or the status it is refused with."""
+    """Return action and path arguments, None for an unguarded request, or the status of the refusal."""
     try:
         one = routes.find(scope_of(request, **more))
     except _Refused as refusal:
@@ -31,8 +31,7 @@ def found(routes: _Routes, request: str, **more: Any) -> Any:
     return one and (one[0].action, one[1])
 
 
-def test_the_first_that_fits_counts() -> None:
-    """Literal or not, in the order they are written, by method and the whole path."""
+def test_first_matching_pattern_counts() -> None:
     routes = _Routes(
         {
             "GET /users/me": "me.read",
@@ -59,8 +58,7 @@ def test_the_first_that_fits_counts() -> None:
         assert found(routes, refused) == 403
 
 
-def test_below_a_prefix_the_prefix_is_not_looked_at() -> None:
-    """As frameworks do it: what is mounted, or behind a proxy, is named without where it stands."""
+def test_root_path_is_not_part_of_the_pattern() -> None:
     routes = _Routes({"GET /a": "a.read"}, [])
     assert found(routes, "GET /v1/a", root_path="/v1") == ("a.read", {})
     assert found(routes, "GET /a", root_path="/v1") == ("a.read", {})
@@ -68,8 +66,7 @@ def test_below_a_prefix_the_prefix_is_not_looked_at() -> None:
 
 
 @pytest.mark.parametrize("path", ["/a\n", "/a\x00", "//a", "/x/../a", "/./a", "/a/..", "/x//a"])
-def test_a_path_that_routers_read_in_two_ways_is_refused(path: str) -> None:
-    """Even where everything else passes."""
+def test_ambiguous_path_is_refused(path: str) -> None:
     assert found(_Routes({"GET /a": "a.read"}, REST), "GET /", path=path) == 400
 
 
@@ -78,8 +75,7 @@ PATHS = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda pieces: "/" + "
 
 
 @given(st.sampled_from(["GET", "HEAD", "POST", "PUT", "get"]), PATHS, st.sampled_from(["", "/b"]))
-def test_no_path_leads_past_the_guard(method: str, path: str, root: str) -> None:
-    """Whatever Starlette takes to a guarded endpoint is guarded as that endpoint or refused; all else may pass."""
+def test_no_path_bypasses_the_guard(method: str, path: str, root: str) -> None:
     named = {
         "GET /refunds/{charge}": "get",
         "POST /refunds/{charge}/all": "all",
@@ -108,8 +104,7 @@ def test_no_path_leads_past_the_guard(method: str, path: str, root: str) -> None
         assert one is None
 
 
-async def test_inside_a_mount(fake_gateway: FakeGateway) -> None:
-    """An application that is guarded and mounted is guarded by its own paths."""
+async def test_mounted_application_is_guarded_by_its_own_paths(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("a.read")
     tool = Tool()
     app = Mount("/v1", GuardMiddleware(tool, actions={"GET /a/{id}": "a.read"}))
@@ -119,8 +114,7 @@ async def test_inside_a_mount(fake_gateway: FakeGateway) -> None:
     fake_gateway.assert_checked("a.read", id="7")
 
 
-async def test_a_function_may_name_the_action(fake_gateway: FakeGateway) -> None:
-    """Then method, path and all of the query are arguments, and what it does not name is refused."""
+async def test_function_returns_the_action(fake_gateway: FakeGateway) -> None:
     fake_gateway.allow("tools.read")
     fake_gateway.require_approval("tools.write")
     tool = Tool()
@@ -143,8 +137,7 @@ async def test_a_function_may_name_the_action(fake_gateway: FakeGateway) -> None
     assert (await Client("PUT /x").ask(app)).status == 403
 
 
-async def test_what_nobody_named_is_refused(fake_gateway: FakeGateway) -> None:
-    """An endpoint that was forgotten does not run; one that is said to pass is given the connection itself."""
+async def test_request_without_a_pattern_is_refused(fake_gateway: FakeGateway) -> None:
     tool = Tool()
     app = GuardMiddleware(tool, actions={"POST /a": "a.write"}, unguarded=["GET /health"])
     client = await Client("POST /b").ask(app)
@@ -155,8 +148,7 @@ async def test_what_nobody_named_is_refused(fake_gateway: FakeGateway) -> None:
     fake_gateway.assert_not_checked()
 
 
-async def test_websockets_and_the_rest() -> None:
-    """A guarded path takes no websocket, others do where they pass; a lifespan goes through; the unknown does not."""
+async def test_websockets_pass_only_unguarded_paths() -> None:
     tool = Tool()
     app = GuardMiddleware(tool, actions={"POST /a": "a.write"}, unguarded=["GET /live", "PUT /a"])
     for path, passes in (("/a", False), ("/b", False), ("/live", True)):
@@ -195,14 +187,12 @@ async def test_websockets_and_the_rest() -> None:
         (3, "Invalid request pattern"),
     ],
 )
-def test_a_wrong_pattern_is_refused(pattern: Any, why: str) -> None:
-    """With the pattern, and how it is written."""
+def test_invalid_pattern_is_refused(pattern: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as raised:
         _Routes({pattern: "a.b"}, [])
     assert repr(pattern) in str(raised.value)
 
 
-def test_what_passes_has_no_query() -> None:
-    """It is not looked at there: whoever writes one means something else."""
+def test_unguarded_pattern_has_no_query() -> None:
     with pytest.raises(ConfigurationError, match="Invalid request pattern"):
         _Routes({}, ["GET /health?verbose"])

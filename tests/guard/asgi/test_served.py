@@ -1,4 +1,4 @@
-"""A Starlette application on uvicorn, guarded, with a real gateway: over sockets from end to end."""
+"""A guarded Starlette application on uvicorn with a gateway, over sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolgate.asgi import Endpoint, GuardMiddleware
 
 
 class Service:
-    """Refunds, and an export that comes in pieces."""
+    """Refunds, and a streamed export."""
 
     def __init__(self) -> None:
         self.ran: list[tuple[str, Any]] = []
@@ -56,7 +56,7 @@ class Service:
 
 @asynccontextmanager
 async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the application on a socket."""
+    """A client of the application."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     serving = asyncio.create_task(server.serve())
 
@@ -73,7 +73,7 @@ async def served(app: Any) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def guard(owner: Owner) -> AsyncIterator[Guard]:
-    """The service's own guard; agents name themselves."""
+    """The guard of the service."""
     async with Guard(owner.url, owner.key, timeout=30) as guard:
         owner.guards.append(guard)
         yield guard
@@ -91,8 +91,7 @@ async def pending(owner: Owner) -> Any:
     return found.json()
 
 
-async def test_what_becomes_of_requests(owner: Owner, guard: Guard) -> None:
-    """Allowed, failed, blocked, held, edited and streamed: the service runs what was decided, and the log tells it."""
+async def test_outcomes_of_served_requests(owner: Owner, guard: Guard) -> None:
     bot = owner.agent()
     owner.permit(bot, "stripe.refund", max_amount=100)
     owner.permit(bot, "charges.export")
@@ -136,8 +135,7 @@ async def test_what_becomes_of_requests(owner: Owner, guard: Guard) -> None:
     ]
 
 
-async def test_a_request_that_waits(owner: Owner, guard: Guard) -> None:
-    """It is answered when the person decided; a client that closes its connection withdraws what it asked for."""
+async def test_served_request_waits_for_the_decision(owner: Owner, guard: Guard) -> None:
     bot = owner.agent()
     owner.permit(bot, "stripe.refund", requires_approval=True)
     service = Service()

@@ -1,4 +1,4 @@
-"""A guard with the real gateway in its own process: what it keeps, from start to start."""
+"""`Guard.embedded`: its database, permissions, arguments and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Open = Callable[..., Guard]
 
 @pytest.fixture
 def open_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens guards on one file, with the user's folders elsewhere, and closes them."""
+    """Open guards on one file, with folders of its own for the user, and close them after the test."""
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     monkeypatch.delenv("TOOLGATE_SECRET", raising=False)
@@ -48,8 +48,7 @@ def acting(guard: Guard) -> tuple[str | None, str]:
     return settings.agent_id, settings.api_key
 
 
-def test_the_same_agent_and_key_are_found_again(open_guard: Open) -> None:
-    """A second start of the file is the same agent with the same key and log; another name is another agent."""
+def test_second_start_finds_the_same_agent_and_key(open_guard: Open) -> None:
     with open_guard(allow=["math.add"]) as first:
         who = acting(first)
         entry = first.log("math.add", "success", idempotency_key="k")
@@ -62,8 +61,7 @@ def test_the_same_agent_and_key_are_found_again(open_guard: Open) -> None:
         assert again.check("math.add").allowed
 
 
-def test_permissions_are_brought_to_what_is_named(open_guard: Open) -> None:
-    """What is named anew is changed, what is no longer named is taken away; what stays keeps what waits for it."""
+def test_start_changes_the_permissions_to_the_arguments(open_guard: Open) -> None:
     with open_guard(allow={"pay": {"max_amount": 10}, "old": None}, require_approval=["mail.send"]) as guard:
         assert guard.check("old").allowed
         approval_id = guard.check("mail.send", {"n": 1}).approval_id
@@ -82,7 +80,6 @@ def test_permissions_are_brought_to_what_is_named(open_guard: Open) -> None:
 
 
 def test_secret_that_opens_no_key_is_refused(open_guard: Open, tmp_path: Path) -> None:
-    """Neither a lost nor a replaced secret opens the file; no other secret is created in its place."""
     open_guard(allow=["math.add"]).close()
     (secret,) = (tmp_path / "home").rglob("secret")
     content = secret.read_bytes()
@@ -104,8 +101,7 @@ def test_wildcards_are_refused(open_guard: Open, tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_an_approval_outlives_the_process_that_asked(open_guard: Open) -> None:
-    """Asked in one start, decided in another, used in a third."""
+def test_approval_survives_restarts(open_guard: Open) -> None:
 
     def send(guard: Guard) -> str:
         return guard.guarded("mail.send", exclude={"text"})(lambda to, text: f"sent to {to}")("ann", "secret")
@@ -118,8 +114,7 @@ def test_an_approval_outlives_the_process_that_asked(open_guard: Open) -> None:
         assert send(guard) == "sent to ann"
 
 
-def test_the_files_are_the_owners_alone(open_guard: Open, tmp_path: Path) -> None:
-    """Database and secret are 0600, their new folders 0700, and the secret is not beside the data."""
+def test_files_are_readable_only_by_their_owner(open_guard: Open, tmp_path: Path) -> None:
     open_guard()
     (secret,) = (tmp_path / "home").rglob("secret")
     database = tmp_path / "data" / "toolgate.db"
@@ -127,8 +122,9 @@ def test_the_files_are_the_owners_alone(open_guard: Open, tmp_path: Path) -> Non
     assert {stat.S_IMODE(path.parent.stat().st_mode) for path in (secret, database)} == {0o700}
 
 
-def test_memory_leaves_nothing(open_guard: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`:memory:` writes neither into the home nor into the working folder, and what it used is gone at the end."""
+def test_memory_database_leaves_no_files(
+    open_guard: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with open_guard(":memory:", allow=["math.add"]) as guard:
@@ -139,10 +135,9 @@ def test_memory_leaves_nothing(open_guard: Open, tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed_while_a_tool_runs(
+def test_entry_of_a_call_that_closes_the_guard(
     open_guard: Open, own_outbox: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`:memory:` goes with its log, and says that the entry is lost; a file's entry waits for its next guard."""
     guard = open_guard(":memory:", allow=["math.add"])
     guard.guarded("math.add")(guard.close)()
     # Counted first and told then, on a thread of its own.
@@ -158,16 +153,14 @@ def test_closed_while_a_tool_runs(
     assert first.entries_lost == 0
 
 
-def test_an_agent_switched_off_stays_so(open_guard: Open) -> None:
-    """Starting again does not undo what a person did to the agent."""
+def test_disabled_agent_stays_disabled(open_guard: Open) -> None:
     guard = open_guard(allow=["math.add"])
     guard.gateway._call_api("PUT", f"/api/agents/{acting(guard)[0]}", {"status": "inactive"})
     guard.close()
     assert open_guard(allow=["math.add"]).check("math.add").reason == "Agent is inactive"
 
 
-def test_a_served_gateway_shows_the_same(open_guard: Open, tmp_path: Path) -> None:
-    """`toolgate serve` on the file, beside the open guard, takes the same key and knows the same permissions."""
+def test_served_gateway_shares_the_database(open_guard: Open, tmp_path: Path) -> None:
     from support.gateway import SECRET, LiveGateway
 
     path = tmp_path / "shared.db"
@@ -181,8 +174,7 @@ def test_a_served_gateway_shows_the_same(open_guard: Open, tmp_path: Path) -> No
         assert guard.check("math.add").allowed
 
 
-async def test_inside_a_running_loop(open_guard: Open) -> None:
-    """As in a notebook: opened, used both ways and closed while a loop runs, which it does not hold up."""
+async def test_running_event_loop_is_not_blocked(open_guard: Open) -> None:
     guard = open_guard(":memory:", allow=["math.add"], require_approval=["mail.send"])
     assert guard.check("math.add").allowed
     decisions = await asyncio.gather(*(guard.acheck("math.add", {"n": n}) for n in range(20)))
@@ -203,8 +195,7 @@ async def test_inside_a_running_loop(open_guard: Open) -> None:
         await guard.acheck("math.add")
 
 
-def test_a_timeout_is_a_timeout(open_guard: Open) -> None:
-    """A gateway that does not answer in time is one that is away; the late answer harms nothing."""
+def test_late_response_is_a_timeout(open_guard: Open) -> None:
     guard = open_guard(":memory:", allow=["math.add"], timeout=0.5)
     embedded = guard.gateway._service
     embedded._loop.call_soon_threadsafe(__import__("time").sleep, 1.5)  # type: ignore[attr-defined]  # the gateway's own thread
@@ -214,8 +205,7 @@ def test_a_timeout_is_a_timeout(open_guard: Open) -> None:
     until(lambda: _allowed(guard))
 
 
-def test_a_gateway_that_has_ended(open_guard: Open) -> None:
-    """Who asks it all the same is told so, and leaves nothing behind that nobody awaits."""
+def test_ended_gateway_is_unavailable(open_guard: Open) -> None:
     guard = open_guard(":memory:", timeout=0.2)
     embedded: Any = guard.gateway._service
     embedded.close()
@@ -226,8 +216,7 @@ def test_a_gateway_that_has_ended(open_guard: Open) -> None:
         gc.collect()
 
 
-async def test_a_loop_that_is_held_up(open_guard: Open) -> None:
-    """What the gateway answered in time counts, though this loop had no time to read it."""
+async def test_response_in_time_counts_after_a_blocked_event_loop(open_guard: Open) -> None:
     guard, ran = open_guard(":memory:", timeout=0.5), list[str]()
     asked, taken = guard.gateway._service.request, list[Any]()  # type: ignore[attr-defined]  # the gateway's own
 
@@ -275,8 +264,7 @@ def _allowed(guard: Guard) -> bool:
         ({"timeout": 0}, "timeout is 0"),
     ],
 )
-def test_mistakes_are_named(open_guard: Open, options: dict[str, Any], named: str) -> None:
-    """What cannot be is refused by name, and no thread is left."""
+def test_invalid_arguments_are_named(open_guard: Open, options: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         open_guard(**{"path": ":memory:", **options})
     assert named in str(error.value)
@@ -308,8 +296,7 @@ def test_edit_that_is_nested_too_deeply_is_refused(open_guard: Open) -> None:
         guard.gateway.approve(approval_id, context={"text": nested})
 
 
-def test_a_file_that_is_no_database(open_guard: Open, tmp_path: Path) -> None:
-    """It is refused by name, and left as it is."""
+def test_file_that_is_not_a_database_is_refused_and_kept(open_guard: Open, tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear reader," * 100)
     with pytest.raises(ConfigurationError, match=r"letter\.txt"):
@@ -317,15 +304,13 @@ def test_a_file_that_is_no_database(open_guard: Open, tmp_path: Path) -> None:
     assert path.read_text() == "Dear reader," * 100
 
 
-def test_a_bad_setting_of_the_gateway_is_named(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gateway's own settings hold here too."""
+def test_invalid_setting_of_the_gateway_is_named(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_UPKEEP_SECONDS", "never")
     with pytest.raises(ConfigurationError, match="TOOLGATE_UPKEEP_SECONDS"):
         open_guard()
 
 
-def test_without_the_extra(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missing dependencies and a missing gateway are told with the line that installs them."""
+def test_missing_extra_is_named(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = EntryPoint("embedded", "module_that_is_absent:open", "toolgate.gateway")
     for found, told in (([absent], "'module_that_is_absent' is missing"), ([], "not installed")):
         monkeypatch.setattr(embedding, "entry_points", lambda found=found, **_: found)
@@ -334,8 +319,7 @@ def test_without_the_extra(open_guard: Open, monkeypatch: pytest.MonkeyPatch) ->
         assert told in str(error.value)
 
 
-def test_another_guard_has_no_gateway_to_decide_at() -> None:
-    """`gateway` belongs to embedded guards; others are told where to decide."""
+def test_other_guards_have_no_embedded_gateway() -> None:
     with (
         Guard("http://127.0.0.1:9", "ak_" + "k" * 37) as guard,
         pytest.raises(ConfigurationError, match="approvals"),
@@ -343,8 +327,7 @@ def test_another_guard_has_no_gateway_to_decide_at() -> None:
         _ = guard.gateway
 
 
-def test_the_environments_guard_is_left_alone(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Address, key and agent come from the file, whatever the environment says."""
+def test_environment_settings_are_ignored(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
         ("URL", "https://elsewhere.example"),
         ("API_KEY", "ak_" + "k" * 37),

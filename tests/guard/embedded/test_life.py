@@ -1,4 +1,4 @@
-"""How embedded gateways end: closed, forgotten, forked, killed by the interpreter's end; and how many live together."""
+"""The end of embedded gateways: close, garbage collection, fork, interpreter exit; several at the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
 
 
 def left() -> set[str]:
-    """Names of the threads beside those that were there before."""
+    """Return the names of the threads that the test started."""
     return {thread.name for thread in threading.enumerate() if thread not in BEFORE}
 
 
@@ -39,13 +39,13 @@ def home_at(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def same_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the secret of the interpreters that `python` starts: another one does not open their database."""
+    """Use the configuration folder of the interpreters that `python` starts, and with it their secret."""
     for name, value in home_at(tmp_path).items():
         monkeypatch.setenv(name, value)
 
 
 def python(code: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run code in an interpreter that takes warnings as errors."""
+    """Run code in a new interpreter in which warnings are errors."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
@@ -65,8 +65,7 @@ add = guard.guarded("math.add")(lambda a: a)
 """
 
 
-def test_closing_ends_every_thread() -> None:
-    """Also with a call that waits for a person: it is told at once that the gateway ended."""
+def test_close_ends_every_thread_and_waiting_call() -> None:
     guard = Guard.embedded(":memory:", agent="bot", require_approval=["mail.send"], timeout=10)
     ended: list[object] = []
 
@@ -83,12 +82,11 @@ def test_closing_ends_every_thread() -> None:
     guard.close()
     thread.join(60)
     assert ended == [ConfigurationError]
-    # A thread that has said its last word may still be on its way out.
+    # A thread is still listed for a moment after its function returned.
     until(lambda: not left())
 
 
-def test_a_guard_that_nobody_holds_ends() -> None:
-    """A notebook's cell that is run again leaves no gateway behind."""
+def test_garbage_collected_guard_closes_its_gateway() -> None:
     guard = Guard.embedded(":memory:", agent="bot")
     assert "toolgate-embedded" in left()
     del guard
@@ -104,8 +102,7 @@ def test_a_guard_that_nobody_holds_ends() -> None:
         pytest.param("del guard, add", id="dropped", marks=pytest.mark.slow),
     ],
 )
-def test_the_interpreter_ends_in_order(tmp_path: Path, ending: str, same_home: None) -> None:
-    """Without a word and at once, whether the guard was closed or not; what was done is on record."""
+def test_interpreter_exit_delivers_the_log(tmp_path: Path, ending: str, same_home: None) -> None:
     done = python(f"{OPEN}assert add(1) == 1\n{ending}", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with Guard.embedded(tmp_path / "toolgate.db", agent="reader") as guard:
@@ -113,8 +110,7 @@ def test_the_interpreter_ends_in_order(tmp_path: Path, ending: str, same_home: N
     assert [entry["status"] for entry in entries] == ["success"]
 
 
-def test_the_interpreter_ends_while_somebody_waits(tmp_path: Path) -> None:
-    """A daemon thread in a long poll and a task that was never awaited to its end hold nothing up."""
+def test_waiting_calls_do_not_delay_the_interpreter_exit(tmp_path: Path) -> None:
     code = f"""{OPEN}
 wait = guard.guarded("mail.send", on_hold="wait")(lambda: None)
 def call():
@@ -130,8 +126,7 @@ while not guard.gateway.pending():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_repeated_loops(tmp_path: Path) -> None:
-    """Each `asyncio.run` asks the same gateway; a loop's end disturbs nothing."""
+def test_gateway_serves_several_event_loops(tmp_path: Path) -> None:
     code = f"""{OPEN}
 async def ask(n):
     return (await guard.acheck("math.add", {{"n": n}})).allowed
@@ -157,15 +152,13 @@ print(status, add(3))
 """
 
 
-def test_a_forked_child_is_told_so(tmp_path: Path) -> None:
-    """The parent's gateway refuses the child in words and goes on; the child may open one of its own on the file."""
+def test_forked_child_is_refused_and_may_open_its_own_gateway(tmp_path: Path) -> None:
     done = python(OPEN + FORK, tmp_path)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["ConfigurationError True True", "True", "0 3"]
 
 
-def test_two_processes_on_one_file(tmp_path: Path, same_home: None) -> None:
-    """Both start at once on a new file, find the same agent, and lose no entry."""
+def test_two_processes_share_a_file_without_lost_entries(tmp_path: Path, same_home: None) -> None:
     code = f"{OPEN}\nfor n in range(25): add(n)\nprint(guard._runtime.settings.agent_id)"
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda _: python(code, tmp_path, TOOLGATE_TIMEOUT="60"), range(2)))
@@ -176,8 +169,7 @@ def test_two_processes_on_one_file(tmp_path: Path, same_home: None) -> None:
     assert len(entries) == 50
 
 
-def test_many_threads_at_once() -> None:
-    """Each gets its own answer."""
+def test_threads_receive_their_own_decisions() -> None:
     allow: Actions = {"pay": {"max_amount": 50}}
     with (
         Guard.embedded(":memory:", agent="bot", allow=allow, timeout=60) as guard,
@@ -187,9 +179,7 @@ def test_many_threads_at_once() -> None:
     assert allowed == [n <= 50 for n in range(100)]
 
 
-def test_an_unfinished_generator_does_not_keep_the_process_from_ending(
-    tmp_path: Path, same_home: None
-) -> None:
+def test_unfinished_generator_does_not_delay_the_interpreter_exit(tmp_path: Path, same_home: None) -> None:
     code = f"""{OPEN}
 @guard.guarded("math.add")
 def items():
@@ -204,8 +194,7 @@ assert next(it) == 1
     assert "log entries stay in the outbox" in done.stderr
 
 
-def test_a_call_of_an_exit_handler_is_refused_with_the_reason(tmp_path: Path) -> None:
-    """The gateway of this process closes before exit handlers run: the tool does not run unasked."""
+def test_call_in_an_exit_handler_is_refused(tmp_path: Path) -> None:
     code = f"""{OPEN}
 import atexit
 def late():
