@@ -48,7 +48,7 @@ def unguarded(
 @pytest.fixture(params=[False, True], ids=["buffered", "full_sync"])
 def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outbox]:
     """An outbox in a file; with full sync each entry is on the disk."""
-    place = Place(tmp_path / "outbox.db", full_sync=request.param, rows=ROOM, size=ROOM * 1000)
+    place = Place(tmp_path / "outbox", full_sync=request.param, rows=ROOM, size=ROOM * 1000)
     found = Outbox(place, Target("https://gateway.example", "f" * 64, "production", "org-1"))
     yield found
     found.close()

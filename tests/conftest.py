@@ -105,7 +105,7 @@ def own_outbox(outbox_of_nobody: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a test's entries wait: nothing another test left is sent from there. It is made when it is used."""
     state = outbox_of_nobody / secrets.token_hex(4)
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    return state / "toolgate" / "outbox.db"
+    return state / "toolgate" / "outbox"
 
 
 @pytest.fixture(scope="module")

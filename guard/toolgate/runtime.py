@@ -19,7 +19,7 @@ from toolgate.waiters import waiters_at
 if TYPE_CHECKING:
     from toolgate._http.breaker import CircuitBreaker
     from toolgate._http.client import AsyncGatewayClient, GatewayClient
-    from toolgate._outbox.parts import Parts
+    from toolgate._outbox.sender import Sender
 
 __all__ = ["Runtime"]
 
@@ -136,11 +136,11 @@ class Runtime:
         end: Callable[[], None] | None = getattr(self.transport, "guard_closed", None)
         return end
 
-    def _recording(self, place: Place) -> Parts:
+    def _recording(self, place: Place) -> Sender:
         from toolgate._outbox.delivery import BatchSender
-        from toolgate._outbox.parts import Parts
+        from toolgate._outbox.sender import make_sender
 
-        return Parts(self.settings, place, lambda: BatchSender(self.settings, self.transport))
+        return make_sender(self.settings, place, lambda: BatchSender(self.settings, self.transport))
 
     def _key_scope(self) -> tuple[str, str] | None:
         sync, other = self._client, self._async_client

@@ -44,5 +44,5 @@ def _send_rest() -> None:
     """
     global _done  # noqa: PLW0603 - once in the process
     _done = True
-    if (parts := sys.modules.get("toolgate._outbox.parts")) is not None:
-        parts.close_all()
+    if (recorder := sys.modules.get("toolgate._outbox.recorder")) is not None:
+        recorder.close_all()

@@ -19,7 +19,7 @@ from toolgate_cli.output import Column, fail, print_table, sanitize, truncate
 from toolgate_cli.prompts import confirm
 
 if TYPE_CHECKING:
-    from toolgate._outbox.inspecting import Kept
+    from toolgate._outbox.inspection import StoredEntry
 
 outbox = typer.Typer(
     name="outbox",
@@ -52,14 +52,15 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print the entries as JSON, in ASCII.")] = False,
 ) -> None:
     """List unsent entries: running or waiting (of live processes), orphan or left (of dead ones), parked (refused)."""
-    from toolgate._outbox.inspecting import Inspection
+    from toolgate._outbox.inspection import list_entries
 
-    place, path = _find_file()
-    with _outbox_errors(), Inspection(place, path) as inspection:
-        found = list(inspection.kept())
+    place, path = _find_folder()
+    with _outbox_errors():
+        found = list_entries(place)
     if as_json:
         shown = [
-            {name: value for name, value in asdict(one).items() if name != "place"} for one in found[:limit]
+            {name: value for name, value in asdict(one).items() if name not in {"file", "row"}}
+            for one in found[:limit]
         ]
         typer.echo(json.dumps(shown, ensure_ascii=True))
         return
@@ -76,9 +77,11 @@ def list_(
 def retry() -> None:
     """Send parked entries and those of dead processes again, with the key in TOOLGATE_API_KEY."""
     from toolgate._outbox.delivery import BatchSender
-    from toolgate._outbox.parts import Parts
+    from toolgate._outbox.inspection import unpark_all
+    from toolgate._outbox.recovery import convert_shared_file
+    from toolgate._outbox.sender import make_sender
 
-    place, _ = _find_file()
+    place, _ = _find_folder()
     try:
         settings = load_settings()
     except ConfigurationError as error:
@@ -86,16 +89,17 @@ def retry() -> None:
     # Failures are reported below, in one line.
     logging.getLogger("toolgate").addHandler(logging.NullHandler())
     with _outbox_errors():
-        parts = Parts(settings, place, lambda: BatchSender(settings, None))
+        convert_shared_file(place)
+        sender = make_sender(settings, place, lambda: BatchSender(settings, None))
         try:
-            parts.outbox.count()
-            if not parts.sender.knows_whose():
+            if not sender.knows_organization():
                 fail(f"the gateway at {settings.url!r} does not accept log entries now; nothing was changed")
-            unparked = parts.outbox.unpark()
-            is_done = parts.sender.flush(_SEND_SECONDS)
-            left = len(parts)
+            unparked = unpark_all(sender.outbox)
+            is_done = sender.flush(_SEND_SECONDS)
+            left = len(sender)
         finally:
-            parts.close(1.0)
+            sender.stop(1.0)
+            sender.outbox.close()
     typer.echo(f"{unparked:,} parked entries were sent again")
     if not is_done:
         fail(f"{left:,} entries are still unsent; see: toolgate outbox list")
@@ -117,14 +121,14 @@ def purge(
     yes: Yes = False,
 ) -> None:
     """Delete unsent entries permanently, except those of calls that are running."""
-    from toolgate._outbox.inspecting import Inspection
+    from toolgate._outbox.inspection import drop_entries, list_entries
 
     if bool(keys) + parked + (gateway is not None) != 1:
         fail("write either keys, --parked or --gateway URL; see: toolgate outbox list")
-    place, path = _find_file()
-    with _outbox_errors(), Inspection(place, path) as inspection:
-        found = [one for one in inspection.kept() if one.state != "running"]
-        chosen: list[Kept]
+    place, _ = _find_folder()
+    with _outbox_errors():
+        found = [one for one in list_entries(place) if one.state != "running"]
+        chosen: list[StoredEntry]
         if parked:
             chosen = [one for one in found if one.state == "parked"]
         elif gateway is not None:
@@ -134,11 +138,11 @@ def purge(
         if not chosen:
             fail("there is nothing to delete; see: toolgate outbox list")
         confirm(f"Delete {len(chosen):,} log entries that the gateway has not received?", yes=yes)
-        deleted = inspection.drop(chosen)
+        deleted = drop_entries(chosen)
     typer.echo(f"deleted {deleted:,} log entries")
 
 
-def _row(entry: "Kept") -> tuple[str, ...]:
+def _row(entry: "StoredEntry") -> tuple[str, ...]:
     return (
         entry.key[:_KEY_LENGTH],
         entry.state,
@@ -150,7 +154,7 @@ def _row(entry: "Kept") -> tuple[str, ...]:
     )
 
 
-def _find_entry(key: str, found: "list[Kept]") -> "Kept":
+def _find_entry(key: str, found: "list[StoredEntry]") -> "StoredEntry":
     matching = [one for one in found if len(key) >= _MIN_KEY_LENGTH and one.key.startswith(key)]
     if len(matching) != 1:
         count = "no entry" if not matching else f"{len(matching):,} entries"
@@ -158,21 +162,23 @@ def _find_entry(key: str, found: "list[Kept]") -> "Kept":
     return matching[0]
 
 
-def _find_file() -> tuple[Place, Path]:
+def _find_folder() -> tuple[Place, Path]:
+    from toolgate._outbox.inspection import has_outbox
+
     try:
         place = load_place()
     except ConfigurationError as error:
         fail(str(error))
     if place.path is None:
         fail("TOOLGATE_OUTBOX is 'memory': unsent entries exist only in the agents' processes")
-    if not place.path.exists():
+    if not has_outbox(place):
         fail(f"there is no outbox at {str(place.path)!r}; no agent of this user has logged a call there")
     return place, place.path
 
 
 @contextmanager
 def _outbox_errors() -> Iterator[None]:
-    from toolgate._outbox.faults import Busy, OutboxFault
+    from toolgate._outbox.entries import Busy, OutboxFault
 
     try:
         yield

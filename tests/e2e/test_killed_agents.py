@@ -36,7 +36,7 @@ class Killing:
             "TOOLGATE_URL": gateway.url,
             "TOOLGATE_API_KEY": owner.key,
             "TOOLGATE_AGENT_ID": self._agent_id,
-            "TOOLGATE_OUTBOX": str(folder / "outbox.db"),
+            "TOOLGATE_OUTBOX": str(folder / "outbox"),
         }
 
     def start(self, name: str, mode: str) -> "subprocess.Popen[str]":

@@ -121,7 +121,7 @@ def test_a_guarded_call_is_one_trace(
     """The tool, its check, the gateway's answer and what it asked of the database, and the entry, each below the right one."""
     agent = owner.agent()
     owner.permit(agent, "mail.send")
-    with Guard(owner.url, owner.key, agent, outbox=tmp_path / "outbox.db") as guard:
+    with Guard(owner.url, owner.key, agent, outbox=tmp_path / "outbox") as guard:
 
         @guard.guarded("mail.send")
         def send(password: str, note: str) -> str:

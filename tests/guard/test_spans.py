@@ -266,7 +266,7 @@ def test_what_is_lost_stays_counted(seen: Seen, gateway: Any) -> None:
     lost = sum(seen.figures("toolgate.entries.lost").values())
     guard.close()
     assert sum(seen.figures("toolgate.entries.lost").values()) == lost + 1
-    gone = weakref.ref(guard._runtime.recorder._parts())
+    gone = weakref.ref(guard._runtime.recorder.sender())
     del guard
 
     def collected() -> bool:
@@ -284,7 +284,7 @@ def test_what_waits_is_counted_while_somebody_writes(seen: Seen, make_guard: Any
     guard.guarded("a.b")(lambda: 1)()
     before = sum(seen.figures("toolgate.outbox.entries").values())
     assert before >= 1
-    outbox = guard._runtime.recorder._parts().outbox
+    outbox = guard._runtime.recorder.sender().outbox
     with outbox._lock:
         outbox._inside = True
         try:

@@ -74,7 +74,7 @@ def main(folder: Path, name: str, mode: str) -> int:
     if mode == "replay":
         return agent.replay()
     # What the first call loads takes longer than everything else together.
-    import_module("toolgate._outbox.parts")
+    import_module("toolgate._outbox.sender")
     import_module("toolgate._http.client")
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -1,29 +1,37 @@
-"""Log entries in batches, with a result for each entry (`POST /sdk/logs`)."""
+"""Requests that carry log entries, the pauses between them, and the log of outages (`POST /sdk/logs`)."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from toolgate._capture.redaction import scrub
 from toolgate._http.client import GatewayClient
 from toolgate._http.messages import Response, TransportError
 from toolgate._http.retry import RetryableError
 from toolgate._http.schemas import media_type
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
+from toolgate.events import logger
 from toolgate.settings import Settings, masked
 
-__all__ = ["BatchSender", "Delivery", "Result"]
+__all__ = ["BatchSender", "Deliverer", "Delivery", "OutageLog", "Pace", "Result"]
 
 # The gateway rejects the entry itself, so that sending it again cannot succeed.
 _PERMANENT: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 )
 _MAX_REASON: Final = 300
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 30.0
+_RATE_WINDOW: Final = 60.0
+_FIRST_REPEAT: Final = 30.0
+_LAST_REPEAT: Final = 3600.0
 _STRICT: Final = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
@@ -89,6 +97,18 @@ class _EntryResponse(BaseModel):
     model_config = _STRICT
 
     id: str
+
+
+class Deliverer(Protocol):
+    """Client that sends entries."""
+
+    def deliver(self, entries: Sequence[tuple[str, str]], seconds: float) -> Delivery:
+        """Send entries within `seconds`."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class BatchSender:
@@ -177,3 +197,110 @@ class BatchSender:
         too_large = status in {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE} and is_json
         lasting = status == HTTPStatus.FORBIDDEN
         return Delivery((), error, lasting=lasting, too_large=too_large, headers=response.headers)
+
+
+class Pace:
+    """Time of the next request: backoff after failures, and half of the rate limit for old entries.
+
+    Args:
+        clock: Monotonic seconds.
+        wall: Seconds since 1970.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._failures = 0
+        self._lasting = False
+        self._next = 0.0
+        self._asked_until = 0.0
+        self._old_after = 0.0
+
+    @property
+    def is_failing(self) -> bool:
+        """Return whether the last request failed."""
+        return self._failures > 0
+
+    def failed(self, asked: float = 0.0, *, lasting: bool = False) -> None:
+        """Count a failed request.
+
+        Args:
+            asked: Seconds that the gateway asked to wait.
+            lasting: The cause will not pass within seconds, such as a rejected key or a monthly limit.
+        """
+        longest = (
+            _LONGEST_PAUSE if lasting else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 20))
+        )
+        self._failures += 1
+        self._lasting = lasting
+        now = self._clock()
+        # Random, so that processes that failed together do not retry together.
+        self._next = now + longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
+        self._asked_until = now + asked
+
+    def worked(self) -> None:
+        """End the backoff."""
+        self._failures, self._next, self._asked_until = 0, 0.0, 0.0
+
+    def nudge(self) -> None:
+        """Shorten the backoff, because the gateway has answered another request."""
+        if not self._lasting:
+            self._next = min(self._next, self._clock() + _FIRST_PAUSE * 10)
+
+    def read_headers(self, headers: Mapping[str, str]) -> None:
+        """Read `X-RateLimit-*` of a response: half of each window is left to the calls."""
+        limit, left, reset = (
+            _number(headers.get(f"x-ratelimit-{name}")) for name in ("limit", "remaining", "reset")
+        )
+        if limit is None or left is None or reset is None:
+            return
+        self._old_after = 0.0
+        if left * 2 <= limit:
+            # One of the clocks may be wrong; a window is a minute.
+            self._old_after = self._clock() + min(_RATE_WINDOW, max(1.0, reset - self._wall()))
+
+    def pause(self, *, old: bool = False, hurried: bool = False) -> float:
+        """Return the seconds until the next request.
+
+        Args:
+            old: The request carries old entries.
+            hurried: A caller waits for it: only the pause that the gateway asked for counts.
+        """
+        until = self._asked_until if hurried else max(self._next, self._asked_until)
+        return max(0.0, max(until, self._old_after if old else 0.0) - self._clock())
+
+
+class OutageLog:
+    """Logs an outage when it begins, after growing intervals, and when it is over."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._interval = 0.0
+
+    def failed(self, entries: int, reason: str) -> None:
+        """Log that entries are not accepted."""
+        # The response may contain what must not be logged.
+        reason = scrub(reason, ())
+        now = time.monotonic()
+        if self._interval and now < self._next:
+            return
+        self._interval = min(_LAST_REPEAT, self._interval * 2 or _FIRST_REPEAT)
+        self._next = now + self._interval
+        logger.warning(
+            "record_failed: %d log entries are kept for later: %r",
+            entries,
+            reason,
+            extra={"toolgate_event": "record_failed", "toolgate_reason": reason, "toolgate_entries": entries},
+        )
+
+    def over(self) -> None:
+        """Log that entries are accepted again."""
+        if self._interval:
+            self._interval = 0.0
+            logger.info("the gateway takes log entries again", extra={"toolgate_event": "record_resumed"})
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None

@@ -1,4 +1,4 @@
-"""One log entry on its way to the gateway."""
+"""Log entries, and the reasons why one cannot be stored."""
 
 from __future__ import annotations
 
@@ -10,36 +10,56 @@ from typing import Final
 from toolgate._capture.jsontext import Json, dumps
 from toolgate.traced import trace_headers
 
-__all__ = ["Entry", "Intent", "new_entry"]
+__all__ = ["Busy", "Entry", "Intent", "OutboxFault", "new_entry"]
 
 _KEY_BYTES: Final = 16
 
 
+class OutboxFault(Exception):
+    """Entries cannot be stored.
+
+    Args:
+        reason: What is wrong.
+        cure: How to fix it.
+        full: Whether the outbox has reached its limit and nothing else is wrong.
+    """
+
+    def __init__(self, reason: str, cure: str, *, full: bool = False) -> None:
+        super().__init__(f"{reason}; {cure}")
+        self.full = full
+        self.reason = reason
+        self.cure = cure
+
+
+class Busy(Exception):
+    """Another thread or process is writing to the file; the caller tries again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A log entry and the key that makes sending it twice harmless (spec §4).
+    """A log entry with its Idempotency-Key, which makes sending it twice harmless.
 
     Attributes:
-        body: What is sent to `POST /sdk/log`.
-        key: Its Idempotency-Key, minted once: 128 random bits in hexadecimal.
+        body: The JSON object of `POST /sdk/log`.
+        key: 128 random bits in hexadecimal.
     """
 
     body: dict[str, Json]
     key: str = field(default_factory=lambda: secrets.token_hex(_KEY_BYTES))
 
     def text(self) -> str:
-        """The entry as one of many: what is sent to `POST /sdk/logs`, as JSON."""
+        """Return the entry as JSON text, as one element of `POST /sdk/logs`."""
         return dumps({**self.body, "idempotency_key": self.key})
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An entry that was written down before its tool ran.
+    """An entry that was stored before its tool ran.
 
     Attributes:
-        place: Where it is in the outbox.
-        key: Its Idempotency-Key.
-        process: The process it was written in.
+        place: Row id in the outbox.
+        key: Idempotency-Key.
+        process: Id of the process that stored it.
         size: Bytes that are counted for it and its outcome.
     """
 
@@ -58,15 +78,15 @@ def new_entry(
     key: str | None = None,
     **details: str | None,
 ) -> Entry:
-    """An entry of something that happened now.
+    """Return an entry with the current time.
 
     Args:
-        action: What was done.
-        agent_id: Who did it.
+        action: The action.
+        agent_id: The agent.
         status: `success`, `failed`, `pending` or `denied`.
         context: JSON-safe details.
         key: An Idempotency-Key in place of a new one.
-        **details: Further members, such as `approval_id`, `run_id` or `ip_address`; None leaves one out.
+        **details: Further members, such as `approval_id`, `run_id` or `ip_address`; None omits one.
     """
     body: dict[str, Json] = {
         "agent_id": agent_id,
@@ -77,6 +97,6 @@ def new_entry(
     }
     body.update({name: value for name, value in details.items() if value is not None})
     if trace := trace_headers().get("traceparent"):
-        # In the entry itself: many of them go together, by a thread that is in nobody's trace.
+        # In the entry itself: batches are sent by a thread that is part of no trace.
         body["traceparent"] = trace
     return Entry(body, key) if key is not None else Entry(body)

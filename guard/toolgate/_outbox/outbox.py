@@ -1,4 +1,4 @@
-"""The outbox of one guard: entries are written down before they are sent, and survive the process."""
+"""The outbox of one guard: its own file, which survives the process."""
 
 from __future__ import annotations
 
@@ -7,308 +7,416 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
-from functools import partial
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, replace
+from pathlib import Path
 from typing import Final, TypeVar
 
-from toolgate._outbox.entries import Entry, Intent
-from toolgate._outbox.faults import Busy, OutboxFault, explained
-from toolgate._outbox.forks import survive_forks
-from toolgate._outbox.levels import Levels
-from toolgate._outbox.owners import Owner, claim, enter
+from toolgate._outbox.entries import Busy, Entry, Intent, OutboxFault
 from toolgate._outbox.place import Place
-from toolgate._outbox.schema import INTENT, READY
-from toolgate._outbox.store import Row, Store, Target
+from toolgate._outbox.store import (
+    INTENT,
+    READY,
+    FileLock,
+    Row,
+    Target,
+    connect,
+    create_file,
+    delete_file,
+    explain,
+    folder_totals,
+    transaction,
+    write_schema,
+)
+from toolgate.events import logger
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "StoredEntry"]
+
+#: key, state, bytes, body and reason of an entry in another file
+StoredEntry = tuple[str, int, int, str, str | None]
 
 _T = TypeVar("_T")
-# Nobody holds the lock for longer than a few statements, unless it waits for the disk.
-_TURN: Final = 0.05
-# What an outcome usually adds to its intent, in bytes.
-_FOR_OUTCOME: Final = 192
-# Connections that were open when the process was forked: closing one would harm the parent's file.
-_inherited: Final[list[Store]] = []
+# The lock is held for a few statements, or while a commit waits for the disk.
+_LOCK_TIMEOUT: Final = 0.05
+# Bytes that an outcome usually adds to its intent.
+_OUTCOME_BYTES: Final = 192
+# Pages of the write-ahead log after which it is restarted: 16 MiB.
+_LONG_WAL: Final = 4_096
+_UNLIMITED: Final = 2**62
+_WARN_AT: Final = (0.5, 0.9)
+_REARM_AT: Final = 0.4
+
+# States are literals in the statements: SQLite uses the partial index only where it can read `state = 1`.
+_INSERT: Final = """
+INSERT INTO entries (key, state, bytes, body) SELECT ?, ?, ?, ?
+WHERE (SELECT rows < ? AND bytes < ? FROM totals)
+RETURNING id, (SELECT rows FROM totals), (SELECT bytes FROM totals)
+"""
+_FINISH: Final = """
+UPDATE entries SET state = 1, body = ?, bytes = max(bytes, ?) WHERE id = ? AND key = ? AND state = 0
+"""
+_FINISH_SAME_SIZE: Final = "UPDATE entries SET state = 1, body = ? WHERE id = ? AND key = ? AND state = 0"
+_BATCH: Final = "SELECT id, key, body FROM entries WHERE old = ? AND state = 1 AND id > ? ORDER BY id LIMIT ?"
+_TAKE_IN: Final = (
+    "INSERT INTO entries (key, state, old, bytes, body, reason) VALUES (?, max(?, 1), 1, ?, ?, ?)"
+)
 
 
 class Outbox:
-    """Keeps entries until the gateway has them. Any thread may use it, and a forked child has one of its own.
+    """Stores entries until the gateway has them. Any thread may use it; a forked child has a file of its own.
 
-    Everything raises `Busy` when another process is writing, and `OutboxFault` when entries cannot be kept.
+    Methods raise `Busy` while another thread or process is writing, and `OutboxFault` when entries cannot be stored.
 
     Args:
-        place: Where entries are kept, and how many.
-        target: Where they are to be sent.
+        place: The folder and its limits.
+        target: The receiver of the entries.
+
+    Attributes:
+        file: The file, while it is in use.
+        side_lock: Held while a second connection is open: SQLite forbids to use a connection in a forked child.
     """
 
     def __init__(self, place: Place, target: Target) -> None:
         self.place = place
         self.target = target
+        self.file: Path | None = None
+        self.side_lock = threading.RLock()
         self._lock = threading.RLock()
-        # Held while a second connection is open: a fork must find none, SQLite's own locks are not made for it.
-        self._tidying = threading.RLock()
-        self._store: Store | None = None
-        self._owner: Owner | None = None
-        self._number = 0
-        self._target_number = 0
-        self._stuck = False
         self._inside = False
-        self._levels = Levels(place)
-        survive_forks(self)
+        self._connection: sqlite3.Connection | None = None
+        self._file_lock: FileLock | None = None
+        self._others: tuple[int, int] | None = None
+        self._target_stored = True
+        self._warned_at = 0.0
+        _outboxes.add(self)
+
+    def __del__(self) -> None:
+        if connection := self.__dict__.get("_connection"):
+            # Opened again if a tool ends later: garbage is collected in any order.
+            self._connection = None
+            connection.close()
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been used."""
-        return self._store is not None
+        """Return whether it holds a file or a database in memory."""
+        return self._connection is not None or self._file_lock is not None
 
     def learn(self, organization: str, environment: str) -> None:
-        """An answer named the organization: entries of the same key belong to it, also later ones."""
-        if self.target.organization == organization and self.target.environment == environment:
-            return
-        with self._lock:
-            self.target = Target(self.target.url, self.target.fingerprint, environment, organization)
-            self._target_number = 0
+        """Store the organization and environment of the API key, as a response named them."""
+        target = replace(self.target, organization=organization, environment=environment)
+        if target != self.target:
+            self.target, self._target_stored = target, False
+
+    # Writing.
 
     def intend(self, entry: Entry) -> Intent:
-        """Write down that a tool is about to run."""
+        """Store that a tool is about to run."""
         body = entry.text()
-        # Room for the outcome is counted now: nothing has to be counted anew when it fits.
-        size = len(body.encode()) + _FOR_OUTCOME
-        return Intent(self._insert(entry.key, body, INTENT, size), entry.key, os.getpid(), size)
+        # Space for the outcome is counted now: usually the outcome changes no total.
+        size = len(body.encode()) + _OUTCOME_BYTES
+        return Intent(self._insert(entry.key, INTENT, size, body), entry.key, os.getpid(), size)
 
     def add(self, entry: Entry) -> None:
-        """Keep an entry, to be sent."""
+        """Store an entry to be sent."""
         body = entry.text()
-        self._insert(entry.key, body, READY, len(body.encode()))
+        self._insert(entry.key, READY, len(body.encode()), body)
 
     def finish(self, entry: Entry, intent: Intent) -> None:
-        """Make an intent what became of it."""
+        """Replace an intent by its outcome, also when the outbox is full."""
         body = Entry(entry.body, intent.key).text()
         size = len(body.encode())
 
-        def work(store: Store) -> None:
-            counted = size if size > intent.size else None
-            if not store.finish(self._number, intent.place, intent.key, body, counted):
-                # Taken for dead meanwhile, or struck out by hand: the same key makes one log entry of both.
-                owner = self._number, self._target_number
-                store.insert(*owner, READY, intent.key, body, size, bounded=False)
+        def work(connection: sqlite3.Connection) -> None:
+            if size > intent.size:
+                done = connection.execute(_FINISH, (body, size, intent.place, intent.key))
+            else:
+                done = connection.execute(_FINISH_SAME_SIZE, (body, intent.place, intent.key))
+            if not done.rowcount:
+                # Another process has adopted the intent, or it was dropped: the same key makes one log entry of both.
+                connection.execute(
+                    _INSERT, (intent.key, READY, size, body, _UNLIMITED, _UNLIMITED)
+                ).fetchall()
 
         self._do(work)
 
     def forget(self, intent: Intent) -> None:
-        """Strike out the intent of a tool that did not run after all."""
-        self._do(lambda store: store.settle([Row(intent.place, intent.key, "")]))
+        """Delete the intent of a tool that did not run."""
+        self.settle([Row(intent.place, intent.key, "")], [])
 
-    def room(self) -> None:
-        """Say whether an entry can be kept.
+    def settle(self, rows: Sequence[Row], parked: Sequence[tuple[Row, str]]) -> None:
+        """Delete the entries that the gateway has stored, and park those that it rejected, with the reason."""
 
-        Raises:
-            OutboxFault: It cannot.
-        """
-        rows, size = self._do(lambda store: store.totals())
-        if rows >= self.place.rows or size >= self.place.size:
-            raise self._full(rows)
-
-    def batch(self, *, old: bool, after: int, limit: int) -> list[Row]:
-        """What is to be sent next, in order."""
-        return self._do(lambda store: store.batch(self._number, old=old, after=after, limit=limit))
-
-    def settle(self, rows: list[Row], parked: list[tuple[Row, str]]) -> None:
-        """The gateway has some, and never takes others."""
-
-        def work(store: Store) -> None:
-            store.settle(rows)
-            if parked:
-                store.park(parked)
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                connection.executemany(
+                    "DELETE FROM entries WHERE id = ? AND key = ?", [(row.id, row.key) for row in rows]
+                )
+                connection.executemany(
+                    "UPDATE entries SET state = 2, reason = ? WHERE id = ? AND key = ?",
+                    [(reason, row.id, row.key) for row, reason in parked],
+                )
 
         self._do(work)
 
-    def waits(self) -> bool:
-        """Whether something is to be sent."""
-        return self._do(lambda store: store.waits(self._number))
-
-    def count(self) -> int:
-        """How many entries are to be sent."""
-        return self._do(lambda store: store.count(self._number))
-
     def age(self) -> None:
-        """What waits now has waited for long."""
-        self._do(lambda store: store.age(self._number))
-
-    def adopt(self, knows_whose: Callable[[], bool]) -> int | None:
-        """Take over what dead owners left that goes where ours goes.
-
-        Args:
-            knows_whose: Finds out to which organization the key belongs, if there is something to take over.
-
-        Returns:
-            How many entries, or None if nobody could be asked.
-        """
-        path = self.place.path
-        if path is None:
-            return 0
-        adopted = 0
-        for number, token in self._do(lambda store: store.others(self._number)):
-            if (dead := claim(path, token)) is None:
-                continue
-            try:
-                if not knows_whose():
-                    return None
-                taken, gone = self._do(partial(self._take_over, number))
-                adopted += taken
-                if gone:
-                    dead.leave()
-            finally:
-                dead.let_go()
-        return adopted
+        """Mark all entries that wait as old: they are sent at the pace of a backlog."""
+        self._do(lambda db: db.execute("UPDATE entries SET old = 1 WHERE state = 1 AND old = 0"))
 
     def unpark(self) -> int:
-        """Have what was laid aside, and goes where ours goes, sent once more; returns how many entries."""
-        return self._do(lambda store: store.unpark(self._number, self.target))
+        """Make parked entries wait again; returns how many."""
+        update = "UPDATE entries SET state = 1, old = 1, reason = NULL WHERE state = 2"
+        return self._do(lambda db: db.execute(update).rowcount)
+
+    def take_in(self, entries: Iterable[StoredEntry]) -> None:
+        """Store entries of another file, on the disk when this returns; an intent becomes ready as it is."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            # The other file loses them next: they must not be lost with the power meanwhile.
+            connection.execute("PRAGMA synchronous = FULL")
+            try:
+                with transaction(connection):
+                    connection.executemany(_TAKE_IN, entries)
+            finally:
+                if not self.place.full_sync:
+                    connection.execute("PRAGMA synchronous = NORMAL")
+
+        self._do(work)
+
+    # Reading.
+
+    def batch(self, *, old: bool, after: int, limit: int) -> list[Row]:
+        """Return the next entries to send, in order."""
+        return self._do(
+            lambda db: [Row(*found) for found in db.execute(_BATCH, (old, after, limit)).fetchall()]
+        )
+
+    def waits(self) -> bool:
+        """Return whether an entry waits to be sent."""
+        return bool(self._number("SELECT EXISTS (SELECT 1 FROM entries WHERE state = 1)"))
+
+    def count(self) -> int:
+        """Return how many entries wait to be sent."""
+        return self._number("SELECT count(*) FROM entries WHERE state = 1")
+
+    def check_space(self) -> None:
+        """Raise `OutboxFault` if no further entry can be stored."""
+        # Other processes may have sent their entries since the last count.
+        self.count_others()
+        rows, size = self._do(lambda db: db.execute("SELECT rows, bytes FROM totals").fetchone())
+        other_rows, other_size = self._others or (0, 0)
+        if rows + other_rows >= self.place.rows or size + other_size >= self.place.size:
+            raise self._full(rows + other_rows)
+
+    def count_others(self) -> None:
+        """Count what the other files of the folder hold; the limits are those of the folder."""
+        if self.place.path is None:
+            self._others = (0, 0)
+            return
+        if not self.side_lock.acquire(timeout=_LOCK_TIMEOUT):
+            raise Busy("another thread reads the folder")
+        try:
+            self._others = folder_totals(self.place.path, self.file)
+        finally:
+            self.side_lock.release()
+
+    # The file.
 
     def abandon(self) -> list[object]:
-        """Give up what is in memory alone and was to be sent; returns the actions. A file is left as it is."""
-        if self.place.path is not None or not self.is_open:
+        """Give up entries that are in memory only; returns their actions. A file stays as it is."""
+        if self.place.path is not None:
             return []
-        # Whoever holds the lock does so for moments; there is no other process.
         with self._lock:
-            store, self._store = self._store, None
-            self._number = self._target_number = 0
-            bodies = [] if store is None else store.bodies()
-            if store is not None:
-                store.close()
-        return [json.loads(body).get("action") for body in bodies]
+            connection, self._connection = self._connection, None
+            if connection is None:
+                return []
+            bodies = connection.execute("SELECT body FROM entries WHERE state = 1").fetchall()
+            connection.close()
+        return [json.loads(body).get("action") for (body,) in bodies]
 
     def checkpoint(self) -> None:
-        """Move what was written into the file itself: no caller pays for it."""
-        path = self.place.path
-        if path is None:
-            return
-        if not self.is_open:
-            return
-        # On a connection of its own, which holds nobody up.
-        with (
-            self._tidying,
-            contextlib.suppress(sqlite3.Error),
-            contextlib.closing(sqlite3.connect(path, timeout=0)) as other,
-        ):
-            moved = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if moved and moved[1] > _LONG_WAL:
-                # Writers that never pause: the log is begun anew while they wait for what little is left.
-                other.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        """Move the write-ahead log into the file, on a connection of its own that blocks no caller."""
+        with self.side_lock:
+            if self.file is None:
+                return
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(self.file, timeout=0)) as other,
+            ):
+                moved = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                if moved and moved[1] > _LONG_WAL:
+                    # Callers that never pause: the log is restarted while they wait for the little that is left.
+                    other.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
     def close(self) -> None:
-        """Let go of the file; what is left in it is for whoever comes next."""
-        with self._lock:
-            store, self._store = self._store, None
-            owner, self._owner = self._owner, None
-            number, self._number, self._target_number = self._number, 0, 0
-            gone = False
-            if store is not None:
+        """Leave what is in the file to other processes; delete the file if it is empty.
+
+        While a tool of this process runs, the file stays open: no other process may send its intent.
+        """
+        with self.side_lock, self._lock:
+            connection, lock, file = self._connection, self._file_lock, self.file
+            rows = 0
+            if connection is None and file is not None:
+                # Closed by a fork.
                 with contextlib.suppress(sqlite3.Error):
-                    gone = store.leave(number)
-                store.close()
-            if owner is not None:
-                (owner.leave if gone else owner.let_go)()
+                    connection = connect(file)
+            if connection is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    (rows,) = connection.execute("SELECT rows FROM totals").fetchone()
+                    running = connection.execute("SELECT EXISTS (SELECT 1 FROM entries WHERE state = 0)")
+                    if file is not None and running.fetchone()[0]:
+                        self._connection = connection
+                        return
+                connection.close()
+            self._connection = self._file_lock = self.file = None
+            if lock is not None and file is not None:
+                if rows:
+                    lock.release()
+                else:
+                    delete_file(file, lock)
 
-    def _take_over(self, dead: int, store: Store) -> tuple[int, bool]:
-        return store.adopt(dead, self._number, self.target), store.leave(dead)
-
-    def _insert(self, key: str, body: str, state: int, size: int) -> int:
-        def work(store: Store) -> tuple[int, int, int] | None:
-            return store.insert(self._number, self._target_number, state, key, body, size)
-
-        found = self._do(work)
+    def _insert(self, key: str, state: int, size: int, body: str) -> int:
+        if self._others is None:
+            self.count_others()
+        if (found := self._try_insert(key, state, size, body)) is None:
+            # Other processes may have sent their entries since the last count.
+            self.count_others()
+            found = self._try_insert(key, state, size, body)
+        other_rows, other_size = self._others or (0, 0)
         if found is None:
-            raise self._full(self.place.rows)
+            raise self._full(self._number("SELECT rows FROM totals") + other_rows)
         place, rows, size_before = found
-        self._levels.seen(rows + 1, size_before + size)
+        self._warn_when_filling(rows + 1 + other_rows, size_before + size + other_size)
         return place
 
-    def _do(self, work: Callable[[Store], _T]) -> _T:
-        if not self._lock.acquire(timeout=_TURN):
+    def _try_insert(self, key: str, state: int, size: int, body: str) -> tuple[int, int, int] | None:
+        other_rows, other_size = self._others or (0, 0)
+        values = (key, state, size, body, self.place.rows - other_rows, self.place.size - other_size)
+        # All rows are fetched: the statement is committed by its last step.
+        found: list[tuple[int, int, int]] = self._do(lambda db: db.execute(_INSERT, values).fetchall())
+        return found[0] if found else None
+
+    def _number(self, statement: str) -> int:
+        return int(self._do(lambda db: db.execute(statement).fetchone()[0]))
+
+    def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        if not self._lock.acquire(timeout=_LOCK_TIMEOUT):
             raise Busy("another thread is writing")
         try:
             if self._inside:
-                # A call that ended as garbage, collected in the midst of a statement of this very thread.
+                # A call that ended as garbage, collected during a statement of this very thread.
                 raise Busy("this thread is writing")
             self._inside = True
             try:
                 return work(self._opened())
             except sqlite3.Error as error:
-                raise explained(error, self.place.path or "memory") from error
+                raise explain(error, self.place.path or "memory") from error
             finally:
                 self._inside = False
         finally:
             self._lock.release()
 
-    def _opened(self) -> Store:
-        if self._stuck:
-            raise OutboxFault(
-                "the outbox was open when this process was forked past Python",
-                "make the first guarded call after the fork, or fork by os.fork",
+    def _opened(self) -> sqlite3.Connection:
+        connection = self._connection
+        if connection is None:
+            if self.file is not None:
+                connection = connect(self.file, full_sync=self.place.full_sync)
+            elif self.place.path is None:
+                connection = connect(None)
+                write_schema(connection, self.target)
+            else:
+                self.file, self._file_lock, connection = create_file(self.place.path, self.target, self.place)
+            self._connection = connection
+        if not self._target_stored:
+            self._target_stored = True
+            connection.execute(
+                "UPDATE target SET (url, fingerprint, environment, organization) = (?, ?, ?, ?)",
+                astuple(self.target),
             )
-        if self._store is None:
-            self._store = Store(self.place)
-        if self._owner is None and not self._number:
-            self._enter(self._store)
-        if not self._target_number:
-            self._target_number = self._store.target(self.target)
-        return self._store
-
-    def _enter(self, store: Store) -> None:
-        if self.place.path is None:
-            self._number = store.enter("memory")
-            return
-        try:
-            owner = enter(self.place.path)
-        except OSError as error:
-            raise OutboxFault(
-                f"the outbox {str(self.place.path)!r} cannot be locked ({error.strerror})",
-                "set TOOLGATE_OUTBOX to a file on a local disk, or to 'memory'",
-            ) from error
-        try:
-            self._number = store.enter(owner.token)
-        except BaseException:
-            owner.leave()
-            raise
-        self._owner = owner
+        return connection
 
     def _full(self, rows: int) -> OutboxFault:
         return OutboxFault(
             f"the outbox {str(self.place.path or 'memory')!r} is full: {rows:,} log entries wait",
-            "have the gateway take them, or raise TOOLGATE_OUTBOX_ROWS and _BYTES",
+            "check why the gateway does not accept them, or raise TOOLGATE_OUTBOX_ROWS and TOOLGATE_OUTBOX_BYTES",
             full=True,
         )
 
-    # Of forks. A connection is never there in two processes: the child would take the parent's locks for its own.
+    def _warn_when_filling(self, rows: int, size: int) -> None:
+        share = max(rows / self.place.rows, size / self.place.size)
+        if share < _WARN_AT[0]:
+            if share < _REARM_AT:
+                self._warned_at = 0.0
+            return
+        reached = max(level for level in _WARN_AT if share >= level)
+        if reached <= self._warned_at:
+            return
+        self._warned_at = reached
+        logger.warning(
+            "the outbox %r is %d %% full: %d log entries wait for the gateway; when it is full, guarded tools "
+            "are refused: look why the gateway does not take them",
+            str(self.place.path or "memory"),
+            round(reached * 100),
+            rows,
+            extra={"toolgate_event": "outbox_fills", "toolgate_entries": rows},
+        )
+
+    # Forks. A child must not use or close a connection of its parent.
 
     def before_fork(self) -> None:
-        """Hold everybody up, and close the file."""
-        self._tidying.acquire()
+        """Wait for other threads, and close the connection."""
+        self.side_lock.acquire()
         self._lock.acquire()
-        if self._store is not None and self.place.path is not None:
+        if self._connection is not None and self.file is not None:
             with contextlib.suppress(sqlite3.Error):
-                self._store.close()
-            self._store = None
+                self._connection.close()
+            self._connection = None
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Let other threads go on."""
         self._lock.release()
-        self._tidying.release()
+        self.side_lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew, as another owner: what the parent kept is the parent's."""
-        self._lock, self._tidying = threading.RLock(), threading.RLock()
+        """Start with a new file; the parent's file stays the parent's."""
+        self._lock, self.side_lock = threading.RLock(), threading.RLock()
         self._inside = False
-        if self._store is not None and self.place.path is not None:
-            _inherited.append(self._store)
-            self._stuck = True
-        if self._owner is not None:
-            self._owner.let_go()
-        self._store, self._owner, self._number, self._target_number = None, None, 0, 0
-        self._levels = Levels(self.place)
+        if self._connection is not None:
+            # Forked past Python, without `before_fork`: the connection is never touched again.
+            _inherited.append(self._connection)
+        if self._file_lock is not None:
+            self._file_lock.release()
+        self._connection = self._file_lock = self.file = self._others = None
+        self._warned_at = 0.0
 
 
-# Pages of the write-ahead log beyond which it is begun anew: 16 MiB.
-_LONG_WAL: Final = 4_096
+def _before_fork() -> None:
+    _forking.acquire()
+    # The same ones afterwards, also if some are made or dropped meanwhile.
+    _held.extend(_outboxes)
+    for outbox in _held:
+        outbox.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop().after_fork_in_parent()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    _held.clear()
+    for outbox in list(_outboxes):
+        outbox.after_fork_in_child()
+    if _forking.locked():
+        _forking.release()
+
+
+_outboxes: Final[weakref.WeakSet[Outbox]] = weakref.WeakSet()
+_forking: Final = threading.Lock()
+_held: Final[list[Outbox]] = []
+_inherited: Final[list[sqlite3.Connection]] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )

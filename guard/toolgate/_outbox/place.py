@@ -1,4 +1,4 @@
-"""Where entries wait and how many may: `TOOLGATE_OUTBOX` and its neighbours. Nothing is opened here."""
+"""Settings of the outbox: `TOOLGATE_OUTBOX` and `TOOLGATE_OUTBOX_*`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["MEMORY", "Place", "load_place"]
 
-#: the word that keeps entries in memory alone
+#: keeps entries in memory only
 MEMORY: Final = "memory"
-#: SQLite's word for the same: nobody means a file of that name
-_MEMORY_TOO: Final = ":memory:"
+#: SQLite's name for the same
+_SQLITE_MEMORY: Final = ":memory:"
+#: the outbox was one file up to version 0.1; its path stands for the folder without this suffix
+_FILE_SUFFIX: Final = ".db"
 
 _ROWS: Final = 100_000
 _BYTES: Final = 256 * 1024 * 1024
@@ -26,15 +28,15 @@ _LONGEST_EXIT: Final = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where entries wait.
+    """Folder of the outbox, and its limits.
 
     Attributes:
-        path: The file, or None for memory.
-        own_folder: Whether the folder is Toolgate's, to be made for its user alone.
-        full_sync: Whether each entry is on the disk before the call goes on, which power loss survives.
-        rows: How many entries may wait.
-        size: How many bytes they may have together.
-        exit_seconds: How long the end of the process may wait for them to be sent.
+        path: The folder, or None for memory.
+        own_folder: Whether the path is the default, so that its parent folder is Toolgate's as well.
+        full_sync: Whether each entry is on the disk before the call goes on, which survives power loss.
+        rows: Limit of entries in the folder.
+        size: Limit of bytes in the folder.
+        exit_seconds: How long the end of the process may wait for entries to be sent.
     """
 
     path: Path | None
@@ -46,18 +48,22 @@ class Place:
 
 
 def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
-    """Read `TOOLGATE_OUTBOX*`; `outbox` stands for the first.
+    """Read `TOOLGATE_OUTBOX*`; `outbox` replaces the first.
 
     Raises:
-        ConfigurationError: Naming the variable that is wrong, and the cure.
+        ConfigurationError: A setting is invalid; the message contains its name and the fix.
     """
     given = outbox if outbox is not None else os.environ.get("TOOLGATE_OUTBOX")
     if given is not None and not isinstance(given, (str, os.PathLike)):
         raise ConfigurationError(
-            f"outbox is {given!r}; pass the path of a file, or {MEMORY!r} to keep entries in memory alone"
+            f"outbox is {given!r}; pass the path of a folder, or {MEMORY!r} to keep entries in memory alone"
         )
     own_folder = not given
-    path = None if given in {MEMORY, _MEMORY_TOO} else (_default() if not given else Path(given).expanduser())
+    path = (
+        None if given in {MEMORY, _SQLITE_MEMORY} else (_default() if not given else Path(given).expanduser())
+    )
+    if path is not None and path.suffix == _FILE_SUFFIX:
+        path = path.with_suffix("")
     return Place(
         path=None if path is None else path.absolute(),
         own_folder=own_folder,
@@ -69,19 +75,19 @@ def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
 
 
 def _default() -> Path:
-    return _state_folder() / "toolgate" / "outbox.db"
+    return _state_folder() / "toolgate" / "outbox"
 
 
 def _state_folder() -> Path:
     named = os.environ.get("XDG_STATE_HOME", "")
-    # The standard has relative paths ignored.
+    # The XDG standard requires that relative paths are ignored.
     if named and Path(named).is_absolute():
         return Path(named)
     try:
         home = Path.home()
     except RuntimeError:
         raise ConfigurationError(
-            "there is no home folder to keep the outbox in; set TOOLGATE_OUTBOX to the path of a file"
+            "there is no home folder to keep the outbox in; set TOOLGATE_OUTBOX to the path of a folder"
         ) from None
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")

@@ -1,76 +1,120 @@
-"""Sends what waits in an outbox, in the background: one thread, while there is something to send."""
+"""Background thread that sends the entries of an outbox; it runs while there is something to send."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import logging
+import os
+import queue
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final
 
 from toolgate._http.client import key_scope
-from toolgate._outbox.delivery import Delivery
-from toolgate._outbox.faults import Busy, OutboxFault
+from toolgate._outbox.delivery import Deliverer, Delivery, OutageLog, Pace
+from toolgate._outbox.entries import Busy, Entry, Intent, OutboxFault
 from toolgate._outbox.outbox import Outbox
-from toolgate._outbox.pace import Pace
-from toolgate._outbox.signals import Signals
-from toolgate._outbox.store import Row
-from toolgate._outbox.telling import Troubles, tell_parked
-from toolgate._outbox.unwritten import Unwritten
-from toolgate.events import logger
+from toolgate._outbox.place import Place
+from toolgate._outbox.recovery import adopt_files
+from toolgate._outbox.store import Row, Target
+from toolgate.events import logger, tell
+from toolgate.observing import watch
+from toolgate.settings import Settings
 
-__all__ = ["Sender"]
+__all__ = ["Sender", "make_sender"]
 
-_MOST: Final = 100
-# Below the gateway's 256 KiB with room for what is around the entries.
-_LARGEST: Final = 224 * 1024
-# Entries of one moment go together.
+_MAX_ENTRIES: Final = 100
+# The gateway accepts 256 KiB; the rest is for the JSON around the entries.
+_MAX_BYTES: Final = 224 * 1024
+_MAX_UNWRITTEN: Final = 10_000
+# How long to wait for more entries to send together, in seconds.
 _LINGER: Final = 0.1
-# The thread ends when there has been nothing to do for so long.
+# The thread ends after this time without entries.
 _IDLE: Final = 5.0
 _ADOPT_EVERY: Final = 30.0
-_CHECKPOINT_EVERY: Final = 1.0
-_BUSY: Final = 0.005
+_MAINTAIN_EVERY: Final = 1.0
+_RETRY_BUSY: Final = 0.005
+_FINGERPRINT_LABEL: Final = b"toolgate outbox v1"
 
 
-class Delivering(Protocol):
-    """What sends entries."""
+class Signals:
+    """Two flags that the sender's thread waits for.
 
-    def deliver(self, entries: Sequence[tuple[str, str]], seconds: float) -> Delivery:
-        """Send entries within `seconds`."""
-        ...
+    Setting one takes no lock: a call may end during garbage collection, in any thread and at any point, also while
+    that thread waits here.
 
-    def close(self) -> None:
-        """Close the connections."""
-        ...
+    Attributes:
+        woken: There is something to send.
+        hurried: A caller waits until everything is sent.
+    """
+
+    def __init__(self) -> None:
+        self.woken = False
+        self.hurried = False
+        self._changes: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def wake(self) -> None:
+        """Set `woken`."""
+        if not self.woken:
+            self.woken = True
+            self._changes.put(None)
+
+    def hurry(self) -> None:
+        """Set `hurried`."""
+        if not self.hurried:
+            self.hurried = True
+            self._changes.put(None)
+
+    def take_hurry(self) -> bool:
+        """Reset `hurried` and return what it was."""
+        if self.hurried:
+            self.hurried = False
+            return True
+        return False
+
+    def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
+        """Wait until `hurried`, or else `woken`, is set; returns whether it is."""
+        ends = time.monotonic() + seconds
+        while not (self.hurried or (self.woken and not hurried_only)):
+            try:
+                self._changes.get(timeout=max(0.0, ends - time.monotonic()))
+            except queue.Empty:
+                return False
+        return True
 
 
 class Sender:
-    """Empties an outbox.
+    """Sends the entries of an outbox.
 
     Args:
-        outbox: What is sent.
-        unwritten: What could not be written into it.
-        deliverer: Gives who sends, when first needed.
-        timeout: Seconds one request may take.
+        outbox: The outbox.
+        deliverer: Returns the client, when it is first needed.
+        timeout: Seconds that one request may take.
+
+    Attributes:
+        after_close: Called in place of a retry, and when the thread ends, once the guard is closed.
     """
 
-    def __init__(
-        self, outbox: Outbox, unwritten: Unwritten, deliverer: Callable[[], Delivering], timeout: float
-    ) -> None:
-        self._outbox = outbox
-        self.unwritten = unwritten
+    def __init__(self, outbox: Outbox, deliverer: Callable[[], Deliverer], timeout: float) -> None:
+        self.outbox = outbox
         self._make = deliverer
-        self._deliverer: Delivering | None = None
+        self._deliverer: Deliverer | None = None
         self._timeout = timeout
-        self._troubles = Troubles()
-        #: what is done in place of a second try, once nobody looks after this any more
-        self.after_fault: Callable[[], None] | None = None
-        self.begin_anew()
+        self._outages = OutageLog()
+        self.after_close: Callable[[], None] | None = None
+        self._reset()
+        watch(self)
+        _senders.add(self)
 
-    def begin_anew(self) -> None:
-        """Start as if nothing had been sent, with no thread: a forked child has none."""
+    def _reset(self) -> None:
+        # Also in a forked child, which has no thread and must not send what its parent has in memory.
+        self._unwritten: dict[str, tuple[Entry, Intent | None]] = {}
+        self._void: dict[str, Intent] = {}
         self._pace = Pace()
         self._signals = Signals()
         self._starting = threading.RLock()
@@ -78,51 +122,81 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._after = {False: 0, True: 0}
-        self._passed_over = False
-        self._most = _MOST
+        self._skipped = False
+        self._limit = _MAX_ENTRIES
         self._failures = 0
-        self._hurried = False
-        self._gathers = self._hastens = False
-        self._adopt_at = 0.0
-        self._checkpoint_at = 0.0
+        self._hurried = self._gathers = self._hastens = False
+        self._adopted = False
+        self._adopt_at = self._checkpoint_at = self._count_at = 0.0
+        self._last_count = 0
 
-    # What callers do: none of it waits for the network.
+    # Called by other threads; nothing here waits for the network, except `flush` and `stop`.
+
+    def __len__(self) -> int:
+        """Return how many entries wait to be sent; while the file cannot be read, how many it held before."""
+        try:
+            self._last_count = self.outbox.count() if self.outbox.is_open else 0
+        except (Busy, OutboxFault):
+            logger.debug("the outbox cannot be counted now")
+        return len(self._unwritten) + self._last_count
+
+    def keep(self, entry: Entry, intent: Intent | None) -> bool:
+        """Keep an entry in memory that cannot be written now; returns False if there are too many."""
+        if len(self._unwritten) >= _MAX_UNWRITTEN:
+            return False
+        self._unwritten[entry.key] = (entry, intent)
+        return True
+
+    def forget(self, intent: Intent) -> None:
+        """Delete an intent in the background: its tool did not run."""
+        self._void[intent.key] = intent
+        self.wake()
+
+    @property
+    def owes_writes(self) -> bool:
+        """Return whether a change of the file is still to be made."""
+        return bool(self._unwritten or self._void)
+
+    def abandon(self) -> list[object]:
+        """Give up entries that are in memory only; returns their actions."""
+        gone = [self._unwritten.pop(key, None) for key in list(self._unwritten)]
+        return [each[0].body.get("action") for each in gone if each is not None] + self.outbox.abandon()
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Send what waits."""
         self._signals.wake()
         if self._thread is None:
             self._start()
 
     def answered(self) -> None:
-        """The gateway has just answered a call."""
-        if self._pace.faulty:
+        """Shorten a pause: the gateway has just answered a call."""
+        if self._pace.is_failing:
             self._pace.nudge()
 
     def hurry(self) -> int:
-        """Somebody waits for everything to be sent; returns how many requests have failed so far."""
-        # Before anybody is told: the request that is made for this caller may fail at once.
+        """Send everything as soon as possible; returns how many requests have failed so far."""
+        # Read first: the request that is made for this caller may fail at once.
         failures = self._failures
-        self._adopt_at = 0.0
+        self._adopted, self._adopt_at = False, 0.0
         self._signals.hurry()
         self.wake()
         return failures
 
     def flush(self, seconds: float) -> bool:
-        """Wait until everything is sent; returns whether it is."""
+        """Wait until everything is sent or a request fails; returns whether everything is sent."""
         failures, ends = self.hurry(), time.monotonic() + seconds
-        while (done := self.done(failures)) is None and (left := ends - time.monotonic()) > 0:
+        while (done := self.is_done(failures)) is None and (left := ends - time.monotonic()) > 0:
             if self._thread is None:
-                # None can be started: the interpreter is ending.
+                # No thread can be started: the interpreter is shutting down.
                 self._turn(left)
             else:
-                time.sleep(_BUSY)
+                time.sleep(_RETRY_BUSY)
         return bool(done)
 
-    def done(self, failures: int) -> bool | None:
-        """Whether everything is sent; None while it may yet be, False once a request has failed since."""
+    def is_done(self, failures: int) -> bool | None:
+        """Return whether everything is sent, or None while that is open; False once a request has failed since."""
         try:
-            if self._adopt_at and not self.unwritten.owes and not self._outbox.waits():
+            if self._adopted and not self.owes_writes and not self.outbox.waits():
                 return True
         except Busy:
             return None
@@ -130,8 +204,8 @@ class Sender:
             return False
         return False if self._failures > failures else None
 
-    def stop(self, seconds: float) -> None:
-        """End the thread, when it has finished what it is at, and close the connections."""
+    def stop(self, seconds: float) -> bool:
+        """End the thread after its current request, and close the connections; returns whether it has ended."""
         self._stopped = True
         self._signals.hurry()
         self._signals.wake()
@@ -140,27 +214,41 @@ class Sender:
             thread.join(seconds)
         if self._deliverer is not None:
             self._deliverer.close()
+        return thread is None or not thread.is_alive()
+
+    def knows_organization(self) -> bool:
+        """Ask for the key's organization by a request without entries, if it is not known; returns whether it is."""
+        if self.outbox.target.organization is not None:
+            return True
+        if self._pace.pause(hurried=self._hurried):
+            return False
+        delivery = self._to_gateway((), self._timeout)
+        if delivery.fault is not None:
+            self._failures += 1
+            # Not logged: no entry of this process waits for it.
+            self._pace.failed(delivery.pause, lasting=delivery.lasting)
+        return delivery.fault is None
 
     # The thread.
 
     def _start(self) -> None:
         with self._starting:
             if self._thread is not None or sys.is_finalizing():
-                # During finalization `Thread.start` would wait for ever; what waits is sent by the next process.
+                # During finalization `Thread.start` would block for ever.
                 return
             thread = threading.Thread(target=self._run, name="toolgate-outbox", daemon=True)
             self._thread, self._stopped = thread, False
             try:
                 thread.start()
             except RuntimeError:
-                # The interpreter is ending; what waits is sent by the next process.
+                # The interpreter is shutting down; the next process sends what waits.
                 self._thread = None
 
     def _run(self) -> None:
         try:
             self._keep_sending(threading.current_thread())
         finally:
-            # However it ends, another one can begin.
+            # Another thread can start, however this one ends.
             if self._thread is threading.current_thread():
                 self._thread = None
 
@@ -168,136 +256,134 @@ class Sender:
         while self._thread is me:
             try:
                 pause = self._turn(self._timeout)
-            except Exception:  # noqa: BLE001 - a fault of ours must not end what everybody relies on
+            except Exception:  # noqa: BLE001 - a defect must not end the sending for the rest of the process
                 logger.exception("the outbox could not be sent; it is tried again")
                 self._failures += 1
                 pause = _IDLE
-            self._look_after_file()
+            self._maintain()
             if pause is None:
                 self._hastens = False
-            if pause and self.after_fault is not None:
+            if pause and self.after_close is not None:
                 self._stopped = True
-                self.after_fault()
             if self._stopped or (pause is None and not self._rest()):
+                if self.after_close is not None:
+                    self.after_close()
                 self._thread = None
-                # Woken in this very moment: somebody may have seen this thread and left it to it.
+                # Woken at this very moment: the other thread may have seen this one and left the sending to it.
                 if self._stopped or not self._signals.woken:
                     return
                 self._start()
             elif pause:
-                # A hurry ends a pause, but not one that the gateway asked for.
-                self._signals.wait_hurried(pause)
+                # A hurry ends a pause, unless the gateway asked for it.
+                self._signals.wait(pause)
             elif self._gathers:
-                # More is coming: sent one by one it would keep the callers and the gateway busy.
-                self._signals.wait_hurried(_LINGER)
+                # More is coming: single entries would keep the callers and the gateway busy.
+                self._signals.wait(_LINGER)
 
     def _rest(self) -> bool:
         """Wait until there is something to send; returns whether there is."""
-        if not self._signals.wait_woken(_IDLE):
+        if not self._signals.wait(_IDLE, hurried_only=False):
             return False
         self._signals.woken = False
-        self._signals.wait_hurried(_LINGER)
+        self._signals.wait(_LINGER)
         return True
 
     def _turn(self, seconds: float) -> float | None:
-        """Send one request's worth; returns a pause before the next turn, or None when nothing waits."""
+        """Send one request; returns the pause before the next turn, or None when nothing waits."""
         with self._working:
             self._hurried = self._signals.take_hurry()
             self._gathers = False
-            # Until nothing waits: who has asked for that waits for what comes meanwhile as well.
+            # Until nothing waits: a caller that flushes waits for entries that come meanwhile as well.
             self._hastens = self._hastens or self._hurried
             try:
                 return self._send(seconds)
             except Busy:
-                self._hurry_on()
-                time.sleep(_BUSY)
+                self._renew_hurry()
+                time.sleep(_RETRY_BUSY)
                 return 0.0
             except OutboxFault as fault:
                 self._failures += 1
-                self._troubles.told(0, str(fault))
-                return self._without_file(seconds)
+                self._outages.failed(0, str(fault))
+                return self._send_unwritten(seconds)
 
-    def _hurry_on(self) -> None:
-        """Nothing came of this turn: whoever waits for it waits for the next one."""
+    def _renew_hurry(self) -> None:
+        # Nothing came of this turn: a caller that waits for it waits for the next one.
         if self._hurried:
             self._signals.hurry()
 
     def _send(self, seconds: float) -> float | None:
-        self.unwritten.write(self._outbox)
-        self._take_over()
+        self._write_unwritten()
+        self._adopt()
         hurried = self._hurried
         if pause := self._pace.pause(hurried=hurried):
             self._failures += hurried
             return pause
         for old in (False, True):
             if old and (pause := self._pace.pause(old=True, hurried=hurried)):
-                if not self._outbox.waits():
-                    return None
+                if not self.outbox.waits():
+                    break
                 self._failures += hurried
                 return pause
-            waiting = self._outbox.batch(old=old, after=self._after[old], limit=self._most)
+            waiting = self.outbox.batch(old=old, after=self._after[old], limit=self._limit)
             if rows := self._fitting(waiting):
-                # What is old has its turn when nothing new is there: it is not made to wait for that.
-                last = not old and len(rows) == len(waiting) < self._most and not self._some_old()
+                # Old entries are sent when there are no new ones; they do not wait for more.
+                last = not old and len(rows) == len(waiting) < self._limit and not self._has_old()
                 pause = self._deliver(rows, seconds, old=old)
-                taken = len(rows) <= self._most
-                self._gathers = last and taken and not pause and not self._hastens
+                unlimited = len(rows) <= self._limit
+                self._gathers = last and unlimited and not pause and not self._hastens
                 return pause
-        if not self._passed_over:
-            return None
-        # Once more from the beginning, with what was not taken.
-        self._passed_over, self._after = False, {False: 0, True: 0}
-        return self._pace.pause() or _BUSY
+        if self._skipped:
+            # Again from the beginning, with the entries that were not accepted.
+            self._skipped, self._after = False, {False: 0, True: 0}
+            return self._pace.pause() or _RETRY_BUSY
+        return None if self._adopted else _RETRY_BUSY
 
-    def _some_old(self) -> bool:
-        return bool(self._outbox.batch(old=True, after=self._after[True], limit=1))
+    def _has_old(self) -> bool:
+        return bool(self.outbox.batch(old=True, after=self._after[True], limit=1))
 
     def _deliver(self, rows: list[Row], seconds: float, *, old: bool) -> float:
         delivery = self._to_gateway([(row.key, row.body) for row in rows], seconds)
         results = list(zip(rows, delivery.results, strict=False))
         taken = [row for row, result in results if result.taken]
         parked = [(row, result.why) for row, result in results if result.hopeless]
-        for row, why in parked:
-            tell_parked(row, why)
-        self._settled(taken, parked)
+        for row, reason in parked:
+            _log_parked(row, reason)
+        if taken or parked:
+            self._patiently(lambda: self.outbox.settle(taken, parked))
         refused = next(
             (result.why for _, result in results if not result.taken and not result.hopeless), None
         )
         problem = str(delivery.fault) if delivery.fault is not None else refused
         if delivery.fault is not None and self._stopped:
-            # Its connection was closed under it: that says nothing about the gateway.
+            # The connection was closed by this process: that is no fault of the gateway.
             problem = "the guard was closed before the gateway answered"
         if problem is None:
-            if self._pace.faulty:
-                # Whatever has gathered meanwhile is old: it must not push the calls aside.
-                self._patiently(self._outbox.age)
-                self._troubles.over()
+            if self._pace.is_failing:
+                # A backlog must not take the rate limit from the calls.
+                self._patiently(self.outbox.age)
+                self._outages.over()
             self._pace.worked()
-            self._most = min(_MOST, self._most * 2)
+            self._limit = min(_MAX_ENTRIES, self._limit * 2)
             return 0.0
         if delivery.too_large and len(rows) > 1:
-            self._most = max(1, len(rows) // 2)
-            self._hurry_on()
+            self._limit = max(1, len(rows) // 2)
+            self._renew_hurry()
             return 0.0
         if refused is not None:
-            self._after[old], self._passed_over = rows[-1].id, True
+            self._after[old], self._skipped = rows[-1].id, True
         self._failures += 1
         self._pace.failed(delivery.pause, lasting=delivery.lasting)
-        self._troubles.told(len(rows) - len(taken) - len(parked), problem)
+        self._outages.failed(len(rows) - len(taken) - len(parked), problem)
         return self._pace.pause()
 
     def _to_gateway(self, entries: Sequence[tuple[str, str]], seconds: float) -> Delivery:
         if self._deliverer is None:
             self._deliverer = self._make()
         delivery = self._deliverer.deliver(entries, seconds)
-        self._pace.heard(delivery.headers)
-        if named := key_scope(delivery.headers):
-            self._outbox.learn(*named)
+        self._pace.read_headers(delivery.headers)
+        if scope := key_scope(delivery.headers):
+            self.outbox.learn(*scope)
         return delivery
-
-    def _settled(self, taken: list[Row], parked: list[tuple[Row, str]]) -> None:
-        if taken or parked:
-            self._patiently(lambda: self._outbox.settle(taken, parked))
 
     def _patiently(self, work: Callable[[], None]) -> None:
         ends = time.monotonic() + self._timeout
@@ -307,58 +393,94 @@ class Sender:
             except Busy:
                 if time.monotonic() > ends:
                     raise
-                time.sleep(_BUSY)
+                time.sleep(_RETRY_BUSY)
 
-    def _without_file(self, seconds: float) -> float:
-        """The outbox is of no use: what memory holds of it is sent from there."""
-        entries = self.unwritten.some(_MOST)
-        if entries and not self._pace.pause(hurried=self._hurried):
-            delivery = self._to_gateway(entries, seconds)
-            self.unwritten.sent(
-                [key for (key, _), each in zip(entries, delivery.results, strict=False) if each.taken]
-            )
+    def _write_unwritten(self) -> None:
+        for key, intent in list(self._void.items()):
+            self.outbox.forget(intent)
+            self._void.pop(key, None)
+        for key, (entry, begun) in list(self._unwritten.items()):
+            if begun is None:
+                self.outbox.add(entry)
+            else:
+                self.outbox.finish(entry, begun)
+            self._unwritten.pop(key, None)
+
+    def _send_unwritten(self, seconds: float) -> float:
+        """Send entries from memory: the file cannot be used."""
+        unwritten = list(self._unwritten.items())[:_MAX_ENTRIES]
+        if unwritten and not self._pace.pause(hurried=self._hurried):
+            delivery = self._to_gateway([(key, entry.text()) for key, (entry, _) in unwritten], seconds)
+            for (key, _), result in zip(unwritten, delivery.results, strict=False):
+                if result.taken:
+                    self._unwritten.pop(key, None)
             if delivery.fault is None:
                 self._pace.worked()
             else:
                 self._pace.failed(delivery.pause, lasting=delivery.lasting)
         return _IDLE
 
-    def _take_over(self) -> None:
+    def _adopt(self) -> None:
         if (now := time.monotonic()) < self._adopt_at:
             return
-        if (adopted := self._outbox.adopt(self.knows_whose)) is None:
+        if (found := adopt_files(self.outbox, self.knows_organization)) is None:
             return
-        if adopted:
-            logger.info("%d log entries of processes that are gone are sent now", adopted)
-        self._adopt_at = now + _ADOPT_EVERY
+        moved, self._adopted = found
+        if moved:
+            logger.info("%d log entries of processes that are gone are sent now", moved)
+        if self._adopted:
+            self._adopt_at = now + _ADOPT_EVERY
 
-    def knows_whose(self) -> bool:
-        """Ask whose the key is, with no entry; whether the gateway answered."""
-        if self._outbox.target.organization is not None:
-            return True
-        if self._pace.pause(hurried=self._hurried):
-            return False
-        delivery = self._to_gateway((), self._timeout)
-        if delivery.fault is not None:
-            self._failures += 1
-            # Not told: no entry of this process waits for it.
-            self._pace.failed(delivery.pause, lasting=delivery.lasting)
-        return delivery.fault is None
-
-    def _look_after_file(self) -> None:
-        if (now := time.monotonic()) >= self._checkpoint_at:
-            self._checkpoint_at = now + _CHECKPOINT_EVERY
-            try:
-                self._outbox.checkpoint()
-            except Exception:  # noqa: BLE001 - the file only grows; the next round does it
-                logger.log(logging.DEBUG, "the outbox's log was not moved into its file")
+    def _maintain(self) -> None:
+        now = time.monotonic()
+        try:
+            if now >= self._checkpoint_at:
+                self._checkpoint_at = now + _MAINTAIN_EVERY
+                self.outbox.checkpoint()
+            if now >= self._count_at and self.outbox.is_open:
+                self._count_at = now + _MAINTAIN_EVERY
+                self.outbox.count_others()
+                # Many files take longer to count: at most 2 % of the time.
+                self._count_at += 50 * (time.monotonic() - now)
+        except Exception:  # noqa: BLE001 - the file only grows; the next round tries it again
+            logger.debug("the outbox file was not maintained")
 
     @staticmethod
     def _fitting(rows: list[Row]) -> list[Row]:
-        size, count = 0, 0
-        for row in rows:
+        size = 0
+        for count, row in enumerate(rows):
             size += len(row.body.encode()) + 1
-            if count and size > _LARGEST:
-                break
-            count += 1
-        return rows[:count]
+            if count and size > _MAX_BYTES:
+                return rows[:count]
+        return rows
+
+
+def make_sender(settings: Settings, place: Place, deliverer: Callable[[], Deliverer]) -> Sender:
+    """Return the sender of a guard's outbox."""
+    environment = "test" if settings.api_key.startswith("test_") else "production"
+    # An API key has at least 128 random bits, so that it cannot be found from its digest.
+    fingerprint = hmac.digest(settings.api_key.encode(), _FINGERPRINT_LABEL, hashlib.sha256).hex()
+    return Sender(Outbox(place, Target(settings.url, fingerprint, environment)), deliverer, settings.timeout)
+
+
+def _log_parked(row: Row, reason: str) -> None:
+    body: dict[str, Any] = json.loads(row.body)
+    tell(
+        "record_failed",
+        body.get("action"),
+        body.get("agent_id"),
+        body.get("status"),
+        reason=f"laid aside in the outbox: {reason}",
+        approval_id=body.get("approval_id"),
+        level=logging.ERROR,
+    )
+
+
+def _after_fork_in_child() -> None:
+    for sender in list(_senders):
+        sender._reset()  # noqa: SLF001 - of this module
+
+
+_senders: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,59 +1,109 @@
-"""The statements on an outbox. Each is one transaction; whoever calls holds the connection's lock."""
+"""SQLite files of log entries: format, locks, errors.
+
+A process holds the lock of its file as long as it lives. The operating system releases the lock however the process
+ends, so that no process id has to be checked.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Final, TypeVar
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
 
+from toolgate._outbox.entries import Busy, OutboxFault
 from toolgate._outbox.place import Place
-from toolgate._outbox.schema import PARKED, open_database
 
-__all__ = ["Row", "Store", "Target"]
+__all__ = [
+    "INTENT",
+    "PARKED",
+    "READY",
+    "FileLock",
+    "Row",
+    "Target",
+    "connect",
+    "create_file",
+    "delete_file",
+    "explain",
+    "folder_totals",
+    "lock_path",
+    "open_file",
+    "outbox_files",
+    "read_target",
+    "transaction",
+    "write_schema",
+]
 
-# States stand in the statements as they are in schema.py: 0 intent, 1 ready, 2 parked. The index of what is ready
-# is used only where SQLite reads the number.
-_T = TypeVar("_T")
-_INSERT: Final = """
-INSERT INTO entries (key, owner, target, state, bytes, body) SELECT ?, ?, ?, ?, ?, ?
-WHERE (SELECT rows < ? AND bytes < ? FROM totals)
-RETURNING id, (SELECT rows FROM totals), (SELECT bytes FROM totals)
+#: the tool may be running
+INTENT: Final = 0
+#: waits to be sent
+READY: Final = 1
+#: rejected by the gateway for good
+PARKED: Final = 2
+
+_VERSION: Final = 2
+_OTHERS: Final = 0o077
+_TOKEN_BYTES: Final = 16
+_PRIMARY_CODE: Final = 0xFF
+
+_SCHEMA: Final = """
+BEGIN;
+CREATE TABLE target (url TEXT NOT NULL, fingerprint TEXT NOT NULL, environment TEXT NOT NULL, organization TEXT);
+CREATE TABLE entries (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL, state INTEGER NOT NULL, old INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL, body TEXT NOT NULL, reason TEXT
+);
+CREATE INDEX entries_ready ON entries (old, id) WHERE state = 1;
+-- A row counts 200 bytes beside its body.
+CREATE TABLE totals (rows INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO totals VALUES (0, 0);
+CREATE TRIGGER entries_added AFTER INSERT ON entries BEGIN
+    UPDATE totals SET rows = rows + 1, bytes = bytes + new.bytes + 200;
+END;
+CREATE TRIGGER entries_changed AFTER UPDATE OF bytes ON entries WHEN new.bytes <> old.bytes BEGIN
+    UPDATE totals SET bytes = bytes + new.bytes - old.bytes;
+END;
+CREATE TRIGGER entries_removed AFTER DELETE ON entries BEGIN
+    UPDATE totals SET rows = rows - 1, bytes = bytes - old.bytes - 200;
+END;
+PRAGMA user_version = 2;
 """
-_UNBOUNDED: Final = 2**62
-_FINISH: Final = "UPDATE entries SET state = 1, owner = ?, body = ? WHERE id = ? AND key = ? AND state = 0"
-_FINISH_LARGER: Final = (
-    "UPDATE entries SET state = 1, owner = ?, bytes = ?, body = ? WHERE id = ? AND key = ? AND state = 0"
-)
-_BATCH: Final = """
-SELECT id, key, body FROM entries WHERE owner = ? AND old = ? AND state = 1 AND id > ? ORDER BY id LIMIT ?
-"""
-_WAITING: Final = "SELECT EXISTS (SELECT 1 FROM entries WHERE owner = ? AND state = 1)"
-# A key belongs to one organization. Where that is not known, the same key is the same organization.
-_ADOPT: Final = """
-UPDATE entries SET owner = :owner, old = 1, state = 1 WHERE owner = :dead AND state <> 2 AND target IN (
-    SELECT id FROM targets WHERE url = :url
-        AND (organization = :organization AND environment = :environment
-             OR organization IS NULL AND fingerprint = :fingerprint))
-"""
-_UNPARK: Final = """
-UPDATE entries SET owner = :owner, old = 1, state = 1, reason = NULL WHERE state = 2 AND target IN (
-    SELECT id FROM targets WHERE url = :url
-        AND (organization = :organization AND environment = :environment
-             OR organization IS NULL AND fingerprint = :fingerprint))
-"""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    def _unlock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        # Not POSIX locks: those end when the process closes any descriptor of the file.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where entries go, and for whom: under another they stay.
+    """Receiver of a file's entries; they are sent to no other.
 
     Attributes:
         url: The gateway.
-        fingerprint: What the API key leaves behind; the key cannot be had from it.
+        fingerprint: Digest of the API key.
         environment: `production` or `test`.
-        organization: The organization's id, once an answer named it.
+        organization: The organization's id, once a response named it.
     """
 
     url: str
@@ -61,15 +111,26 @@ class Target:
     environment: str
     organization: str | None = None
 
+    def may_send(self, other: Target) -> bool:
+        """Return whether a process with this target may send the entries of `other`.
+
+        The organization must be the same. Where it is not known, the API key must be the same.
+        """
+        if self.url != other.url:
+            return False
+        if other.organization is None:
+            return self.fingerprint == other.fingerprint
+        return (self.organization, self.environment) == (other.organization, other.environment)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """An entry that waits.
 
     Attributes:
-        id: Its place.
-        key: Its Idempotency-Key.
-        body: What is sent, as JSON text.
+        id: Row id.
+        key: Idempotency-Key.
+        body: JSON text.
     """
 
     id: int
@@ -77,162 +138,242 @@ class Row:
     body: str
 
 
-class Store:
-    """One connection to an outbox.
+class FileLock:
+    """Exclusive lock on a file, released by `release` or by the end of the process.
 
     Args:
-        place: Where it is, and how much it holds.
+        path: The file, which is made if there is none.
+
+    Raises:
+        OSError: The file cannot be opened, or another process or object holds the lock.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._connection = open_database(place)
-        self._rows, self._bytes = place.rows, place.size
+    def __init__(self, path: Path) -> None:
+        self._descriptor: int | None = None
+        self._process = os.getpid()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            _lock(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+    @classmethod
+    def acquire(cls, path: Path) -> FileLock | None:
+        """Return the lock, or None if it cannot be had now."""
+        try:
+            return cls(path)
+        except OSError:
+            return None
+
+    def release(self) -> None:
+        """Release the lock; in a forked child only close the child's descriptor."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        with contextlib.suppress(OSError):
+            if self._process == os.getpid():
+                # Closing is not enough: a child that was forked past Python has the file open too.
+                _unlock(descriptor)
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
     def __del__(self) -> None:
-        # Made or not; whoever drops it has no more use for it.
-        if connection := self.__dict__.get("_connection"):
+        self.release()
+
+
+def lock_path(file: Path) -> Path:
+    """Return the path of an outbox file's lock."""
+    return file.with_suffix(".lock")
+
+
+def outbox_files(folder: Path) -> list[Path]:
+    """Return the outbox files in a folder, in a stable order.
+
+    Raises:
+        OutboxFault: The folder cannot be read.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".db")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileLock, sqlite3.Connection]:
+    """Create, lock and open an empty outbox file in a folder.
+
+    Raises:
+        OutboxFault: The folder cannot be used.
+        sqlite3.Error: The file cannot be written.
+    """
+    try:
+        for each in (folder.parent, folder) if place.own_folder else (folder,):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if place.own_folder and os.name == "posix" and each.stat().st_mode & _OTHERS:
+                each.chmod(0o700)
+        file = folder / f"{secrets.token_hex(_TOKEN_BYTES)}.db"
+        # The lock comes first: a file without a locked lock is adopted by other processes.
+        lock = FileLock(lock_path(file))
+        # SQLite gives its other files the mode of this one.
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    connection = None
+    try:
+        connection = connect(file, full_sync=place.full_sync)
+        write_schema(connection, target)
+    except BaseException:
+        if connection is not None:
             connection.close()
+        delete_file(file, lock)
+        raise
+    return file, lock, connection
 
-    def enter(self, token: str) -> int:
-        """Write down a new owner and return its number."""
-        added = self._run("INSERT INTO owners (token, pid) VALUES (?, ?)", (token, os.getpid()))
-        return int(added.lastrowid or 0)
 
-    def leave(self, owner: int) -> bool:
-        """Strike out an owner, unless it has entries; returns whether it had none."""
-        gone = self._run(
-            "DELETE FROM owners WHERE id = ? AND NOT EXISTS (SELECT 1 FROM entries WHERE owner = ? AND state <> ?)",
-            (owner, owner, PARKED),
-        )
-        return gone.rowcount > 0
+def write_schema(connection: sqlite3.Connection, target: Target) -> None:
+    """Create the tables of an empty file."""
+    # Most writes change a few hundred bytes and are written as whole pages: half of the usual size costs a third less.
+    connection.execute("PRAGMA page_size = 2048")
+    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    connection.executescript(_SCHEMA)
+    connection.execute("INSERT INTO target VALUES (?, ?, ?, ?)", astuple(target))
+    connection.execute("COMMIT")
 
-    def target(self, target: Target) -> int:
-        """The number of a target; entries of its key learn the organization."""
 
-        def find() -> int:
-            values = (target.url, target.fingerprint, target.environment)
-            if target.organization is not None:
-                self._run(
-                    "UPDATE targets SET organization = ? WHERE url = ? AND fingerprint = ? AND environment = ? "
-                    "AND organization IS NULL",
-                    (target.organization, *values),
-                )
-            known = self._run(
-                "SELECT id FROM targets WHERE url = ? AND fingerprint = ? AND environment = ? AND organization IS ?",
-                (*values, target.organization),
-            ).fetchone()
-            if known is not None:
-                return int(known[0])
-            added = self._run(
-                "INSERT INTO targets (url, fingerprint, environment, organization) VALUES (?, ?, ?, ?)",
-                (*values, target.organization),
+def connect(file: Path | None, *, full_sync: bool = False, timeout: float = 0.0) -> sqlite3.Connection:
+    """Open an existing file, or a database in memory.
+
+    Args:
+        file: The file, or None for memory.
+        full_sync: Whether each commit waits for the disk.
+        timeout: Seconds to wait while another connection is writing.
+    """
+    connection = sqlite3.connect(
+        ":memory:" if file is None else f"{file.as_uri()}?mode=rw",
+        uri=file is not None,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=32,
+    )
+    connection.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
+    # A checkpoint would be paid for by a caller; the sender's thread makes it.
+    connection.execute("PRAGMA wal_autocheckpoint = 0").fetchone()
+    return connection
+
+
+@contextlib.contextmanager
+def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connection | None]:
+    """Open a file that another process has made, for a `with` block; None if it was never completed.
+
+    Raises:
+        Busy: Another process is writing.
+        OutboxFault: It is not a readable outbox file of this user.
+    """
+    try:
+        found = file.lstat()
+        if not stat.S_ISREG(found.st_mode) or (os.name == "posix" and found.st_uid != os.geteuid()):
+            raise OutboxFault(
+                f"the outbox file {str(file)!r} is not a regular file of this user",
+                "remove it from the outbox",
             )
-            return int(added.lastrowid or 0)
+        with contextlib.closing(connect(file, full_sync=True, timeout=1.0)) as connection:
+            (actual,) = connection.execute("PRAGMA user_version").fetchone()
+            if actual not in {0, version}:
+                raise OutboxFault(
+                    f"the outbox file {str(file)!r} is of another version of toolgate ({actual})",
+                    "use that version, or set TOOLGATE_OUTBOX to another folder",
+                )
+            yield connection if actual else None
+    except sqlite3.Error as error:
+        raise explain(error, file) from error
+    except OSError as error:
+        raise OutboxFault(
+            f"the outbox file {str(file)!r} cannot be read: {error.strerror}",
+            "make it readable for this user",
+        ) from error
 
-        return self._whole(find)
 
-    def insert(
-        self,
-        owner: int,
-        target: int,
-        state: int,
-        key: str,
-        body: str,
-        size: int,
-        *,
-        bounded: bool = True,
-    ) -> tuple[int, int, int] | None:
-        """Keep an entry that counts so many bytes.
+def read_target(connection: sqlite3.Connection) -> Target:
+    """Return the target of a file's entries."""
+    return Target(
+        *connection.execute("SELECT url, fingerprint, environment, organization FROM target").fetchone()
+    )
 
-        Returns:
-            Its place and how many entries and bytes there were before, or None when the outbox is full.
-        """
-        bounds = (self._rows, self._bytes) if bounded else (_UNBOUNDED, _UNBOUNDED)
-        found = self._run(_INSERT, (key, owner, target, state, size, body, *bounds)).fetchall()
-        return found[0] if found else None
 
-    def finish(self, owner: int, place: int, key: str, body: str, size: int | None) -> bool:
-        """Make an intent what became of it, for an owner to send; returns whether it was still there.
+def folder_totals(folder: Path, own: Path | None) -> tuple[int, int]:
+    """Return how many entries and bytes the files of a folder hold, without `own`."""
+    rows = size = 0
+    for file in outbox_files(folder):
+        # A file that is being deleted, or that cannot be read, is not counted.
+        with contextlib.suppress(Busy, OutboxFault):
+            if file != own:
+                with open_file(file) as connection:
+                    if connection is not None:
+                        found = connection.execute("SELECT rows, bytes FROM totals").fetchone()
+                        rows, size = rows + found[0], size + found[1]
+    return rows, size
 
-        Args:
-            owner: Who sends it: whoever closed the outbox meanwhile has another number than when it began.
-            place: Where it is.
-            key: Its key.
-            body: What became of it.
-            size: What it counts from now on; None as before.
-        """
-        if size is None:
-            return self._run(_FINISH, (owner, body, place, key)).rowcount > 0
-        return self._run(_FINISH_LARGER, (owner, size, body, place, key)).rowcount > 0
 
-    def batch(self, owner: int, *, old: bool, after: int, limit: int) -> list[Row]:
-        """What an owner has to send, in order."""
-        return [Row(*found) for found in self._run(_BATCH, (owner, old, after, limit)).fetchall()]
+def delete_file(file: Path, lock: FileLock) -> None:
+    """Delete a file and the files that belong to it, and release its lock."""
+    for path in (
+        file,
+        file.with_name(f"{file.name}-wal"),
+        file.with_name(f"{file.name}-shm"),
+        lock_path(file),
+    ):
+        # On Windows an open file cannot be deleted; the next process does it.
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    lock.release()
 
-    def settle(self, rows: Iterable[Row]) -> None:
-        """Remove what the gateway has."""
-        values = [(row.id, row.key) for row in rows]
-        self._whole(
-            lambda: self._connection.executemany("DELETE FROM entries WHERE id = ? AND key = ?", values)
-        )
 
-    def park(self, rows: Sequence[tuple[Row, str]]) -> None:
-        """Lay aside what the gateway never takes, with its reason."""
-        values = [(PARKED, reason, row.id, row.key) for row, reason in rows]
-        update = "UPDATE entries SET state = ?, reason = ? WHERE id = ? AND key = ?"
-        self._whole(lambda: self._connection.executemany(update, values))
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit the statements of a `with` block together, or none of them."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
-    def unpark(self, owner: int, target: Target) -> int:
-        """Have what was laid aside, and goes where ours goes, sent once more; returns how many entries."""
-        return self._run(_UNPARK, {"owner": owner, **asdict(target)}).rowcount
 
-    def waits(self, owner: int) -> bool:
-        """Whether an owner has something to send."""
-        return bool(self._run(_WAITING, (owner,)).fetchone()[0])
+def _unusable(folder: Path, error: OSError) -> OutboxFault:
+    return OutboxFault(
+        f"the outbox {str(folder)!r} cannot be used: {error.strerror}",
+        "set TOOLGATE_OUTBOX to a folder on a local disk that this user may write, or to 'memory'",
+    )
 
-    def count(self, owner: int) -> int:
-        """How many entries an owner has to send."""
-        statement = "SELECT count(*) FROM entries WHERE owner = ? AND state = 1"
-        return int(self._run(statement, (owner,)).fetchone()[0])
 
-    def bodies(self) -> list[str]:
-        """What everybody has to send."""
-        return [body for (body,) in self._run("SELECT body FROM entries WHERE state = 1", ()).fetchall()]
-
-    def age(self, owner: int) -> None:
-        """Whatever an owner has to send now has waited: it is sent at the pace of what is old."""
-        self._run("UPDATE entries SET old = 1 WHERE owner = ? AND state = 1 AND old = 0", (owner,))
-
-    def others(self, owner: int) -> list[tuple[int, str]]:
-        """Numbers and names of the other owners."""
-        found: list[tuple[int, str]] = self._run(
-            "SELECT id, token FROM owners WHERE id <> ?", (owner,)
-        ).fetchall()
-        return found
-
-    def adopt(self, dead: int, owner: int, target: Target) -> int:
-        """Take over the entries of a dead owner that go where ours go; an intent becomes ready as it is."""
-        return self._run(_ADOPT, {"dead": dead, "owner": owner, **asdict(target)}).rowcount
-
-    def totals(self) -> tuple[int, int]:
-        """How many entries there are, and how many bytes."""
-        found: tuple[int, int] = self._run("SELECT rows, bytes FROM totals", ()).fetchone()
-        return found
-
-    def _run(self, statement: str, values: object) -> sqlite3.Cursor:
-        return self._connection.execute(statement, values)  # type: ignore[arg-type]  # a tuple or a mapping
-
-    def _whole(self, work: Callable[[], _T]) -> _T:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            result = work()
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
-        return result
+def explain(error: sqlite3.Error, path: object) -> Exception:
+    """Return the `Busy` or `OutboxFault` for an error of SQLite."""
+    code = getattr(error, "sqlite_errorcode", None)
+    code = None if code is None else code & _PRIMARY_CODE
+    name = repr(str(path))
+    match code:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return Busy(str(error))
+        case sqlite3.SQLITE_FULL:
+            return OutboxFault(f"the disk has no space for the outbox {name}", "free space on the disk")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return OutboxFault(
+                f"the outbox {name} cannot be written ({error})",
+                "make it writable, or set TOOLGATE_OUTBOX to a folder that is, or to 'memory'",
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            # Not moved automatically: it may hold entries that were never sent.
+            return OutboxFault(
+                f"the outbox {name} is damaged or no outbox ({error})",
+                "move it aside together with its -wal and -shm, and keep it: it may hold entries not sent",
+            )
+    return OutboxFault(
+        f"the outbox {name} cannot be used ({error})",
+        "check the disk, or set TOOLGATE_OUTBOX to another folder",
+    )

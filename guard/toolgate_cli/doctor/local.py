@@ -202,7 +202,7 @@ def _private_folders() -> list[Path]:
     from platformdirs import user_config_path, user_data_path, user_state_path
 
     ours = [path("toolgate", appauthor=False) for path in (user_config_path, user_data_path, user_state_path)]
-    candidates = [*ours, Path.home() / ".config" / "toolgate"]
+    candidates = [*ours, ours[-1] / "outbox", Path.home() / ".config" / "toolgate"]
     return [folder for folder in dict.fromkeys(candidates) if folder.is_dir()]
 
 
@@ -211,9 +211,10 @@ def _outbox_files() -> list[Path]:
     value = os.environ.get("TOOLGATE_OUTBOX")
     if not value:
         return []
+    # Version 0.1 kept a single file.
     path = Path(value).expanduser()
-    files = [path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))]
-    return [each for each in files if each.is_file()]
+    folder = path.with_suffix("") if path.suffix == ".db" else path
+    return [each for each in (path, *sorted(folder.glob("*"))) if each.is_file()]
 
 
 def _check_folder(folder: Path) -> Iterator[Finding]:

@@ -14,8 +14,7 @@ from toolgate._outbox.entries import Entry, new_entry
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.place import Place
 from toolgate._outbox.sender import Sender
-from toolgate._outbox.store import Target
-from toolgate._outbox.unwritten import Unwritten
+from toolgate._outbox.store import Row, Target
 from toolgate.errors import GatewayUnavailable
 
 OURS = Target("https://gateway.example", "f" * 64, "production", "org-1")
@@ -49,6 +48,17 @@ def entry(action: str = "a.b", **context: object) -> Entry:
     return new_entry(action=action, agent_id="agent-1", status="success", context={"n": 1, **context})  # type: ignore[dict-item]  # JSON
 
 
+def waiting(outbox: Outbox) -> list[Row]:
+    rows = [*outbox.batch(old=False, after=0, limit=100), *outbox.batch(old=True, after=0, limit=100)]
+    return sorted(rows, key=lambda row: row.id)
+
+
+def die(outbox: Outbox) -> None:
+    """Leave what a killed process leaves: a file whose lock is free."""
+    assert outbox._file_lock is not None
+    outbox._file_lock.release()
+
+
 @pytest.fixture
 def taker() -> Taker:
     return Taker()
@@ -56,7 +66,7 @@ def taker() -> Taker:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "outbox.db", rows=100)
+    return Place(tmp_path / "outbox", rows=100)
 
 
 @pytest.fixture
@@ -84,7 +94,7 @@ def make_sender(taker: Taker) -> Iterator[Callable[[Outbox], Sender]]:
     made: list[Sender] = []
 
     def make(outbox: Outbox) -> Sender:
-        made.append(Sender(outbox, Unwritten(), lambda: taker, 5.0))
+        made.append(Sender(outbox, lambda: taker, 5.0))
         return made[-1]
 
     yield make

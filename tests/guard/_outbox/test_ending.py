@@ -59,7 +59,7 @@ def test_closed_while_a_tool_runs_and_nobody_takes_its_entry(
     until(lambda: guard.entries_lost)
     assert guard.entries_lost == 1
     assert told(caplog) == [(logging.ERROR, 1, "a.b")]
-    until(lambda: guard._runtime.recorder._parts().sender._thread is None)
+    until(lambda: guard._runtime.recorder.sender()._thread is None)
 
 
 def test_closed_while_a_tool_runs_it_is_left_to_the_next(make_guard: Make, gateway: Any) -> None:
@@ -67,7 +67,7 @@ def test_closed_while_a_tool_runs_it_is_left_to_the_next(make_guard: Make, gatew
     guard = make_guard()
     gateway.log = [httpx.Response(503)] * 1000
     guard.guarded("a.b")(guard.close)()
-    until(lambda: guard._runtime.recorder._parts().sender._thread is None)
+    until(lambda: guard._runtime.recorder.sender()._thread is None)
     assert (gateway.taken, guard.entries_lost) == ([], 0)
     gateway.log.clear()
     assert make_guard().flush()
@@ -119,7 +119,7 @@ def test_flush_knows_no_open_circuit(make_guard: Make, gateway: Any) -> None:
 def test_what_cannot_be_written_is_sent_from_memory(make_guard: Make, gateway: Any, tmp_path: Path) -> None:
     """A call that fails open runs without a file, and its entry is sent all the same: nothing is lost."""
     (tmp_path / "file").touch()
-    guard = make_guard(outbox=tmp_path / "file" / "outbox.db")
+    guard = make_guard(outbox=tmp_path / "file" / "outbox")
     assert guard.guarded("a.b", fail_open=True)(lambda: 5)() == 5
     guard.flush()
     until(lambda: gateway.taken)

@@ -15,11 +15,13 @@ from typing import Any
 
 import httpx
 import pytest
+from support.outboxes import outbox_file, stored
 from support.waiting import eventually, until
 
 from toolgate import ActionDenied, ConfigurationError, Guard, GuardError, OutboxFull
 from toolgate._outbox.entries import Intent, new_entry
-from toolgate._outbox.handing import Handing
+from toolgate._outbox.outbox import Outbox
+from toolgate._outbox.recorder import Handover
 
 KEY = "ak_" + "k3y" * 12 + "z"
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -51,11 +53,6 @@ def call(request: pytest.FixtureRequest) -> Call:
     return run
 
 
-def rows(outbox: Path) -> list[tuple[int, str]]:
-    with closing(sqlite3.connect(outbox)) as file:
-        return file.execute("SELECT state, body FROM entries ORDER BY id").fetchall()
-
-
 def test_entries_are_told_apart() -> None:
     """Each entry has its own key of 128 random bits and the time it happened, in UTC."""
     one, other = (new_entry(action="a.b", agent_id="agent-1", status="success", context={}) for _ in range(2))
@@ -70,7 +67,7 @@ async def test_the_intent_is_on_disk_while_the_tool_runs(
     """When the tool begins the file says that it may have happened; afterwards one entry says what did."""
     seen: list[tuple[int, str]] = []
     guard = make_guard()
-    await call(guard, lambda: seen.extend(rows(own_outbox)))
+    await call(guard, lambda: seen.extend(stored(own_outbox)))
     [(state, body)] = seen
     assert state == 0
     assert '"status":"pending"' in body
@@ -78,7 +75,7 @@ async def test_the_intent_is_on_disk_while_the_tool_runs(
     [entry] = gateway.logs
     assert entry["status"] == "success"
     assert "outcome" not in entry["context"]
-    assert rows(own_outbox) == []
+    assert stored(own_outbox) == []
 
 
 async def test_a_full_outbox_refuses_before_the_tool(
@@ -127,7 +124,7 @@ async def test_an_outbox_that_cannot_be_written_refuses(
 ) -> None:
     """A place of which nothing can be made is found before the gateway is asked."""
     (tmp_path / "file").touch()
-    guard = make_guard(outbox=tmp_path / "file" / "outbox.db")
+    guard = make_guard(outbox=tmp_path / "file" / "outbox")
     with pytest.raises(OutboxFull, match="set TOOLGATE_OUTBOX"):
         await call(guard, lambda: pytest.fail("the tool ran"))
     assert gateway.requests == []
@@ -139,17 +136,18 @@ async def test_once_it_ran_nothing_changes_its_end(
 ) -> None:
     """However the outbox breaks while the tool runs, its value or its very exception comes out, and its entry later."""
     guard, error = make_guard(), LookupError("as it happens")
-    broken = [True]
-    finish = __import__("toolgate._outbox.store", fromlist=["Store"]).Store.finish
+    broken, running = [True], list[bool]()
+    opened = Outbox._opened
 
-    def failing(*args: Any) -> Any:
-        if broken[0]:
+    def failing(outbox: Outbox) -> sqlite3.Connection:
+        if broken[0] and running:
             raise sqlite3.OperationalError("disk I/O error")
-        return finish(*args)
+        return opened(outbox)
 
-    monkeypatch.setattr("toolgate._outbox.store.Store.finish", failing)
+    monkeypatch.setattr(Outbox, "_opened", failing)
 
     def body() -> int:
+        running.append(True)
         if ends == "raises":
             raise error
         return 5
@@ -172,7 +170,9 @@ async def test_another_process_that_writes_is_waited_for(
     """While somebody else holds the file the tool waits its turn, and an event loop goes on meanwhile."""
     guard, ran = make_guard(), list[int]()
     await call(guard, lambda: None)
-    with closing(sqlite3.connect(own_outbox, isolation_level=None, check_same_thread=False)) as other:
+    with closing(
+        sqlite3.connect(outbox_file(own_outbox), isolation_level=None, check_same_thread=False)
+    ) as other:
         other.execute("BEGIN IMMEDIATE")
         checked = len(gateway.checks)
 
@@ -193,7 +193,7 @@ async def test_a_file_that_stays_locked_refuses(make_guard: Any, own_outbox: Pat
     guard = make_guard(timeout=0.2)
     tool = guard.guarded("a.b")(lambda: pytest.fail("the tool ran"))
     guard.guarded("a.b")(lambda: None)()
-    with closing(sqlite3.connect(own_outbox, isolation_level=None)) as other:
+    with closing(sqlite3.connect(outbox_file(own_outbox), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(OutboxFull, match="stays locked"):
             tool()
@@ -363,7 +363,7 @@ def test_the_end_of_the_process(tmp_path: Path, own_outbox: Path, which: str, ga
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("sent") == (3 if gateway_is == "up" else 0)
-    assert [state for state, _ in rows(own_outbox)] == ([] if gateway_is == "up" else [1, 1, 1])
+    assert [state for state, _ in stored(own_outbox)] == ([] if gateway_is == "up" else [1, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -402,8 +402,8 @@ async def test_power_loss_is_a_setting(
     monkeypatch.setenv("TOOLGATE_OUTBOX_SYNC", sync)
     guard = make_guard()
     assert await call(guard, lambda: 3) == 3
-    outbox = guard._runtime.recorder._parts().outbox
-    [(level,)] = outbox._do(lambda store: store._run("PRAGMA synchronous", ()).fetchall())
+    outbox = guard._runtime.recorder.sender().outbox
+    [(level,)] = outbox._do(lambda db: db.execute("PRAGMA synchronous").fetchall())
     assert level == {"normal": 1, "full": 2}[sync]
     assert len(gateway.logs) == 1
 
@@ -421,7 +421,7 @@ async def test_cancelled_while_the_disk_is_waited_for(
 
     await tool(run=True)
     assert await guard.aflush()
-    with closing(sqlite3.connect(own_outbox, isolation_level=None)) as other:
+    with closing(sqlite3.connect(outbox_file(own_outbox), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         task = asyncio.create_task(tool(run=False))
         await eventually(lambda: _is(len(gateway.checks) == 2))
@@ -434,7 +434,7 @@ async def test_cancelled_while_the_disk_is_waited_for(
     # Whatever the thread wrote in the end is struck out when it has.
     await asyncio.get_running_loop().shutdown_default_executor()
     assert await guard.aflush()
-    assert rows(own_outbox) == []
+    assert stored(own_outbox) == []
     assert [each["status"] for each in gateway.logs] == ["success"]
 
 
@@ -442,14 +442,14 @@ def test_an_intent_nobody_takes_is_struck_out() -> None:
     """Given up before or after it was written: struck out once; taken: not at all."""
     struck = list[Intent]()
     intent = Intent(1, "key", 1)
-    assert Handing(struck.append).hand_over(intent) is intent
+    assert Handover(struck.append).hand_over(intent) is intent
     assert struck == []
-    for steps in (("hand_over", "give_up"), ("give_up", "hand_over")):
-        handing = Handing(struck.append)
+    for steps in (("hand_over", "cancel"), ("cancel", "hand_over")):
+        handover = Handover(struck.append)
         for step in steps:
-            handing.give_up() if step == "give_up" else handing.hand_over(intent)
+            handover.cancel() if step == "cancel" else handover.hand_over(intent)
     assert struck == [intent, intent]
-    Handing(struck.append).hand_over(None)
+    Handover(struck.append).hand_over(None)
     assert len(struck) == 2
 
 
@@ -461,13 +461,13 @@ def test_striking_out_is_tried_until_it_is_done(make_guard: Any, gateway: Any, o
     recorder = guard._runtime.recorder
     entry = new_entry(action="a.b", agent_id="agent-1", status="pending", context={})
     intent = recorder.intend(entry, may_be_lost=False)
-    with closing(sqlite3.connect(own_outbox, isolation_level=None)) as other:
+    with closing(sqlite3.connect(outbox_file(own_outbox), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        recorder._forget(intent)
-        assert len(rows(own_outbox)) == 1
+        recorder.sender().forget(intent)
+        assert len(stored(own_outbox)) == 1
         other.execute("ROLLBACK")
     assert guard.flush()
-    assert rows(own_outbox) == []
+    assert stored(own_outbox) == []
 
 
 async def _is(value: bool) -> bool:

@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 from support.waiting import until
 
-from toolgate._outbox.delivery import Delivery, Result
-from toolgate._outbox.faults import Busy
+from toolgate._outbox.delivery import Delivery, Pace, Result
+from toolgate._outbox.entries import Busy
 from toolgate._outbox.outbox import Outbox
-from toolgate._outbox.pace import Pace
 from toolgate._outbox.sender import Sender
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
 
-from .conftest import DOWN, TAKEN, Taker, entry
-from .test_outbox import die
+from .conftest import DOWN, TAKEN, Taker, die, entry
 
 Make = Callable[..., Any]
 
@@ -59,7 +57,7 @@ def test_what_is_coming_goes_together(
     """
     events: list[object] = []
     coming = [entry() for _ in range(3)]
-    wait = sender._signals.wait_hurried
+    wait = sender._signals.wait
 
     def reply(entries: Any) -> Delivery:
         events.append(len(entries))
@@ -67,12 +65,13 @@ def test_what_is_coming_goes_together(
             outbox.add(coming.pop())
         return Delivery([TAKEN] * len(entries))
 
-    def waits(seconds: float) -> bool:
-        events.append("waits")
-        return wait(seconds)
+    def waits(seconds: float, *, hurried_only: bool = True) -> bool:
+        if hurried_only:
+            events.append("waits")
+        return wait(seconds, hurried_only=hurried_only)
 
     taker.usual = reply
-    monkeypatch.setattr(sender._signals, "wait_hurried", waits)
+    monkeypatch.setattr(sender._signals, "wait", waits)
     outbox.add(entry())
     if old:
         outbox.age()
@@ -97,7 +96,14 @@ def test_whoever_flushes_does_not_wait_for_company(
         return Delivery([TAKEN] * len(entries))
 
     taker.usual = reply
-    monkeypatch.setattr(sender._signals, "wait_hurried", lambda _: events.append("waits"))
+    wait = sender._signals.wait
+    monkeypatch.setattr(
+        sender._signals,
+        "wait",
+        lambda seconds, *, hurried_only=True: (
+            events.append("waits") if hurried_only else wait(seconds, hurried_only=False)
+        ),
+    )
     outbox.add(entry())
     assert sender.flush(30)
     assert events[:4] == [1, 1, 1, 1]
@@ -187,7 +193,7 @@ def test_a_request_that_fails_at_once_is_not_waited_for_again(
             until(lambda: sender._failures)
 
     monkeypatch.setattr(sender._signals, "hurry", hurried)
-    assert sender.done(sender.hurry()) is False
+    assert sender.is_done(sender.hurry()) is False
 
 
 def test_what_is_never_taken_is_laid_aside(
@@ -199,7 +205,7 @@ def test_what_is_never_taken_is_laid_aside(
     taker.replies = [Delivery([TAKEN, Result(hopeless=True, why="404: Agent not found"), TAKEN])]
     assert sender.flush(30)
     assert len(taker.taken) == 2
-    rows = outbox._do(lambda store: store._run("SELECT state, reason FROM entries", ()).fetchall())
+    rows = outbox._do(lambda db: db.execute("SELECT state, reason FROM entries").fetchall())
     assert rows == [(2, "404: Agent not found")]
     [told] = caplog.records
     assert told.levelno == logging.ERROR
@@ -334,7 +340,7 @@ def headers(limit: int, left: int, reset: int) -> dict[str, str]:
 def test_half_of_the_rate_is_left_to_the_calls(left: int, pause: float) -> None:
     """What is old waits for the next minute once half of this one is used; what is new does not."""
     pace = Pace(clock=lambda: 5.0, wall=lambda: 1_000.0)
-    pace.heard(headers(100, left, 1_040))
+    pace.read_headers(headers(100, left, 1_040))
     assert pace.pause(old=True) == pause
     assert pace.pause(old=False) == 0
 
@@ -343,7 +349,7 @@ def test_a_window_that_is_over_is_forgotten() -> None:
     """However wrong a clock is, nothing old waits for more than a minute."""
     now = [0.0]
     pace = Pace(clock=lambda: now[0], wall=lambda: 1_000.0)
-    pace.heard(headers(100, 0, 999_999))
+    pace.read_headers(headers(100, 0, 999_999))
     now[0] = 60.0
     assert pace.pause(old=True) == 0
 

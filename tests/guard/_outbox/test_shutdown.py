@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.outboxes import stored
 from support.slow_gateway import SlowGateway
 
-from toolgate._outbox.schema import READY
+from toolgate._outbox.store import READY
 
 STAYS = "log entries stay in the outbox"
 
@@ -54,9 +53,7 @@ def run(program: str, gateway: SlowGateway | None, outbox: str = "", seconds: st
 
 def ready(outbox: Path) -> int:
     """Return how many entries of an outbox wait to be sent."""
-    with closing(sqlite3.connect(outbox)) as file:
-        found: tuple[int] = file.execute("SELECT count(*) FROM entries WHERE state = ?", (READY,)).fetchone()
-    return found[0]
+    return [state for state, _ in stored(outbox)].count(READY)
 
 
 @pytest.mark.parametrize(

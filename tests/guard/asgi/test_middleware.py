@@ -270,7 +270,7 @@ async def test_unavailable_gateway_is_503(
 
 async def test_full_outbox_is_503(fake_gateway: FakeGateway, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    outbox, tool = tmp_path / "file" / "outbox.db", Tool()
+    outbox, tool = tmp_path / "file" / "outbox", Tool()
     with Guard(
         "http://127.0.0.1:9", fake_gateway.api_key, "bot", transport=fake_gateway, outbox=outbox
     ) as guard:

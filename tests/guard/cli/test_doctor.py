@@ -219,7 +219,16 @@ def test_rights_of_files_are_looked_at(home: Path, agent_id: str, monkeypatch: p
     elsewhere = home / "elsewhere.db"
     elsewhere.write_text("x")
     monkeypatch.setenv("TOOLGATE_OUTBOX", str(elsewhere))
-    for path, mode in ((folder / "secret", 0o644), (folder, 0o755), (elsewhere, 0o620)):
+    stored = home / "elsewhere" / "entries.db"
+    stored.parent.mkdir()
+    stored.write_text("x")
+    stored.chmod(0o600)
+    for path, mode in (
+        (folder / "secret", 0o644),
+        (folder, 0o755),
+        (elsewhere, 0o620),
+        (stored, 0o640),
+    ):
         right = 0o700 if path.is_dir() else 0o600
         elsewhere.chmod(0o600)
         path.chmod(mode)

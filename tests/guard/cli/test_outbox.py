@@ -46,7 +46,7 @@ def environment(
 def leave(*actions: str, agent_id: str | None = None, parked: str | None = None) -> None:
     """Have a process record actions and die before it sends them."""
     with Guard() as guard:
-        parts = guard._runtime.recorder._parts()
+        sender = guard._runtime.recorder.sender()
         for action in actions:
             entry = new_entry(
                 action=action,
@@ -54,11 +54,11 @@ def leave(*actions: str, agent_id: str | None = None, parked: str | None = None)
                 status="success",
                 context={"note": SECRET},
             )
-            parts.outbox.add(entry)
+            sender.outbox.add(entry)
         if parked is not None:
-            rows = parts.outbox.batch(old=False, after=0, limit=100)
-            parts.outbox.settle([], [(row, parked) for row in rows])
-        parts.outbox.close()
+            rows = sender.outbox.batch(old=False, after=0, limit=100)
+            sender.outbox.settle([], [(row, parked) for row in rows])
+        sender.outbox.close()
         # Closed as if nothing were left to send.
         guard._runtime._closed = True
 
@@ -109,10 +109,10 @@ def test_live_and_dead_are_told_apart(run: Run, environment: dict[str, str]) -> 
         guard.guarded("math.add")(lambda: seen.extend(one["state"] for one in listed(run)))()
         assert seen == ["running"]
         assert guard.flush()
-        owner = guard._runtime.recorder._parts().outbox._owner
-        assert owner is not None
+        lock = guard._runtime.recorder.sender().outbox._file_lock
+        assert lock is not None
         guard.guarded("math.add")(
-            lambda: (owner.let_go(), seen.extend(one["state"] for one in listed(run)))
+            lambda: (lock.release(), seen.extend(one["state"] for one in listed(run)))
         )()
         assert seen[1] == "orphan"
 

@@ -1,0 +1,163 @@
+"""Contents of the outbox folder for `toolgate outbox`: list, retry, drop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from toolgate._outbox.outbox import Outbox
+from toolgate._outbox.place import Place
+from toolgate._outbox.recovery import adopt_files, convert_shared_file, retrieve_parked
+from toolgate._outbox.store import (
+    INTENT,
+    PARKED,
+    READY,
+    FileLock,
+    delete_file,
+    lock_path,
+    open_file,
+    outbox_files,
+    read_target,
+)
+
+__all__ = ["State", "StoredEntry", "drop_entries", "has_outbox", "list_entries", "unpark_all"]
+
+#: `running` and `waiting` belong to running processes; `orphan` and `left` are adopted by the next process
+State: TypeAlias = Literal["running", "waiting", "orphan", "left", "parked"]
+
+#: names of a state while the process of the file is running, and afterwards
+_STATES: Final[dict[int, tuple[State, State]]] = {
+    INTENT: ("running", "orphan"),
+    READY: ("waiting", "left"),
+    PARKED: ("parked", "parked"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry in the outbox, without its context.
+
+    Attributes:
+        file: The file that holds it.
+        row: Row id in the file.
+        key: Idempotency-Key.
+        state: What it waits for.
+        action: The action.
+        agent_id: The agent.
+        status: Status in the activity log.
+        occurred_at: Time of the call.
+        url: The gateway that receives it.
+        environment: Environment at the gateway.
+        organization: Organization at the gateway, if a response named it.
+        size: Bytes.
+        reason: Why the gateway rejected it.
+    """
+
+    file: Path
+    row: int
+    key: str
+    state: State
+    action: str
+    agent_id: str
+    status: str
+    occurred_at: str
+    url: str
+    environment: str
+    organization: str | None
+    size: int
+    reason: str | None
+
+
+def has_outbox(place: Place) -> bool:
+    """Return whether there is an outbox on the disk, also one of version 0.1."""
+    path = place.path
+    return path is not None and (path.exists() or path.with_name(f"{path.name}.db").exists())
+
+
+def list_entries(place: Place) -> list[StoredEntry]:
+    """Return all entries, the oldest first.
+
+    Raises:
+        Busy: Another process is writing.
+        OutboxFault: A file cannot be read.
+    """
+    if place.path is None:
+        return []
+    convert_shared_file(place)
+    found = [entry for file in outbox_files(place.path) for entry in _entries(file)]
+    return sorted(found, key=lambda entry: entry.occurred_at)
+
+
+def drop_entries(entries: Iterable[StoredEntry]) -> int:
+    """Delete entries, except those whose tool may be running; returns how many.
+
+    Raises:
+        Busy: Another process is writing.
+        OutboxFault: A file cannot be written.
+    """
+    gone = 0
+    for file, chosen in groupby(sorted(entries, key=lambda entry: entry.file), key=lambda entry: entry.file):
+        # None while the process of the file is running.
+        lock = FileLock.acquire(lock_path(file))
+        try:
+            with open_file(file) as connection:
+                if connection is None:
+                    continue
+                for entry in chosen:
+                    gone += connection.execute(
+                        "DELETE FROM entries WHERE id = ? AND key = ? AND (state <> 0 OR ?)",
+                        (entry.row, entry.key, lock is not None),
+                    ).rowcount
+                (left,) = connection.execute("SELECT rows FROM totals").fetchone()
+            if lock is not None and not left:
+                delete_file(file, lock)
+        finally:
+            if lock is not None:
+                lock.release()
+    return gone
+
+
+def unpark_all(outbox: Outbox) -> int:
+    """Move all entries for the outbox's target into its file and make parked ones wait again; returns how many."""
+    while (found := adopt_files(outbox, lambda: True)) is not None and found[0] and not found[1]:
+        pass
+    retrieve_parked(outbox)
+    return outbox.unpark()
+
+
+def _entries(file: Path) -> list[StoredEntry]:
+    lock = FileLock.acquire(lock_path(file))
+    if lock is not None:
+        lock.release()
+    with open_file(file) as connection:
+        if connection is None:
+            return []
+        target = read_target(connection)
+        rows = connection.execute(
+            "SELECT id, key, state, bytes, reason, body FROM entries ORDER BY id"
+        ).fetchall()
+    found: list[StoredEntry] = []
+    for row, key, state, size, reason, text in rows:
+        body: dict[str, Any] = json.loads(text)
+        found.append(
+            StoredEntry(
+                file=file,
+                row=row,
+                key=key,
+                state=_STATES[state][lock is not None],
+                action=str(body.get("action", "")),
+                agent_id=str(body.get("agent_id", "")),
+                status=str(body.get("status", "")),
+                occurred_at=str(body.get("occurred_at", "")),
+                url=target.url,
+                environment=target.environment,
+                organization=target.organization,
+                size=size,
+                reason=reason,
+            )
+        )
+    return found

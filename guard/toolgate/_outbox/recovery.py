@@ -1,0 +1,174 @@
+"""Recovery of entries that other processes left in the outbox folder."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from toolgate._outbox.entries import Busy, OutboxFault
+from toolgate._outbox.outbox import Outbox
+from toolgate._outbox.place import Place
+from toolgate._outbox.store import (
+    FileLock,
+    Target,
+    create_file,
+    delete_file,
+    lock_path,
+    open_file,
+    outbox_files,
+    read_target,
+    transaction,
+)
+from toolgate.events import logger
+
+__all__ = ["adopt_files", "convert_shared_file", "retrieve_parked"]
+
+_CHUNK: Final = 500
+# More are moved in the next turn, so that entries of this process do not wait for long.
+_MOST_AT_ONCE: Final = 2_000
+_COLUMNS: Final = "key, state, bytes, body, reason"
+_INSERT: Final = "INSERT INTO entries (key, state, bytes, body, reason) VALUES (?, ?, ?, ?, ?)"
+# Files that cannot be read are logged once in the process.
+_reported: Final[set[Path]] = set()
+
+
+def adopt_files(outbox: Outbox, may_adopt: Callable[[], bool]) -> tuple[int, bool] | None:
+    """Move entries of processes that have ended into the outbox's own file, and delete their files.
+
+    Only entries for the outbox's own target are moved. Parked entries stay parked.
+
+    Args:
+        outbox: The outbox of this process.
+        may_adopt: Called if there is a file to adopt; returns whether the organization of the API key is known.
+
+    Returns:
+        How many entries were moved and whether no file is left to adopt, or None if `may_adopt` returned False.
+    """
+    place = outbox.place
+    if place.path is None:
+        return 0, True
+    moved, complete = 0, True
+    with outbox.side_lock:
+        try:
+            with _reporting(place.path):
+                convert_shared_file(place)
+        except Busy:
+            complete = False
+        free = [file for file in outbox_files(place.path) if file != outbox.file and _is_free(file)]
+    if free and not may_adopt():
+        return None
+    for file in free:
+        left = True
+        while left and moved < _MOST_AT_ONCE:
+            try:
+                with _reporting(file):
+                    count, left = _adopt(outbox, file)
+                    moved += count
+                    continue
+            except Busy:
+                complete = False
+            left = False
+    return moved, complete and moved < _MOST_AT_ONCE
+
+
+def retrieve_parked(outbox: Outbox) -> None:
+    """Move parked entries of running processes with the same target into the outbox's own file."""
+    folder = outbox.place.path
+    for file in outbox_files(folder) if folder is not None else []:
+        while file != outbox.file:
+            with outbox.side_lock, open_file(file) as other:
+                if other is None or not outbox.target.may_send(read_target(other)):
+                    break
+                if not _move(outbox, other, "state = 2"):
+                    break
+
+
+def convert_shared_file(place: Place) -> None:
+    """Move what ended processes left in the shared file of version 0.1 to files of this version.
+
+    The shared file stays, empty: a process of version 0.1 may still use it.
+
+    Raises:
+        OutboxFault: The shared file cannot be read.
+    """
+    if place.path is None or not (shared := place.path.with_name(f"{place.path.name}.db")).exists():
+        return
+    locks = shared.with_name(f"{shared.name}-owners")
+    with open_file(shared, version=1) as old, contextlib.ExitStack() as stack:
+        if old is None or not old.execute("SELECT EXISTS (SELECT 1 FROM entries)").fetchone()[0]:
+            return
+        stack.enter_context(transaction(old))
+        alive: list[str] = []
+        for number, token in old.execute("SELECT id, token FROM owners").fetchall():
+            lock = FileLock.acquire(locks / f"{token}.lock") if locks.exists() else None
+            if lock is not None:
+                stack.callback(lock.release)
+            elif locks.exists():
+                alive.append(str(int(number)))
+        # Parked entries belong to no process.
+        chosen = f"target = ? AND (state = 2 OR owner NOT IN ({','.join(alive)}))"
+        for number, *values in old.execute("SELECT * FROM targets").fetchall():
+            select = f"SELECT {_COLUMNS} FROM entries WHERE {chosen} ORDER BY id"  # noqa: S608 - numbers
+            if rows := old.execute(select, (number,)).fetchall():
+                _, lock, new = create_file(place.path, Target(*values), place)
+                stack.callback(lock.release)
+                with contextlib.closing(new):
+                    new.execute("PRAGMA synchronous = FULL")
+                    with transaction(new):
+                        new.executemany(_INSERT, rows)
+                old.execute(f"DELETE FROM entries WHERE {chosen}", (number,))  # noqa: S608 - numbers
+
+
+def _adopt(outbox: Outbox, file: Path) -> tuple[int, bool]:
+    with outbox.side_lock:
+        lock = FileLock.acquire(lock_path(file))
+        if lock is None:
+            return 0, False
+        count, left = 0, False
+        try:
+            with open_file(file) as other:
+                if other is not None:
+                    if not outbox.target.may_send(read_target(other)):
+                        return 0, False
+                    count = _move(outbox, other, "1")
+                    left = bool(other.execute("SELECT EXISTS (SELECT 1 FROM entries)").fetchone()[0])
+            if not left:
+                delete_file(file, lock)
+        finally:
+            lock.release()
+        return count, left
+
+
+def _move(outbox: Outbox, other: sqlite3.Connection, condition: str) -> int:
+    """Move some entries of another file; after a crash in between they are in both, under the same keys."""
+    with transaction(other):
+        rows = other.execute(
+            f"SELECT id, {_COLUMNS} FROM entries WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608 - constants
+            (_CHUNK,),
+        ).fetchall()
+        outbox.take_in(row[1:] for row in rows)
+        other.executemany("DELETE FROM entries WHERE id = ?", [row[:1] for row in rows])
+    return len(rows)
+
+
+def _is_free(file: Path) -> bool:
+    lock = FileLock.acquire(lock_path(file))
+    if lock is not None:
+        lock.release()
+    return lock is not None
+
+
+@contextlib.contextmanager
+def _reporting(path: Path) -> Iterator[None]:
+    """Log a file that cannot be read once, and leave it as it is."""
+    try:
+        yield
+    except OutboxFault as fault:
+        if path not in _reported:
+            _reported.add(path)
+            logger.error(
+                "log entries cannot be adopted: %s", fault, extra={"toolgate_event": "record_failed"}
+            )
