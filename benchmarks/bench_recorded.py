@@ -11,7 +11,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from toolgate import Guard
 from toolgate._capture.context import Rules, capture
-from toolgate._capture.hiding import Hider
+from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._outbox.entries import Entry, Intent, new_entry
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.place import Place
@@ -81,7 +81,7 @@ def test_wrapper(benchmark: BenchmarkFixture) -> None:
 
 def test_capture(benchmark: BenchmarkFixture) -> None:
     """Make four arguments a context, one of them hidden."""
-    context = benchmark(capture, ARGUMENTS, Rules(), Hider(KEY)).context
+    context = benchmark(capture, ARGUMENTS, Rules(), Fingerprinter(KEY)).context
     assert context["amount"] == 12.5
     assert "hunter22" not in str(context)
 

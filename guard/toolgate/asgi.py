@@ -36,7 +36,7 @@ from toolgate.identity import acting_as, valid_id
 from toolgate.naming import calling
 
 if TYPE_CHECKING:
-    from toolgate._capture.deriving import AmountFrom
+    from toolgate._capture.rules import AmountFrom
 
 __all__ = ["Endpoint", "GuardMiddleware"]
 

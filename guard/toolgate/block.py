@@ -11,14 +11,13 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
-from toolgate._capture.arguments import edits_of
-from toolgate._capture.context import Captured, capture, copy_context
-from toolgate._capture.converting import UNKNOWN, UneditableError
+from toolgate._capture.arguments import Snapshot
+from toolgate._capture.context import Captured, capture, copy_context, fit
+from toolgate._capture.edits import UNKNOWN, UneditableError, edits_of
 from toolgate._capture.facts import clip
-from toolgate._capture.fitting import fit
-from toolgate._capture.hiding import Hider
+from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import Json
-from toolgate._capture.snapshot import Snapshot, is_immutable
+from toolgate._capture.serializer import is_immutable
 from toolgate.calls import Flow
 from toolgate.drivers import adrive, drive, since
 from toolgate.elsewhere import Permitted
@@ -248,7 +247,7 @@ class Action:
             self._snapshot = Snapshot(self._options.rules, self._hider())
         return self._snapshot
 
-    def _hider(self) -> Hider:
+    def _hider(self) -> Fingerprinter:
         return (self._runtime or self._find_runtime()).hider
 
     def _outcome(self, error: BaseException | None) -> Outcome:
@@ -263,7 +262,13 @@ class Action:
         return Returned(duration, added) if error is None else Raised(error, duration, added)
 
     def _added(self) -> dict[str, Json]:
-        now = capture(copy_context(self.context), self._options.rules, self._hider()).context
+        now: dict[str, Json] = {}
+        for name, value in copy_context(self.context).items():
+            try:
+                now |= capture({name: value}, self._options.rules, self._hider()).context
+            except ConfigurationError as error:
+                # The block has run: whatever it left here must not keep the entry from being written.
+                now["additions"] = clip(f"not recorded: {error}")
         added = {name: value for name, value in now.items() if self._asked.get(name, _ABSENT) != value}
         return fit(added, self._hider(), beside=self._asked)
 

@@ -36,7 +36,7 @@ Guardable = TypeVar(
 if TYPE_CHECKING:
     from functools import partialmethod
 
-    from toolgate._capture.deriving import AmountFrom, ContextFrom
+    from toolgate._capture.rules import AmountFrom, ContextFrom
     from toolgate.calls import OnHold
     from toolgate.runtime import Runtime
 
@@ -152,7 +152,7 @@ class _Tool:
         bound = self._binder.bind(args, kwargs, drop_first=drop_first, reserved=rules.reserved)
         runtime = self._runtime().ensure_open()
         arguments = CallArguments(
-            self._binder, args, kwargs, bound, drop_first=drop_first, rules=rules, hider=runtime.hider
+            self._binder, args, kwargs, bound, drop_first=drop_first, rules=rules, fingerprinter=runtime.hider
         )
         tool = partial(function, *owner) if owner else function
         made = RUN[self._kind](Turn(self._options, runtime, arguments, tool))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from ssl import SSLContext
 
-    from toolgate._capture.deriving import AmountFrom, ContextFrom
+    from toolgate._capture.rules import AmountFrom, ContextFrom
     from toolgate._http.network import ClientCert
     from toolgate.block import Action
     from toolgate.calls import OnHold

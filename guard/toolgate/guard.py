@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from toolgate._capture.context import Rules
-from toolgate._capture.deriving import AmountFrom, ContextFrom
+from toolgate._capture.rules import AmountFrom, ContextFrom
 from toolgate._outbox.place import load_place
 from toolgate.asking import Asking
 from toolgate.block import Action

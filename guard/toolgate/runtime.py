@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from toolgate._capture.hiding import Hider
+from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._outbox.place import Place
 from toolgate._outbox.recorder import Recorder
 from toolgate.errors import ConfigurationError
@@ -35,7 +35,7 @@ class Runtime:
 
     def __init__(self, settings: Settings, transport: object | None, place: Place) -> None:
         self.settings = settings
-        self.hider = Hider(settings.api_key)
+        self.hider = Fingerprinter(settings.api_key)
         self.waiters = waiters_at(settings.url)
         self.recorder = Recorder(place, self._recording, self._key_scope, settings.timeout)
         self.transport = transport

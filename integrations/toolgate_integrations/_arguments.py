@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, get_type_hints
 
 from toolgate import ConfigurationError
-from toolgate._capture.snapshot import same_arguments
+from toolgate._capture.serializer import same_arguments
 from toolgate_integrations._json_schema import with_defaults
 
 __all__ = [

@@ -148,13 +148,25 @@ async def test_context_gone_at_the_end(block: Any, gateway: Any) -> None:
 
 
 async def test_odd_names_become_text(block: Any, gateway: Any) -> None:
-    """Names that are no strings are sent as text, beside equal ones, and hidden by their text."""
-    async with block("db.drop", {1: "a", "1": "b", None: "c"}) as act:
+    """Names that are single values are sent as text; two that are written alike, and others, are refused."""
+    async with block("db.drop", {1: "a", None: "c"}) as act:
         act.context[2] = "x"
-        act.context[(3, "y")] = "z"
-    assert gateway.context == {"1": "b", "1_": "a", "null": "c"}
+    assert gateway.context == {"1": "a", "null": "c"}
     assert gateway.logs[0]["context"]["2"] == "x"
-    assert gateway.logs[0]["context"]['[3,"y"]'] == "z"
+    for wrong in ({1: "a", "1": "b"}, {(3, "y"): "z"}):
+        with pytest.raises(ConfigurationError, match="written alike|a name of type"):
+            async with block("db.drop", wrong):
+                pytest.fail("the block ran")
+
+
+async def test_additions_that_are_not_json_leave_an_entry(block: Any, gateway: Any) -> None:
+    async with block("db.drop", {"t": 1}) as act:
+        act.context["rows"] = 5
+        act.context["session"] = object()
+        act.context[(3, "y")] = "z"
+    entry = gateway.logs[0]
+    assert (entry["status"], entry["context"]["t"], entry["context"]["rows"]) == ("success", 1, 5)
+    assert "not recorded" in entry["context"]["additions"]
 
 
 @pytest.mark.parametrize(

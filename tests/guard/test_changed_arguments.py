@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import datetime as dt
 import itertools
 import threading
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
-from xml.etree import ElementTree as ET
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -27,15 +24,6 @@ HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person",
 @dataclass
 class Order:
     amount: int
-
-
-class Unreadable:
-    @property
-    def __dict__(self) -> Any:  # type: ignore[override]  # a property that raises
-        raise RuntimeError("no fields")
-
-    def __reduce_ex__(self, protocol: object) -> Any:
-        raise RuntimeError("no copy")
 
 
 def then(answer: dict[str, Any], change: Callable[[], object]) -> Callable[[], dict[str, Any]]:
@@ -170,12 +158,6 @@ def test_unbound_argument_may_change(gateway: Any, make_guard: Callable[..., Gua
     assert pay(50, session) == 50
 
 
-def test_unreadable_argument_does_not_count_as_changed(
-    gateway: Any, make_guard: Callable[..., Guard]
-) -> None:
-    assert make_guard().guarded("pay")(lambda lock, items: items)(Unreadable(), [threading.Lock()])
-
-
 def test_computed_context_of_immutable_arguments_may_differ_each_time(
     make_guard: Callable[..., Guard],
 ) -> None:
@@ -264,10 +246,6 @@ class Zone(dt.tzinfo):
         return "own"
 
 
-class Point(ctypes.Structure):
-    _fields_ = (("Price", ctypes.c_int),)
-
-
 def changeable_values() -> Iterator[Any]:
     """Values of kinds that look immutable or cannot be iterated, each with a change that is undone afterwards."""
     yield pytest.param(Basket.SMALL, Basket.SMALL.value.append, Basket.SMALL.value.remove, id="enum-list")
@@ -298,18 +276,6 @@ def changeable_values() -> Iterator[Any]:
             lambda _: setattr(zone, "hours", 0),
             id=f"{type(moment).__name__}-with-own-zone",
         )
-    point = Point(5)
-    yield pytest.param(point, partial(setattr, point, "Price"), lambda _: None, id="ctypes-structure")
-    array = (ctypes.c_int * 3)(1, 2, 3)
-    yield pytest.param(array, partial(array.__setitem__, 0), lambda _: None, id="ctypes-array")
-    number = ctypes.c_int(5)
-    yield pytest.param(number, partial(setattr, number, "value"), lambda _: None, id="ctypes-number")
-    element = ET.fromstring("<a><b amount='5'/></a>")
-    yield pytest.param(element, lambda n: element[0].set("amount", str(n)), lambda _: None, id="xml-element")
-    other = Order(5)
-    yield pytest.param(
-        weakref.ref(other), partial(setattr, other, "amount"), lambda _: None, id="weak-reference"
-    )
 
 
 @pytest.mark.parametrize(("value", "change", "undo"), list(changeable_values()))
@@ -352,23 +318,35 @@ class Row:
         self.amount = amount
 
 
-@pytest.mark.parametrize("kind", [list, tuple, lambda rows: {"rows": rows}], ids=["list", "tuple", "dict"])
-def test_container_of_too_many_objects_is_refused_before_the_gateway_is_asked(
-    gateway: Any, make_guard: Callable[..., Guard], kind: Callable[[list[Row]], Any]
+@pytest.mark.parametrize("value", [Row(5), [Row(5)], {"rows": (Row(5),)}], ids=["itself", "list", "dict"])
+def test_object_that_is_not_json_is_refused_before_the_gateway_is_asked(
+    gateway: Any, make_guard: Callable[..., Guard], value: object
 ) -> None:
     ran: list[object] = []
     pay = make_guard().guarded("stripe.refund")(recorder(ran))
-    with pytest.raises(ConfigurationError, match=r"'order' contains more than 10,000 objects.*unbound="):
-        pay(kind([Row(n) for n in range(40_000)]))
+    with pytest.raises(ConfigurationError, match=r"'order' .* of type '.*Row', .*unbound="):
+        pay(value)
     assert ran == []
     assert gateway.checks == []
 
 
-def test_unbound_container_of_too_many_objects_is_passed(make_guard: Callable[..., Guard]) -> None:
+def test_unbound_object_is_passed(make_guard: Callable[..., Guard]) -> None:
     ran: list[object] = []
-    rows = [Row(n) for n in range(40_000)]
-    make_guard().guarded("stripe.refund", unbound={"order"})(recorder(ran))(rows)
-    assert ran == [rows]
+    row = Row(5)
+    make_guard().guarded("stripe.refund", unbound={"order"})(recorder(ran))(row)
+    assert ran == [row]
+
+
+def test_object_that_is_put_into_an_argument_is_a_change(
+    gateway: Any, make_guard: Callable[..., Guard]
+) -> None:
+    ran: list[object] = []
+    items: list[object] = [1]
+    gateway.check.append(then(ALLOWED, lambda: items.append(Row(5))))
+    with pytest.raises(ActionDenied, match="'order' changed"):
+        make_guard().guarded("pay")(recorder(ran))(items)
+    assert ran == []
+    assert refused(gateway)
 
 
 def test_container_of_many_numbers_is_compared(gateway: Any, make_guard: Callable[..., Guard]) -> None:

@@ -202,12 +202,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 async def test_refused(twin: Any, gateway: Any, changes: dict[str, Any], field: str) -> None:
     """What is hidden, of another type or nowhere in the call cannot be edited: refused, recorded, nothing checked."""
 
-    def tool(n: int, secret: str, body: str, client: object, order: dict[str, str], note: str = "x") -> None:
+    def tool(n: int, secret: str, body: str, client: bytes, order: dict[str, str], note: str = "x") -> None:
         never(n)
 
     gateway.edit(**changes)
     with pytest.raises(ActionDenied) as refused:
-        await run(twin(tool, exclude={"body"}), 1, "hunter22", "text", object(), {"token": "hunter23"})
+        await run(twin(tool, exclude={"body"}), 1, "hunter22", "text", b"certificate", {"token": "hunter23"})
     assert repr(field) in refused.value.reason
     assert refused.value.approval_id == "appr-2"
     assert len(gateway.checks) == 1

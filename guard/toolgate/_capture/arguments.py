@@ -1,23 +1,73 @@
-"""The arguments of one call, and what a person's edit makes of them."""
+"""The arguments of one call: captured, compared before the run, and edited by an approver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from toolgate._capture.binding import Binder
-from toolgate._capture.context import Captured, Rules
-from toolgate._capture.converting import UneditableError, converted
-from toolgate._capture.hiding import Hider
+from toolgate._capture.context import Captured, FrozenCall, Rules, freeze_call, show
+from toolgate._capture.edits import UneditableError, edits_of
+from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import Json, exact
-from toolgate._capture.snapshot import Snapshot
+from toolgate._capture.serializer import UnsupportedArgumentError, same
 from toolgate.errors import ConfigurationError
 
-__all__ = ["CallArguments", "edits_of"]
+__all__ = ["CallArguments", "Snapshot"]
+
+
+class Snapshot:
+    """Frozen copy of one call's arguments, with which they are compared before the tool runs.
+
+    Args:
+        rules: Rules for what the context shows.
+        fingerprinter: Makes the digests of what it does not show.
+    """
+
+    def __init__(self, rules: Rules, fingerprinter: Fingerprinter) -> None:
+        self._rules = rules
+        self._fingerprinter = fingerprinter
+        self._taken = FrozenCall({}, {}, ())
+        self._derived: dict[str, Any] = {}
+
+    @property
+    def derived(self) -> frozenset[str]:
+        """Names in the context that were computed from the arguments."""
+        return frozenset(self._derived)
+
+    def take(self, arguments: Mapping[str, Any]) -> Captured:
+        """Freeze the arguments and return their context.
+
+        Raises:
+            ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from them.
+        """
+        self._derived = self._rules.derive(arguments)
+        self._taken = freeze_call(arguments, self._rules, self._derived)
+        return show(self._taken, self._rules, self._fingerprinter)
+
+    def difference(self, arguments: Mapping[str, Any]) -> str | None:
+        """Return the first name whose value is not the one that `take` froze, or None.
+
+        Raises:
+            ConfigurationError: A value cannot be computed from the arguments.
+        """
+        changeable = self._rules.changeable(arguments)
+        # A function of immutable arguments alone is not called again: it may return the time of day.
+        derived = self._rules.derive(arguments) if self._rules.derives_from(changeable) else self._derived
+        try:
+            now = freeze_call(arguments, self._rules, derived)
+        except UnsupportedArgumentError as error:
+            return error.name
+        pairs = ((self._taken.arguments, now.arguments), (self._taken.derived, now.derived))
+        for before, after in pairs:
+            for name in sorted({*before, *after}):
+                if name not in before or name not in after or not same(before[name], after[name]):
+                    return name
+        return None
 
 
 class CallArguments:
-    """What one call passes; an edit replaces values and changes none.
+    """Arguments of one call; an edit replaces values and leaves the caller's objects unchanged.
 
     Args:
         binder: Binds to the function's signature.
@@ -25,8 +75,8 @@ class CallArguments:
         kwargs: Keyword arguments.
         bound: All of them by name, as `binder` binds them.
         drop_first: The call came through an instance or class, which holds the first parameter.
-        rules: What of them is shown.
-        hider: Makes the digests of what is not.
+        rules: Rules for what of them is shown.
+        fingerprinter: Makes the digests of the rest.
     """
 
     def __init__(
@@ -38,40 +88,40 @@ class CallArguments:
         *,
         drop_first: bool,
         rules: Rules,
-        hider: Hider,
+        fingerprinter: Fingerprinter,
     ) -> None:
         self._binder = binder
         self._args = args
         self._kwargs = kwargs
         self._drop_first = drop_first
         self._rules = rules
-        self._snapshot = Snapshot(rules, hider)
+        self._snapshot = Snapshot(rules, fingerprinter)
         self._bound = bound
         self._edits: dict[str, Any] = {}
 
     @property
     def is_changeable(self) -> bool:
-        """Whether other code could change an argument while the gateway is asked."""
+        """Whether other code could change an argument during the check."""
         return bool(self._rules.changeable(self._bound))
 
     def capture(self) -> Captured:
-        """The context of the call as it would run now.
+        """Return the context of the call as it would run now.
 
         Raises:
-            ConfigurationError: If what is computed of the arguments cannot be.
+            ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from them.
         """
         return self._snapshot.take({**self._bound, **self._edits})
 
     def difference(self) -> str | None:
-        """Return the first argument that is not what `capture` last found, or None.
+        """Return the first argument that changed since `capture`, or None.
 
         Raises:
-            ConfigurationError: If what is computed of the arguments cannot be.
+            ConfigurationError: A value cannot be computed from the arguments.
         """
         return self._snapshot.difference({**self._bound, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Put the edit that made `approved` of `asked` into the arguments; returns what stands against it."""
+        """Apply the edit that made `approved` from `asked`; return the reason if it cannot be applied."""
         mapped = self._rules.amount
         if mapped is not None and exact(approved.get(mapped)) != exact(approved.get("amount")):
             return f"'amount' is the argument {mapped!r}, and the edit makes them differ"
@@ -86,11 +136,11 @@ class CallArguments:
         return None
 
     def as_given(self) -> None:
-        """Forget the edit."""
+        """Discard the edit."""
         self._edits = {}
 
     def passed(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """The arguments to call with: the caller's very own, unless a person edited them."""
+        """Return the arguments to call with: the caller's own objects, except those that an approver edited."""
         if not self._edits:
             return self._args, self._kwargs
         return self._binder.rebind(
@@ -100,40 +150,3 @@ class CallArguments:
             drop_first=self._drop_first,
             reserved=self._rules.reserved,
         )
-
-
-def edits_of(
-    values: Mapping[Any, Any],
-    asked: Mapping[str, Json],
-    approved: Mapping[str, Json],
-    hint: Callable[[str], object],
-    *,
-    derived: frozenset[str] = frozenset(),
-) -> dict[str, Any]:
-    """The values that an edit changes, by name.
-
-    Args:
-        values: The values as they are, by the names of the context.
-        asked: Their context.
-        approved: The context a person approved.
-        hint: The annotation of a value.
-        derived: Names in the context that stand for another value too.
-
-    Raises:
-        UneditableError: Naming the field, and never its value.
-    """
-    edits: dict[str, Any] = {}
-    for name in sorted({*asked, *approved} - derived):
-        if name not in asked:
-            raise UneditableError(f"{name!r} was added")
-        if name not in approved:
-            raise UneditableError(f"{name!r} was left out")
-        if exact(asked[name]) == exact(approved[name]):
-            continue
-        if name.startswith("$") or name not in values:
-            raise UneditableError(f"{name!r} is hidden, or no argument of its own: it cannot be edited")
-        try:
-            edits[name] = converted(values[name], asked[name], approved[name], hint(name))
-        except UneditableError as error:
-            raise UneditableError(f"{name!r} {error}") from None
-    return edits

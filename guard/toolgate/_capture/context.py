@@ -1,26 +1,35 @@
-"""Arguments → context: what the gateway compares, an approver reads and the log keeps."""
+"""The context of a call: what the gateway compares, an approver reads and the log keeps."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
-from toolgate._capture.binding import free_name
-from toolgate._capture.fitting import fit
-from toolgate._capture.forms import forms
-from toolgate._capture.hiding import Hider
-from toolgate._capture.jsonsafe import JsonSafe
-from toolgate._capture.jsontext import Json, dumps
+from toolgate._capture.fingerprint import Fingerprinter
+from toolgate._capture.jsontext import Json, size
+from toolgate._capture.redaction import Masked, SecretRule, forms, forms_within
 from toolgate._capture.rules import AMOUNT, Rules
-from toolgate._capture.state import extra
+from toolgate._capture.serializer import Extended, Freezer, Frozen, Opaque, Secret
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Captured", "Rules", "capture", "copy_context"]
+__all__ = ["Captured", "FrozenCall", "Rules", "capture", "copy_context", "fit", "freeze_call", "show"]
 
-# Data, other than a client or a session from which the whole process may be reachable.
-_CONTAINERS: Final = frozenset((dict, list, tuple, set, frozenset))
+# The gateway allows 32 levels; a log entry adds some around the arguments.
+_MAX_DEPTH: Final = 28
+_MAX_TEXT: Final = 8 * 1024
+_MAX_NAME: Final = 255
+# The gateway reads 64 KiB and 5,000 values in a whole request; an entry has some beside its context.
+_MAX_BYTES: Final = 60 * 1024
+_MAX_VALUES: Final = 4_500
+# A digest object is itself and two members, and about this long: replacing something shorter gains nothing.
+_DIGEST_VALUES: Final = 3
+_DIGEST_BYTES: Final = 112
+_PAIR: Final = 2
+_NAMES_IN_PAIRS: Final = frozenset(("name", "key", "header"))
+_UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +37,36 @@ class Captured:
     """One call's context.
 
     Attributes:
-        context: JSON-safe, within the gateway's size.
-        hidden: The forms of what the context hides, to be kept out of error messages as well.
-        patterns: Further forms to be kept out of them.
-        too_large: The first argument that is a container of more objects than are digested.
+        context: JSON within the limits of the gateway.
+        hidden: Texts that the context hides, in the forms in which an error message may contain them.
+        patterns: Further patterns of what error messages must not contain.
     """
 
     context: dict[str, Json]
     hidden: tuple[str, ...] = ()
     patterns: tuple[re.Pattern[str], ...] = ()
-    too_large: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenCall:
+    """Frozen arguments of one call.
+
+    Attributes:
+        arguments: Every argument that is bound.
+        derived: Values that were computed from the arguments.
+        left_out: Texts among the arguments that are not bound.
+    """
+
+    arguments: dict[str, Frozen]
+    derived: dict[str, Frozen]
+    left_out: tuple[str, ...]
 
 
 def copy_context(context: object) -> dict[Any, Any]:
-    """A copy of the context someone wrote.
+    """Return a copy of the context that a caller passed.
 
     Raises:
-        ConfigurationError: If it is no mapping, naming its class.
+        ConfigurationError: It is not a mapping.
     """
     if not isinstance(context, Mapping):
         raise ConfigurationError(
@@ -56,63 +78,233 @@ def copy_context(context: object) -> dict[Any, Any]:
 def capture(
     arguments: Mapping[Any, Any],
     rules: Rules,
-    hider: Hider,
+    fingerprinter: Fingerprinter,
     derived: Mapping[str, Any] | None = None,
 ) -> Captured:
-    """Make the context of a call; never raises, whatever the arguments are.
+    """Return the context of a call.
 
     Args:
-        arguments: The call's arguments by name; a name that is no string becomes text.
-        rules: What of them is shown.
-        hider: Makes the digests of what is not.
-        derived: What `Rules.derive` says stands beside them.
+        arguments: Arguments by name.
+        rules: Rules for which of them are shown.
+        fingerprinter: Makes the digests of the others.
+        derived: Values that `Rules.derive` computed from the arguments.
+
+    Raises:
+        ConfigurationError: An argument cannot be written as JSON.
     """
-    safe = JsonSafe(hider, rules.names)
+    return show(freeze_call(arguments, rules, derived), rules, fingerprinter)
+
+
+def freeze_call(
+    arguments: Mapping[Any, Any], rules: Rules, derived: Mapping[str, Any] | None = None
+) -> FrozenCall:
+    """Return frozen copies of the arguments that are bound.
+
+    Raises:
+        ConfigurationError: An argument cannot be written as JSON.
+    """
+    freezer = Freezer()
+    left_out = {name for name in arguments if type(name) is str and rules.leaves_out(name)}
+    bound = {name: value for name, value in arguments.items() if name not in left_out}
+    texts = tuple(arguments[name] for name in left_out if type(arguments[name]) is str)
+    return FrozenCall(freezer.arguments(bound), freezer.arguments(derived or {}), texts)
+
+
+def show(call: FrozenCall, rules: Rules, fingerprinter: Fingerprinter) -> Captured:
+    """Return the context of a frozen call, without secrets and within the limits of the gateway."""
+    redactor = _Redactor(fingerprinter, rules.names)
+    for text in call.left_out:
+        redactor.hidden.extend(forms(text))
     context: dict[str, Json] = {}
-    too_large: str | None = None
-    if not all(type(name) is str for name in arguments):
-        arguments = _with_text_names(arguments, safe)
-    for name, value in arguments.items():
-        if rules.leaves_out(name):
-            # Only strings: the rest is often a session or a client, whose repr may cost much.
-            safe.hidden.extend(forms(value) if type(value) is str else ())
-        elif value is not None and rules.hides(name):
-            context[safe.name(name)] = safe.hide(value)
+    for name, value in call.arguments.items():
+        if value is not None and rules.hides(name):
+            context[redactor.name(name)] = redactor.hide(value)
         elif name in rules.visible:
-            context[name] = safe.show(value)
-            context.update(_beside(name, value, safe))
+            if isinstance(value, Extended):
+                context[f"${name}"] = fingerprinter.frozen(value.more)
+            context[name] = redactor.amount(value)
         else:
-            context[safe.name(name)] = safe.convert(value)
-        if too_large is None and safe.is_cut and type(value) in _CONTAINERS:
-            too_large = name
+            context[redactor.name(name)] = redactor.argument(value)
     if rules.amount is not None and rules.amount in context:
         context[AMOUNT] = context[rules.amount]
-    for name, value in (derived or {}).items():
+    for name, value in call.derived.items():
         if name == AMOUNT:
-            context[name] = safe.show(value)
+            context[name] = redactor.amount(value)
         else:
-            context[safe.name(name)] = safe.member(name, value)
-    return Captured(fit(context, hider), tuple(sorted(set(safe.hidden))), rules.names.patterns, too_large)
+            context[redactor.name(name)] = redactor.member(name, value)
+    return Captured(fit(context, fingerprinter), tuple(sorted(set(redactor.hidden))), rules.names.patterns)
 
 
-def _beside(name: str, value: object, safe: JsonSafe) -> dict[str, Json]:
-    """What a visible value has beside what is shown of it, as a digest."""
-    try:
-        more = {} if type(value).__module__ == "builtins" else extra(value)
-    except Exception:  # noqa: BLE001 - properties of other people's classes may do anything
-        return {f"${name}": safe.unreadable(value)}
-    return {f"${name}": safe.digest(more)} if more else {}
+class _Redactor:
+    """Replaces secrets and values that are too large to be shown by digests.
+
+    Attributes:
+        hidden: The forms of what was replaced.
+    """
+
+    def __init__(self, fingerprinter: Fingerprinter, names: SecretRule) -> None:
+        self._fingerprinter = fingerprinter
+        self._names = names
+        self.hidden: list[str] = []
+
+    def argument(self, value: Frozen) -> Json:
+        """Return one argument; one of more values than the gateway reads is a digest."""
+        return self._cut(value) if _count(value) > _MAX_VALUES else self._show(value, 0)
+
+    def member(self, name: str, value: Frozen) -> Json:
+        """Return a value whose name may be that of a secret."""
+        return self.hide(value) if value is not None and self._names.hides(name) else self.argument(value)
+
+    def amount(self, value: Frozen) -> Json:
+        """Return a value in which no secret is searched for: an amount is never taken for a card number."""
+        value = value.value if isinstance(value, Extended) else value
+        if isinstance(value, (int, float, Decimal)):
+            return value
+        return self._sendable(value) if isinstance(value, str) else self.argument(value)
+
+    def hide(self, value: Frozen) -> dict[str, Json]:
+        """Return the digest of a value."""
+        self.hidden.extend(forms_within(value))
+        return self._fingerprinter.frozen(value)
+
+    def name(self, name: str) -> str:
+        """Return a name without secrets, which no digest of the SDK's own can be mistaken for."""
+        if len(name) > _MAX_NAME or _UNSENDABLE.search(name):
+            return self._fingerprinter.label(name)
+        if self._names.found_in_name(name):
+            masked = self._names.mask(name) or Masked(None, (name,))
+            self._remember(masked)
+            label = self._fingerprinter.label(name)
+            return label if masked.visible is None else f"$redacted:{masked.visible} {label[1:]}"
+        return f"${name}" if name.startswith("$") else name
+
+    def _show(self, value: Frozen, depth: int) -> Json:
+        if isinstance(value, str):
+            return self._text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, (int, float, Decimal)):
+            return self.hide(value) if self._names.found_in_number(value) else value
+        if isinstance(value, (list, dict)):
+            if depth >= _MAX_DEPTH:
+                return self._cut(value)
+            return (
+                self._items(value, depth + 1) if isinstance(value, list) else self._members(value, depth + 1)
+            )
+        if isinstance(value, bytes):
+            return self._fingerprinter.binary(value)
+        if isinstance(value, Extended):
+            shown = self._show(value.value, depth + 1)
+            return {"$object": value.label, "$value": shown, **self._fingerprinter.frozen(value.more)}
+        return self._secret(value)
+
+    def _secret(self, value: Secret | Opaque) -> Json:
+        if isinstance(value, Opaque):
+            raise TypeError("an object without a JSON form cannot be shown")
+        self.hidden.extend(forms_within(value.value))
+        return self._fingerprinter.frozen(value.value)
+
+    def _items(self, items: list[Frozen], depth: int) -> list[Json]:
+        if len(items) == _PAIR and isinstance(items[0], str):
+            # A header is often a pair: ("Authorization", "…").
+            return [self._show(items[0], depth), self._member(items[0], items[1], depth)]
+        return [self._show(item, depth) for item in items]
+
+    def _members(self, members: dict[str, Frozen], depth: int) -> dict[str, Json]:
+        shown = {self.name(name): self._member(name, item, depth) for name, item in members.items()}
+        if members.get("value") is not None:
+            # A header is as often written {"name": "Authorization", "value": "…"}.
+            told = (members[name] for name in _NAMES_IN_PAIRS & members.keys())
+            if any(isinstance(each, str) and self._names.hides(each) for each in told):
+                shown["value"] = self.hide(members["value"])
+        return shown
+
+    def _member(self, name: str, value: Frozen, depth: int) -> Json:
+        return self.hide(value) if value is not None and self._names.hides(name) else self._show(value, depth)
+
+    def _text(self, value: str) -> Json:
+        masked = self._names.mask(value)
+        if masked is None:
+            return self._sendable(value)
+        self._remember(masked)
+        if masked.visible is None or not isinstance(visible := self._sendable(masked.visible), str):
+            self.hidden.extend(forms(value))
+            return self._fingerprinter.text(value)
+        return {"$redacted": visible, **self._fingerprinter.text(value)}
+
+    def _remember(self, masked: Masked) -> None:
+        for secret in masked.secrets:
+            self.hidden.extend(forms(secret))
+
+    def _sendable(self, value: str) -> Json:
+        # Characters first: the encoded length is needed for the few long ones only.
+        if len(value) * 4 > _MAX_TEXT and len(value.encode("utf-8", "surrogatepass")) > _MAX_TEXT:
+            return self._fingerprinter.text(value)
+        return self._fingerprinter.text(value) if _UNSENDABLE.search(value) else value
+
+    def _cut(self, value: Frozen) -> dict[str, Json]:
+        """Return the digest of a value that is too large; its secrets are remembered all the same."""
+        left = [value]
+        while left:
+            inside = left.pop()
+            if isinstance(inside, Secret):
+                self.hidden.extend(forms_within(inside))
+            elif isinstance(inside, Extended):
+                left += [inside.value, inside.more]
+            elif isinstance(inside, list):
+                if len(inside) == _PAIR and isinstance(inside[0], str) and self._names.hides(inside[0]):
+                    self.hidden.extend(forms_within(inside[1]))
+                left += [item for item in inside if not isinstance(item, (str, int, float))]
+            elif isinstance(inside, dict):
+                for name, item in inside.items():
+                    if self._names.hides(name):
+                        self.hidden.extend(forms_within(item))
+                left += inside.values()
+        return self._fingerprinter.frozen(value)
 
 
-def _with_text_names(arguments: Mapping[Any, Any], safe: JsonSafe) -> dict[str, Any]:
-    named = {name: value for name, value in arguments.items() if type(name) is str}
-    others: list[tuple[str, str, Any]] = []
-    for name, value in arguments.items():
-        if type(name) is not str:
-            text = str.__str__(name) if issubclass(type(name), str) else safe.convert(name)
-            plain = text if isinstance(text, str) else dumps(text, canonical=True)
-            others.append((plain, type(name).__qualname__, value))
-    # Sorted, so that the order of names never changes one; 1 and "1" both stay.
-    for plain, _, value in sorted(others, key=lambda other: other[:2]):
-        named[free_name(plain, named)] = value
-    return named
+def fit(
+    context: Mapping[str, Json], fingerprinter: Fingerprinter, *, beside: Mapping[str, Json] | None = None
+) -> dict[str, Json]:
+    """Replace the largest values by digests until the context fits; a numeric `amount` always stays.
+
+    Args:
+        context: JSON by name; very many small values end as the amount and one digest of the rest.
+        fingerprinter: Makes the digests.
+        beside: What is sent beside the context, within the same limit.
+    """
+    fitted = dict(context)
+    limit = _MAX_BYTES - (size(dict(beside)) if beside else 0)
+    for measure, most, least in ((_count, _MAX_VALUES, _DIGEST_VALUES), (size, limit, _DIGEST_BYTES)):
+        total = measure(fitted)
+        if total <= most:
+            continue
+        sizes = {name: measure(value) for name, value in fitted.items() if not _is_amount(name, value)}
+        for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+            if total <= most or sizes[name] <= least:
+                break
+            fitted[name] = fingerprinter.json(fitted[name])
+            total += measure(fitted[name]) - sizes[name]
+        if total > most:
+            kept = {name: value for name, value in fitted.items() if _is_amount(name, value)}
+            rest = {name: value for name, value in fitted.items() if name not in kept}
+            fitted = {**kept, "$cut": fingerprinter.json(rest)}
+    return fitted
+
+
+def _count(value: object) -> int:
+    """Return the number of values in JSON or in a frozen value, itself included."""
+    count, left = 1, [value]
+    while left:
+        inside = left.pop()
+        if isinstance(inside, Extended):
+            left += [inside.value, inside.more]
+        elif isinstance(inside, (list, dict)):
+            count += len(inside)
+            members: Iterable[object] = inside.values() if isinstance(inside, dict) else inside
+            left += [each for each in members if isinstance(each, (list, dict, Extended))]
+    return count
+
+
+def _is_amount(name: str, value: Json) -> bool:
+    return name == AMOUNT and isinstance(value, (int, float, Decimal))

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Final
 
 from toolgate._capture.patterns import LEAST_CARD, secret_spans
+from toolgate._capture.serializer import Extended, Frozen, Secret
 
-__all__ = ["REDACTED", "Masked", "SecretRule", "looks_secret", "scrub"]
+__all__ = ["REDACTED", "Masked", "SecretRule", "forms", "forms_within", "looks_secret", "scrub"]
 
 REDACTED: Final = "[redacted]"
 
@@ -56,6 +57,10 @@ _BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(
 # Of a text: with more secrets than this it is hidden whole.
 _MOST: Final = 1000
 _LONGEST_JSON: Final = 32 * 1024
+# Of a hidden value: of one with more parts than this no message is shown.
+_MOST_PARTS: Final = 10_000
+# What is written alike in every form.
+_UNCHANGED: Final = re.compile(r"[ !#-&(-\[\]-~]*")
 _JSON_STRING: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:\s*)?')
 
 
@@ -232,3 +237,50 @@ def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
     while start >= 0:
         yield start, start + len(value)
         start = text.find(value, start + 1)
+
+
+def forms(text: str) -> set[str]:
+    """Return `text` and what `repr`, `ascii` and JSON make of it."""
+    text = text[:_LONGEST]
+    if not text or _UNCHANGED.fullmatch(text):
+        return {text} - {""}
+    # A quote is escaped or not, depending on which others there are.
+    quoted = {repr(text)[1:-1], ascii(text)[1:-1], repr("'\"" + text)[4:-1], json.dumps(text)[1:-1]}
+    found = {text, *quoted, json.dumps(text, ensure_ascii=False)[1:-1]}
+    return {form[:_LONGEST] for form in found | {repr(form)[1:-1] for form in quoted}}
+
+
+def forms_within(value: Frozen) -> Iterator[str]:
+    """Yield the forms in which an error message may contain a part of a hidden value, names included.
+
+    Of a value with very many parts it is an empty form, which takes the whole message away.
+    """
+    left: list[Frozen] = [value]
+    for _ in range(_MOST_PARTS):
+        if not left:
+            return
+        item = left.pop()
+        if isinstance(item, (dict, list, Secret, Extended)):
+            left += _parts(item)
+        elif isinstance(item, str):
+            yield from forms(item)
+        elif isinstance(item, bytes):
+            yield from _forms_of_bytes(item[:_LONGEST])
+        elif isinstance(item, (int, float, Decimal)) and not isinstance(item, bool):
+            yield from {str(item), repr(item)}
+    if left:
+        yield ""
+
+
+def _parts(value: list[Frozen] | dict[str, Frozen] | Secret | Extended) -> list[Frozen]:
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    if isinstance(value, list):
+        return value
+    return [value.value] if isinstance(value, Secret) else [value.value, value.more]
+
+
+def _forms_of_bytes(value: bytes) -> set[str]:
+    """Return bytes as text, as `repr` writes them, and in hexadecimal digits."""
+    found = forms(value.decode("utf-8", "replace")) | forms(value.decode("latin-1"))
+    return {form[:_LONGEST] for form in found | {repr(value)[2:-1], value.hex()}} - {""}

@@ -1,27 +1,33 @@
-"""What a decoration or a block says about its arguments."""
+"""Options of a decoration or block: which arguments are shown, hidden or left out, and what is computed from them."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from toolgate._capture.binding import Binder
-    from toolgate._capture.deriving import AmountFrom, Computed, ContextFrom
     from toolgate._capture.redaction import SecretRule
 
-__all__ = ["AMOUNT", "Rules"]
+__all__ = ["AMOUNT", "AmountFrom", "ContextFrom", "Rules"]
 
 AMOUNT: Final = "amount"
 
+AmountFrom: TypeAlias = "str | Callable[..., int | float | Decimal]"
+ContextFrom: TypeAlias = "str | Callable[..., Mapping[str, object]]"
+
 
 class Rules:
-    """What of a call's arguments is shown, hidden, left out or taken as the amount, and what is added.
+    """Rules for what of a call's arguments is shown, hidden, left out or taken as the amount, and what is added.
 
     Args:
         include: The only arguments that are shown, the others being hidden; None shows all of them.
@@ -29,11 +35,11 @@ class Rules:
         redact: More names to hide wherever they occur, also inside arguments, and patterns of values to hide.
         unbound: Arguments that are left out altogether: a call may differ in them after approval.
         amount: The argument whose value is also sent as `amount`, to be compared with `max_amount`, or a
-            function that computes it of the arguments.
+            function that computes it from the arguments.
         context: The argument whose members stand in the context as well, or a function that computes them.
 
     Raises:
-        ConfigurationError: If a collection is a string or a name is none, or if the amount is to be hidden.
+        ConfigurationError: A collection is a string, a name is not text, or the amount is to be hidden.
     """
 
     def __init__(
@@ -75,16 +81,16 @@ class Rules:
 
     @cached_property
     def names(self) -> SecretRule:
-        """What is hidden by name or form; made at the first call, since its patterns are many."""
+        """Rule for what is hidden by name or form; made at the first call, since its patterns are many."""
         from toolgate._capture.redaction import SecretRule
 
         return SecretRule(self.redact, self._patterns)
 
     def fits(self, binder: Binder, function: Callable[..., Any]) -> Rules:
-        """These rules for one function, refused if they name arguments it does not have.
+        """Return these rules for one function.
 
         Raises:
-            ConfigurationError: Naming the option, the argument and the function.
+            ConfigurationError: They name an argument that the function does not have.
         """
         label = getattr(function, "__qualname__", repr(function))
         fitted = copy.copy(self)
@@ -99,10 +105,9 @@ class Rules:
         for computed in (self._computed_amount, self._computed_context):
             if computed is not None and not extra:
                 computed.refuse_unknown(binder.names(), label)
-        if self.context is not None and not binder.is_single(self.context):
-            raise ConfigurationError(f"context names {self.context!r}, but {label!r} has no such argument")
-        if self.amount is not None and not binder.is_single(self.amount):
-            raise ConfigurationError(f"amount names {self.amount!r}, but {label!r} has no such argument")
+        for option, name in (("context", self.context), ("amount", self.amount)):
+            if name is not None and not binder.is_single(name):
+                raise ConfigurationError(f"{option} names {name!r}, but {label!r} has no such argument")
         if self.reserved is not None and AMOUNT in binder.names():
             given = f"names {self.amount!r}" if self.amount is not None else "is a function"
             raise ConfigurationError(
@@ -112,22 +117,22 @@ class Rules:
         return fitted
 
     def leaves_out(self, name: str) -> bool:
-        """Whether the argument is not sent at all."""
-        return self._names_it(self.unbound, name) and name not in self.visible
+        """Return whether the argument is not sent at all."""
+        return self._is_named_in(self.unbound, name) and name not in self.visible
 
     def hides(self, name: str) -> bool:
-        """Whether the argument is sent as a digest."""
+        """Return whether the argument is sent as a digest."""
         if name in self.visible:
             return False
-        if self.include is not None and not self._names_it(self.include, name):
+        if self.include is not None and not self._is_named_in(self.include, name):
             return True
-        return self._names_it(self.exclude, name) or self.names.hides(name)
+        return self._is_named_in(self.exclude, name) or self.names.hides(name)
 
     def derive(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
-        """What stands in the context beside the arguments.
+        """Return the values that stand in the context beside the arguments.
 
         Raises:
-            ConfigurationError: If it cannot be said, or would take an argument's place; nobody was asked then.
+            ConfigurationError: A value cannot be computed, or would take an argument's place.
         """
         if self.reserved is not None and AMOUNT in arguments:
             raise ConfigurationError(f"the context has {AMOUNT!r} already; leave it or the option amount out")
@@ -138,14 +143,12 @@ class Rules:
             if name in arguments or name == self.reserved:
                 raise ConfigurationError(f"context= gives {name!r}, which the call has already; rename it")
         if self._computed_amount is not None:
-            from toolgate._capture.deriving import checked_amount
-
-            derived[AMOUNT] = checked_amount(self._computed_amount, arguments)
+            derived[AMOUNT] = self._computed_amount.amount_of(arguments)
         return derived
 
     def changeable(self, arguments: Mapping[Any, Any]) -> frozenset[str]:
         """Return the names of arguments that count and that other code could change during a check."""
-        from toolgate._capture.snapshot import is_immutable
+        from toolgate._capture.serializer import is_immutable
 
         found = frozenset(name for name, value in arguments.items() if not is_immutable(value))
         if not found:
@@ -163,18 +166,14 @@ class Rules:
 
     def _members(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
         computed = self._computed_context
-        if computed is None and self.context is None:
-            return {}
-        from toolgate._capture.deriving import members_of
-
         if computed is not None:
             given = computed.of(arguments)
-            found = members_of(given)
+            found = _members_of(given)
             if found is None:
                 raise computed.wrong(given, "a mapping of names to values")
             return found
         source = None if self.context is None else arguments.get(self.context)
-        found = {} if source is None else members_of(source)
+        found = {} if source is None else _members_of(source)
         if found is None:
             raise ConfigurationError(
                 f"context names {self.context!r}, which is of type {type(source).__name__!r} in this call; "
@@ -182,22 +181,118 @@ class Rules:
             )
         return found
 
-    def _names_it(self, names: frozenset[str], name: str) -> bool:
+    def _is_named_in(self, names: frozenset[str], name: str) -> bool:
         # The parameter that takes all other keywords stands for each of them.
         if name in names:
             return True
         return bool(names & self.extra) and self.known is not None and name not in self.known
 
 
-def _source(option: str, source: Any) -> tuple[str | None, Computed | None]:
-    """An option as the name or the function it is."""
+class _Computed:
+    """A function that is called with those arguments of a call that it has parameters for, by name.
+
+    Args:
+        option: The option that it was given as.
+        function: The function.
+
+    Raises:
+        ConfigurationError: It cannot be called by names alone, or is asynchronous.
+    """
+
+    def __init__(self, option: str, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._label = f"{option}={getattr(function, '__qualname__', type(function).__qualname__)!r}"
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigurationError(f"{self._label} is asynchronous; use a function that returns at once")
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"{self._label} has no signature; use a function with names") from error
+        for each in parameters:
+            if each.kind is Parameter.VAR_POSITIONAL or each.kind is Parameter.POSITIONAL_ONLY:
+                raise ConfigurationError(
+                    f"{self._label} takes {each.name!r} by position; arguments are given by name"
+                )
+        self._takes_all = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
+        named = [each for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
+        self._takes = frozenset(each.name for each in named)
+        self._needs = frozenset(each.name for each in named if each.default is Parameter.empty)
+
+    def refuse_unknown(self, names: frozenset[str], label: str) -> None:
+        """Refuse a function that needs an argument the tool does not have.
+
+        Raises:
+            ConfigurationError: It needs one.
+        """
+        if missing := self._needs - names:
+            raise ConfigurationError(
+                f"{self._label} takes {min(missing)!r}, but {label!r} has no such argument"
+            )
+
+    def reads(self, names: frozenset[str]) -> bool:
+        """Return whether the function is given one of these arguments."""
+        return bool(names) and (self._takes_all or not self._takes.isdisjoint(names))
+
+    def of(self, arguments: Mapping[Any, Any]) -> Any:
+        """Call the function.
+
+        Raises:
+            ConfigurationError: An argument is missing, or the function raised.
+        """
+        if missing := self._needs - set(arguments):
+            raise ConfigurationError(f"{self._label} takes {min(missing)!r}, which this call does not have")
+        given = {
+            name: value
+            for name, value in arguments.items()
+            if type(name) is str and (self._takes_all or name in self._takes)
+        }
+        try:
+            return self._function(**given)
+        except Exception as error:
+            raise ConfigurationError(
+                f"{self._label} raised {type(error).__name__}: the gateway was not asked and the tool did not run"
+            ) from error
+
+    def amount_of(self, arguments: Mapping[Any, Any]) -> int | float | Decimal:
+        """Call the function for a number.
+
+        Raises:
+            ConfigurationError: As for `of`, or the function returned no number.
+        """
+        from decimal import Decimal
+
+        value = self.of(arguments)
+        if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+            raise self.wrong(value, "a number")
+        return value
+
+    def wrong(self, value: object, cure: str) -> ConfigurationError:
+        """Return the error for a wrong result, which contains its type and not its value."""
+        return ConfigurationError(f"{self._label} returned {type(value).__name__!r}; return {cure}")
+
+
+def _members_of(source: object) -> dict[str, Any] | None:
+    """Return the members of a mapping, dataclass or model, or None for anything else."""
+    from toolgate._capture.serializer import fields_of
+
+    kind: Any = type(source)
+    try:
+        if issubclass(kind, dict):
+            found: dict[str, Any] | None = dict(dict.items(source))  # type: ignore[arg-type]  # the very class is a dict's
+        else:
+            found = dict(source) if issubclass(kind, Mapping) else fields_of(source)  # type: ignore[call-overload]  # likewise a mapping's
+    except Exception:  # noqa: BLE001 - other people's classes may do anything when read
+        return None
+    return None if found is None or any(type(name) is not str for name in found) else found
+
+
+def _source(option: str, source: Any) -> tuple[str | None, _Computed | None]:
+    """Return an option as the name or the function it is."""
     if source is None or isinstance(source, str):
         return source, None
     if not callable(source):
         raise ConfigurationError(f"{option} is {source!r}; use an argument's name or a function")
-    from toolgate._capture.deriving import Computed
-
-    return None, Computed(option, source)
+    return None, _Computed(option, source)
 
 
 def _names(option: str, names: Iterable[str]) -> frozenset[str]:

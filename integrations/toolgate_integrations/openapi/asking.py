@@ -9,8 +9,7 @@ from re import Pattern
 from typing import Any, Final
 
 from toolgate import ConfigurationError, Guard, default_guard
-from toolgate._capture.deriving import AmountFrom
-from toolgate._capture.rules import Rules
+from toolgate._capture.rules import AmountFrom, Rules
 from toolgate.block import Action
 from toolgate.calls import OnHold
 from toolgate.options import make_options

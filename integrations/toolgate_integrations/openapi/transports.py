@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import httpx
 
 from toolgate import ConfigurationError, Guard
-from toolgate._capture.deriving import AmountFrom
+from toolgate._capture.rules import AmountFrom
 from toolgate.calls import OnHold
 from toolgate_integrations._naming import ToolActions
 from toolgate_integrations.openapi.asking import REFUSE, Road

@@ -62,10 +62,10 @@ from support.lookalikes import (
 
 from toolgate import ActionDenied, ConfigurationError, Guard
 from toolgate._capture.context import Rules, capture
-from toolgate._capture.hiding import Hider
+from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import dumps
 
-HIDER = Hider("ak_" + "q" * 37)
+HIDER = Fingerprinter("ak_" + "q" * 37)
 HIDDEN = Rules(exclude={"value"})
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 
@@ -328,6 +328,15 @@ def test_value_that_is_endless_on_paper_ends() -> None:
         assert found is None or found != covered(other, rules)
 
 
+def test_text_that_is_endless_on_paper_ends() -> None:
+    one: Any = ["x" * 1_000_000]
+    for _ in range(10):
+        one = [one] * 4
+    for rules in (Rules(), HIDDEN):
+        found = covered(one, rules)
+        assert found is None or len(found) < 64 * 1024
+
+
 def test_call_with_almost_no_stack_left_is_refused_or_bound() -> None:
     found: list[str | None] = []
 
@@ -399,12 +408,12 @@ def test_text_does_not_pass_for_a_number() -> None:
 def test_same_call_is_the_same_in_every_process() -> None:
     code = (
         "import dataclasses, datetime, uuid\n"
-        "from toolgate._capture.context import *; from toolgate._capture.hiding import Hider\n"
+        "from toolgate._capture.context import *; from toolgate._capture.fingerprint import Fingerprinter\n"
         "from toolgate._capture.jsontext import dumps\n"
         "deep = {'b': {'x', 'y', 'z'}, 'a': b'1'}\n"
         "for _ in range(60): deep = [deep]\n"
         "value = [deep, {'x', 'y', 'z'}, uuid.UUID(int=7), datetime.date(2026, 1, 1), {('a', 'b'), ('a', 'c')}]\n"
-        "print(dumps(capture({'v': value, 'password': value}, Rules(), Hider('k')).context))"
+        "print(dumps(capture({'v': value, 'password': value}, Rules(), Fingerprinter('k')).context))"
     )
     outs = {
         subprocess.run(

@@ -7,8 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from toolgate import ConfigurationError
-from toolgate._capture.binding import Binder
-from toolgate._capture.converting import UNKNOWN
+from toolgate._capture.binding import UNKNOWN, Binder
 
 
 def bind(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from toolgate._capture.context import Rules, capture
 from toolgate._capture.facts import describe_error
-from toolgate._capture.hiding import Hider
+from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.redaction import SecretRule, scrub
 
-HIDER = Hider("ak_" + "q" * 37)
+HIDER = Fingerprinter("ak_" + "q" * 37)
 LINE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDKabcd+/efghij"
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from toolgate._capture.context import Rules, capture
-from toolgate._capture.hiding import Hider
+from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import dumps
 from toolgate._capture.redaction import SecretRule, looks_secret, scrub
 
@@ -228,7 +228,7 @@ def test_other_commands(text: str) -> None:
 def test_a_header_as_a_mapping(name: str) -> None:
     """A name beside its value hides it as a pair does."""
     headers = [{name: "Authorization", "value": "abcd1234efgh"}, {"value": "text/html", name: "Accept"}]
-    shown = dumps(capture({"headers": headers}, Rules(), Hider("ak_" + "q" * 37)).context)
+    shown = dumps(capture({"headers": headers}, Rules(), Fingerprinter("ak_" + "q" * 37)).context)
     assert "abcd1234efgh" not in shown
     assert "text/html" in shown
 

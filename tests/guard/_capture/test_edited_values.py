@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate._capture.context import Rules, capture
-from toolgate._capture.converting import UNKNOWN, UneditableError, converted
-from toolgate._capture.hiding import Hider
+from toolgate._capture.edits import UNKNOWN, UneditableError, edited
+from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import exact
 
-HIDER = Hider("ak_test")
+HIDER = Fingerprinter("ak_test")
 BERLIN = ZoneInfo("Europe/Berlin")
 NAIVE = dt.datetime.fromisoformat("2026-01-02T00:00:00")
 PLUS_ONE = dt.timezone(dt.timedelta(hours=1))
@@ -34,7 +34,7 @@ def shown(value: object) -> Any:
 
 
 def edit(old: object, approved: Any, hint: object = UNKNOWN) -> Any:
-    return converted(old, shown(old), approved, hint)
+    return edited(old, shown(old), approved, hint)
 
 
 class Colour(Enum):
@@ -146,6 +146,7 @@ BOTH = [
     (Names(["a"]), ["a", "b"], Names(["a", "b"])),
     (dt.date(2026, 1, 2), "2026-03-04", dt.date(2026, 3, 4)),
     (dt.time(1, 2), "03:04:05", dt.time(3, 4, 5)),
+    (dt.timedelta(1), "2 days, 0:00:00", dt.timedelta(2)),
     (NAIVE, "2026-03-04T05:06:07", dt.datetime.fromisoformat("2026-03-04T05:06:07")),
     (
         dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
@@ -262,7 +263,7 @@ REFUSED = [
     (NAIVE, "2026-03-04T05:06:07+00:00", UNKNOWN),
     (dt.datetime(2026, 1, 2, tzinfo=dt.UTC), "2026-03-04T05:06:07", UNKNOWN),
     (dt.datetime(2026, 1, 2, tzinfo=BERLIN), "2026-07-04T05:06:07+01:00", UNKNOWN),
-    (dt.timedelta(1), "2 days, 0:00:00", UNKNOWN),
+    (dt.timedelta(1), "2 days", UNKNOWN),
     ({"password": "hunter22"}, {"password": "other"}, UNKNOWN),
     ({"password": "hunter22", "a": 1}, {"a": 1}, UNKNOWN),
     ([{"password": "hunter22"}], [], UNKNOWN),
@@ -285,10 +286,10 @@ def test_refused(old: Any, approved: Any, hint: Any) -> None:
 
 def test_hidden_neighbours_stay() -> None:
     """Beside what was edited, hidden values stay the very same objects."""
-    secret, client = ["hunter22"], object()
+    secret, client = ["hunter22"], b"certificate"
     old = {"to": "a", "password": secret, "client": client, "list": [client, 1]}
     asked = shown(old)
-    made = converted(old, asked, {**asked, "to": "b"}, UNKNOWN)
+    made = edited(old, asked, {**asked, "to": "b"}, UNKNOWN)
     assert made["to"] == "b"
     assert made["password"] is secret
     assert made["client"] is client
@@ -299,18 +300,18 @@ def test_a_dataclass_is_made_anew() -> None:
     """The class makes a new one of the edited fields: what is hidden stays, its own rules hold, the old one stays."""
     old = Refund("ch_1", Decimal(40), frozenset({"a"}))
     asked = shown(old)
-    made = converted(old, asked, {**asked, "amount": 25, "tags": ["a", "b"]}, UNKNOWN)
+    made = edited(old, asked, {**asked, "amount": 25, "tags": ["a", "b"]}, UNKNOWN)
     assert made == Refund("ch_1", Decimal(25), frozenset({"a", "b"}))
     assert made.password is old.password
     assert old.amount == 40
-    assert converted(Loose(1), {"n": 1, "twice": 2}, {"n": 2, "twice": 2}, UNKNOWN) == Loose(2)
+    assert edited(Loose(1), {"n": 1, "twice": 2}, {"n": 2, "twice": 2}, UNKNOWN) == Loose(2)
 
 
 def test_a_model_is_validated_anew() -> None:
     """Aliases, frozen models, secrets and private attributes survive; what was never set stays unset."""
     old = model(inner=Order(1))
     asked = shown(old)
-    made = converted(
+    made = edited(
         old, asked, {**asked, "to": "b", "amount": 25, "when": "2026-03-04", "inner": {"n": 2}}, UNKNOWN
     )
     expected = Model(recipient="b", amount=Decimal(25), when=dt.date(2026, 3, 4), inner=Order(2))
@@ -323,11 +324,11 @@ def test_a_model_is_validated_anew() -> None:
     assert exact(shown(made)) == exact(
         {**asked, "to": "b", "amount": 25, "when": "2026-03-04", "inner": {"n": 2}}
     )
-    untouched = converted(model(), shown(model()), {**shown(model()), "to": "b"}, UNKNOWN)
+    untouched = edited(model(), shown(model()), {**shown(model()), "to": "b"}, UNKNOWN)
     assert untouched.model_fields_set == {"to"}
     for wrong in ({"amount": 101}, {"to": 5}, {"password": "x"}, {"_private": 9}):
         with pytest.raises(UneditableError):
-            converted(old, asked, {**asked, **wrong}, UNKNOWN)
+            edited(old, asked, {**asked, **wrong}, UNKNOWN)
 
 
 PLAIN = st.recursive(
@@ -375,4 +376,4 @@ def test_unchanged_is_the_very_same(old: Any) -> None:
 def test_what_no_set_can_hold() -> None:
     """A list among a set's members is refused in words of ours."""
     with pytest.raises(UneditableError, match="no set can hold"):
-        converted({"a", 1}, ["a", 1], ["a", [1]])
+        edited({"a", 1}, ["a", 1], ["a", [1]])

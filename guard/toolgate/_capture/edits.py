@@ -1,0 +1,310 @@
+"""Edits by an approver: values of the arguments' own or annotated types that are written exactly as approved."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from toolgate._capture.binding import UNKNOWN
+from toolgate._capture.jsontext import Json, dumps, exact
+from toolgate._capture.serializer import Freezer, fields_of, plain
+
+__all__ = ["UNKNOWN", "UneditableError", "edited", "edits_of"]
+
+_NATIVE: Final = frozenset((str, bool, int, float, list, dict, type(None)))
+_ANYTHING: Final[tuple[object, ...]] = (Any, object)
+_FIXED_ZONES: Final = frozenset(("datetime", "pydantic_core._pydantic_core"))
+
+
+class UneditableError(Exception):
+    """The edit cannot be carried out; the message gives the reason without any value."""
+
+
+class _OtherTypeError(Exception):
+    """The value cannot be written as approved with this type."""
+
+
+def edits_of(
+    values: Mapping[Any, Any],
+    asked: Mapping[str, Json],
+    approved: Mapping[str, Json],
+    hint: Callable[[str], object],
+    *,
+    derived: frozenset[str] = frozenset(),
+) -> dict[str, Any]:
+    """Return the values that an edit changes, by name.
+
+    Args:
+        values: The values as they are, by the names of the context.
+        asked: Their context.
+        approved: The context that the approver approved.
+        hint: Returns the annotation of a value.
+        derived: Names in the context that stand for another value too.
+
+    Raises:
+        UneditableError: Naming the field, and never its value.
+    """
+    edits: dict[str, Any] = {}
+    for name in sorted({*asked, *approved} - derived):
+        if name not in asked:
+            raise UneditableError(f"{name!r} was added")
+        if name not in approved:
+            raise UneditableError(f"{name!r} was left out")
+        if exact(asked[name]) == exact(approved[name]):
+            continue
+        if name.startswith("$") or name not in values:
+            raise UneditableError(f"{name!r} is hidden, or not an argument of its own: it cannot be edited")
+        try:
+            edits[name] = edited(values[name], asked[name], approved[name], hint(name))
+        except UneditableError as error:
+            raise UneditableError(f"{name!r} {error}") from None
+    return edits
+
+
+def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> Any:
+    """Return the value that is written as `approved` where `old` was written as `asked`.
+
+    What the approver left as it was, hidden values included, stays the same object. Changed values keep their type;
+    where they cannot, or where there was none, the annotation decides.
+
+    Raises:
+        UneditableError: There is no such value.
+    """
+    edit = _Edit()
+    takes_anything = hint in _ANYTHING
+    made = edit.value(old, asked, approved, nested=takes_anything)
+    if hint is not UNKNOWN and not takes_anything and (edit.is_open or edit.problem):
+        try:
+            return _validated(hint, made)
+        except _OtherTypeError:
+            raise UneditableError(edit.problem or "would not be of the annotated type") from None
+    if edit.problem:
+        raise UneditableError(edit.problem)
+    return made
+
+
+class _Edit:
+    """An edit of one value.
+
+    Attributes:
+        is_open: Whether a part has no type of its own, such as a new item of an empty list.
+        problem: Why a part cannot keep its type.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.problem: str | None = None
+
+    def value(self, old: Any, asked: Json, approved: Json, *, nested: bool = True) -> Any:
+        if exact(asked) == exact(approved):
+            return old
+        kind = type(old)
+        if (fields := fields_of(old)) is not None:
+            return self._rebuilt(old, fields, asked, approved)
+        if isinstance(asked, list) and isinstance(approved, list):
+            if kind in {list, tuple}:
+                return self._items(old, asked, approved)
+            if kind in {set, frozenset}:
+                return self._set(old, asked, approved)
+        if kind is dict and _is_mapping(asked) and _is_mapping(approved):
+            return self._members(old, asked, approved)
+        if _is_marked(asked) or _is_marked(approved) or isinstance(old, (bytes, bytearray)):
+            raise UneditableError("is hidden, or not plain data: it cannot be edited")
+        return self._single(old, _native(approved), nested=nested)
+
+    def _single(self, old: Any, made: Any, *, nested: bool) -> Any:
+        """Return a value without parts, of its own type where that can be written so."""
+        kind = type(old)
+        if old is None:
+            self.is_open = True
+        else:
+            try:
+                same_type = _validated(kind, made)
+            except _OtherTypeError:
+                pass
+            else:
+                return _moment(old, same_type) if isinstance(old, (dt.datetime, dt.time)) else same_type
+        if not nested or kind not in _NATIVE:
+            self.problem = f"is of type {kind.__name__!r}, which cannot take the approver's value"
+        return made
+
+    def _items(self, old: Any, asked: list[Json], approved: list[Json]) -> Any:
+        if any(map(_is_marked, asked[len(approved) :])):
+            raise UneditableError("hides some of its items: they cannot be edited")
+        kept = len(old)
+        found = [self.value(old[at], asked[at], item) for at, item in enumerate(approved[:kept])]
+        found += [self._new(item, old) for item in approved[kept:]]
+        if type(old) is tuple:
+            self.is_open = self.is_open or len(found) != kept
+            return tuple(found)
+        return found
+
+    def _members(
+        self, old: dict[str, Any], asked: dict[str, Json], approved: dict[str, Json]
+    ) -> dict[str, Any]:
+        if not all(type(name) is str for name in old) or old.keys() != asked.keys():
+            raise UneditableError("has names that are not plain text: it cannot be edited")
+        if any(_is_marked(item) for name, item in asked.items() if name not in approved):
+            raise UneditableError("hides some of its members: they cannot be edited")
+        kept = {
+            name: self.value(item, asked[name], approved[name])
+            for name, item in old.items()
+            if name in approved
+        }
+        added = {name: self._new(item, old.values()) for name, item in approved.items() if name not in old}
+        return kept | added
+
+    def _set(self, old: Any, asked: list[Json], approved: list[Json]) -> Any:
+        if any(map(_is_marked, asked)):
+            raise UneditableError("hides some of its members: it cannot be edited")
+        texts = [dumps(item, canonical=True) for item in approved]
+        if texts != sorted(set(texts)):
+            raise UneditableError("is a set, written in order and each member once")
+        members = {_written(member): member for member in old}
+        if len(members) != len(old):
+            raise UneditableError("has two members that look the same: it cannot be edited")
+        found = [
+            members[exact(item)] if exact(item) in members else self._new(item, old) for item in approved
+        ]
+        try:
+            made = type(old)(found)
+        except TypeError:
+            raise UneditableError("would hold a member that no set can hold") from None
+        if len(made) != len(found):
+            raise UneditableError("would hold a member twice")
+        return made
+
+    def _new(self, value: Json, others: Iterable[object]) -> Any:
+        """Return a value where there was none: of the type that all the others have, or plain JSON."""
+        if _is_marked(value):
+            raise UneditableError("would hide something that was not there")
+        made = _native(value)
+        kinds = set(map(type, others))
+        kind = kinds.pop() if len(kinds) == 1 else None
+        # The type of a container or of None decides too little.
+        if kind is None or kind in {list, tuple, dict, type(None)}:
+            self.is_open = True
+            return made
+        try:
+            return _validated(kind, made)
+        except _OtherTypeError:
+            self.problem = "would hold something of another type"
+            return made
+
+    def _rebuilt(self, old: Any, fields: dict[str, Any], asked: Json, approved: Json) -> Any:
+        """Return a new object of the same dataclass or model, validated by its class."""
+        kind: Any = type(old)
+        is_data = dataclasses.is_dataclass(kind)
+        if getattr(kind, "__pydantic_root_model__", False):
+            return _by_class(kind, lambda: _validate_model(old, self.value(old.root, asked, approved)))
+        if not isinstance(asked, dict) or not isinstance(approved, dict):
+            raise UneditableError(f"is of type {kind.__name__!r}, which cannot take the approver's value")
+        if asked.keys() != approved.keys():
+            raise UneditableError("has a fixed set of fields: none can be added or left out")
+        known = {*getattr(kind, "model_fields", ()), *(getattr(old, "__pydantic_extra__", None) or ())}
+        if is_data:
+            known.update(each.name for each in dataclasses.fields(kind))
+        hints = _hints(kind)
+        changes: dict[str, Any] = {}
+        for name in asked:
+            if exact(asked[name]) == exact(approved[name]):
+                continue
+            if name not in known or name not in fields:
+                raise UneditableError(f"holds {name!r}, which is not a field: it cannot be edited")
+            changes[name] = edited(fields[name], asked[name], approved[name], hints.get(name, UNKNOWN))
+        if is_data:
+            return _by_class(kind, lambda: dataclasses.replace(old, **changes))
+        # What was never set stays unset: exclude_unset tells it apart.
+        was_set = {name: fields[name] for name in fields if name in old.model_fields_set}
+        return _by_class(kind, lambda: _validate_model(old, {**was_set, **changes}))
+
+
+def _by_class(kind: Any, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except UneditableError:
+        raise
+    except Exception:  # noqa: BLE001 - the class's own rules, whose message may contain the value
+        raise UneditableError(f"is of type {kind.__name__!r}, which refuses the approver's value") from None
+
+
+def _validate_model(old: Any, value: Any) -> Any:
+    validator: Any = type(old).__pydantic_validator__
+    by_name = {"by_alias": False, "by_name": True} if isinstance(value, dict) else {}
+    made = validator.validate_python(value, **by_name)
+    private = getattr(old, "__pydantic_private__", None)
+    if private is not None:
+        object.__setattr__(made, "__pydantic_private__", dict(private))
+    return made
+
+
+def _validated(hint: Any, value: Any) -> Any:
+    """Return what pydantic makes of a value by an annotation, if it is written in exactly the same way."""
+    from pydantic import TypeAdapter
+
+    try:
+        made: Any = TypeAdapter(hint).validate_python(value)
+        if _written(made) == _written(value):
+            return made
+    except Exception:  # noqa: BLE001 - an annotation may be any class, with rules of its own
+        raise _OtherTypeError from None
+    raise _OtherTypeError
+
+
+def _written(value: object) -> str:
+    return exact(plain(Freezer().argument("", value)))
+
+
+def _moment(old: Any, made: Any) -> Any:
+    """Return a moment in the time zone of the old one."""
+    zone = old.tzinfo
+    if (zone is None) != (made.tzinfo is None):
+        raise UneditableError("would gain or lose its time zone")
+    if zone is None:
+        return made
+    for fold in (0, 1):
+        there = made.replace(tzinfo=zone, fold=fold)
+        if there.isoformat() == made.isoformat():
+            return there
+    if type(zone).__module__ in _FIXED_ZONES:
+        return made.replace(tzinfo=dt.timezone(made.utcoffset()))
+    raise UneditableError("would be in another time zone")
+
+
+def _native(value: Json) -> Any:
+    """Return JSON with numbers as `json.loads` reads them, as far as that keeps their digits."""
+    if isinstance(value, list):
+        return [_native(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _native(item) for name, item in value.items()}
+    if isinstance(value, (float, Decimal)):
+        for kind in (int, float):
+            try:
+                made = kind(value)
+                if exact(made) == exact(value):
+                    return made
+            except (ValueError, ArithmeticError):
+                continue
+    return value
+
+
+def _is_marked(value: Json) -> bool:
+    """Return whether a part stands for a value that is not shown."""
+    if isinstance(value, dict):
+        return any(name.startswith("$") or _is_marked(item) for name, item in value.items())
+    return isinstance(value, list) and any(map(_is_marked, value))
+
+
+def _is_mapping(value: Json) -> typing.TypeGuard[dict[str, Json]]:
+    return isinstance(value, dict) and not any(name.startswith("$") for name in value)
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except Exception:  # noqa: BLE001 - an annotation may be any expression, of names that are long gone
+        return {}

@@ -1,0 +1,428 @@
+"""Frozen copies of arguments: JSON that no other code can change, or an error that names what cannot be JSON.
+
+The types are a closed set, compared by `type()` and read by their built-in methods: a class that overrides `items`,
+`__int__` or `__class__` cannot show the approver another value than it holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import hashlib
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from types import MemberDescriptorType
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from toolgate._capture.jsontext import Json, dumps
+from toolgate.errors import ConfigurationError
+
+__all__ = [
+    "Extended",
+    "Freezer",
+    "Frozen",
+    "Secret",
+    "UnsupportedArgumentError",
+    "fields_of",
+    "is_immutable",
+    "plain",
+    "same",
+    "same_arguments",
+]
+
+Frozen: TypeAlias = "bool | int | float | Decimal | str | bytes | list[Frozen] | dict[str, Frozen] | Secret | Extended | Opaque | None"
+
+# The option that leaves an argument out, as the error for an unsupported argument names it.
+_LEAVE_OUT: Final = "unbound="
+_CURE: Final = f"pass plain data, or name the argument in {_LEAVE_OUT} and show what matters of it with a context= function"
+
+_MAX_VALUES: Final = 1_000_000
+_MAX_CHARACTERS: Final = 100_000_000
+_MAX_DEPTH: Final = 100
+# The gateway reads no longer numbers: 400 digits are 1,329 bits.
+_MAX_DIGITS: Final = 400
+_MAX_BITS: Final = 1_329
+
+_SCALARS: Final = frozenset((bool, type(None)))
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset)
+# Their own storage is the value itself, or a cache of it.
+_STANDARD: Final = frozenset(
+    ("builtins", "collections", "datetime", "decimal", "enum", "pathlib", "pathlib._local", "uuid")
+)
+_WRITERS: Final[tuple[tuple[Any, Any], ...]] = (
+    (dt.datetime, dt.datetime.isoformat),
+    (dt.date, dt.date.isoformat),
+    (dt.time, dt.time.isoformat),
+    (dt.timedelta, dt.timedelta.__str__),
+    (UUID, UUID.__str__),
+    (PurePath, PurePath.__str__),
+)
+# Pydantic writes their types as text: addresses of hosts and of pages.
+_WRITTEN_BY_PYDANTIC: Final = frozenset(("ipaddress", "pydantic.networks", "pydantic_core._pydantic_core"))
+_IMMUTABLE: Final = frozenset(
+    (str, int, float, bool, type(None), bytes, Decimal, UUID, dt.date, dt.timedelta)
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Secret:
+    """A value that its type marks as secret."""
+
+    value: Frozen
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extended:
+    """A value of a subclass or enumeration that has attributes beside it."""
+
+    label: str
+    value: Frozen
+    more: dict[str, Frozen]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Opaque:
+    """An object that is compared by identity; only `same_arguments` accepts any."""
+
+    value: object = dataclasses.field(compare=False)
+    identity: int
+
+
+class UnsupportedArgumentError(ConfigurationError):
+    """An argument cannot be written as JSON.
+
+    Attributes:
+        name: The argument.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        super().__init__(f"argument {name!r} {problem}; {_CURE}")
+
+
+class _UnsupportedError(Exception):
+    """A value cannot be frozen; the message continues "argument 'x' …"."""
+
+
+class Freezer:
+    """Makes frozen copies of one call's arguments, within one limit for all of them.
+
+    Args:
+        accepts_objects: Represent a value that is not JSON by its identity instead of refusing it.
+    """
+
+    def __init__(self, *, accepts_objects: bool = False) -> None:
+        self._accepts_objects = accepts_objects
+        self._open: set[int] = set()
+        self._values = _MAX_VALUES
+        self._characters = _MAX_CHARACTERS
+
+    def arguments(self, arguments: Mapping[Any, Any]) -> dict[str, Frozen]:
+        """Return frozen copies by name; a name that is not text is written as one.
+
+        Raises:
+            UnsupportedArgumentError: An argument is not JSON, contains itself, or is too large.
+        """
+        frozen: dict[str, Frozen] = {}
+        for given, value in arguments.items():
+            name = given if type(given) is str else self.name(given)
+            if name in frozen:
+                raise UnsupportedArgumentError(name, "is given twice, by names that are written alike")
+            frozen[name] = self.argument(name, value)
+        return frozen
+
+    def argument(self, name: str, value: object) -> Frozen:
+        """Return a frozen copy of one argument.
+
+        Raises:
+            UnsupportedArgumentError: As for `arguments`.
+        """
+        try:
+            return self._freeze(value)
+        except _UnsupportedError as error:
+            raise UnsupportedArgumentError(name, str(error)) from None
+        except Exception as error:
+            # Properties and methods of a subclass may raise anything.
+            raise UnsupportedArgumentError(name, f"raises {type(error).__name__} when it is read") from error
+        finally:
+            self._open.clear()
+
+    def name(self, given: object) -> str:
+        """Return a name that is not text as text.
+
+        Raises:
+            UnsupportedArgumentError: It is not a number, a date or another single value.
+        """
+        try:
+            return self._key(given)
+        except Exception:  # noqa: BLE001 - the class of a name may do anything when it is read
+            raise UnsupportedArgumentError("context", f"has a name of type {_label(given)!r}") from None
+
+    def _freeze(self, value: Any) -> Frozen:
+        kind = type(value)
+        if kind is str:
+            return self._text(value)
+        if kind in _SCALARS:
+            return value  # type: ignore[no-any-return]  # a bool or None
+        if kind is int or kind is float or kind is Decimal:
+            return _number(value)
+        if kind in _CONTAINERS:
+            return self._container(value, kind)
+        return self._other(value, kind)
+
+    def _other(self, value: Any, kind: type) -> Frozen:
+        if issubclass(kind, Enum):
+            attributes = {name: item for name, item in _attributes(value).items() if not _is_reserved(name)}
+            return self._extended(value, self._freeze(value._value_), attributes)
+        if issubclass(kind, str):
+            return self._extended(value, self._text(str.__str__(value)), _attributes(value))
+        if issubclass(kind, (int, float, Decimal)):
+            base: Any = next(each for each in (int, float, Decimal) if issubclass(kind, each))
+            number = Decimal(value) if base is Decimal else getattr(base, f"__{base.__name__}__")(value)
+            return self._extended(value, _number(number), _attributes(value))
+        if issubclass(kind, (bytes, bytearray)):
+            base = bytes if issubclass(kind, bytes) else bytearray
+            data = bytes(base.__getitem__(value, slice(None)))
+            self._spend_characters(len(data))
+            return self._extended(value, data, _attributes(value))
+        for base, write in _WRITERS:
+            if issubclass(kind, base):
+                return self._extended(value, self._text(_written(value, base, write)), _attributes(value))
+        if (fields := fields_of(value)) is not None:
+            return self._fields(value, kind, fields)
+        for base in _CONTAINERS:
+            if issubclass(kind, base):
+                return self._extended(value, self._container(value, base), _attributes(value))
+        return self._by_pydantic(value, kind)
+
+    def _by_pydantic(self, value: Any, kind: type) -> Frozen:
+        if (pydantic := sys.modules.get("pydantic")) is not None and issubclass(
+            kind, (pydantic.Secret, pydantic.SecretStr, pydantic.SecretBytes)
+        ):
+            return Secret(self._freeze(pydantic.SecretStr.get_secret_value(value)))
+        if kind.__module__ in _WRITTEN_BY_PYDANTIC:
+            from pydantic_core import to_jsonable_python
+
+            text = to_jsonable_python(value)
+            if type(text) is str:
+                return self._text(text)
+        if self._accepts_objects:
+            return Opaque(value, id(value))
+        verb = "contains a value" if self._open else "is"
+        raise _UnsupportedError(f"{verb} of type {_label(value)!r}, which cannot be written as JSON")
+
+    def _extended(self, value: object, frozen: Frozen, attributes: Mapping[str, Any]) -> Frozen:
+        if not attributes:
+            return frozen
+        more = self._members(value, attributes.items(), len(attributes))
+        return Extended(_label(value), frozen, more)
+
+    def _fields(self, value: object, kind: Any, fields: dict[str, Any]) -> Frozen:
+        if getattr(kind, "__pydantic_root_model__", False) and set(fields) == {"root"}:
+            return self._freeze(fields["root"])
+        return self._members(value, fields.items(), len(fields))
+
+    def _container(self, value: Any, base: Any) -> Frozen:
+        if base is dict:
+            return self._members(value, dict.items(value), dict.__len__(value))
+        self._enter(value, base.__len__(value))
+        items = [self._freeze(item) for item in base.__iter__(value)]
+        self._open.discard(id(value))
+        return items if base in {list, tuple} else sorted(items, key=_order)
+
+    def _members(self, value: object, items: Iterable[tuple[Any, Any]], length: int) -> dict[str, Frozen]:
+        self._enter(value, length)
+        members: dict[str, Frozen] = {}
+        # As a list: other code may add a key meanwhile.
+        for key, item in list(items):
+            name = self._text(key) if type(key) is str else self._key(key)
+            if name in members:
+                raise _UnsupportedError(f"has two keys that are both written {name[:100]!r}")
+            members[name] = self._freeze(item)
+        self._open.discard(id(value))
+        return members
+
+    def _key(self, key: object) -> str:
+        frozen = self._freeze(key)
+        if isinstance(frozen, str):
+            return frozen
+        if frozen is None or isinstance(frozen, (bool, int, float, Decimal)):
+            return dumps(frozen)
+        raise _UnsupportedError(f"has a key of type {_label(key)!r}")
+
+    def _enter(self, value: object, length: int) -> None:
+        if id(value) in self._open:
+            raise _UnsupportedError("contains itself")
+        if len(self._open) >= _MAX_DEPTH:
+            raise _UnsupportedError(f"is nested more than {_MAX_DEPTH} levels deep")
+        self._values -= length + 1
+        if self._values < 0:
+            raise _UnsupportedError(f"makes the call contain more than {_MAX_VALUES:,} values")
+        self._open.add(id(value))
+
+    def _text(self, value: str) -> str:
+        self._spend_characters(len(value))
+        return value
+
+    def _spend_characters(self, count: int) -> None:
+        self._characters -= count
+        if self._characters < 0:
+            raise _UnsupportedError(f"makes the call contain more than {_MAX_CHARACTERS:,} characters")
+
+
+def _number(value: Any) -> int | float | Decimal | str:
+    kind = type(value)
+    if kind is int:
+        if value.bit_length() < _MAX_BITS:
+            return value  # type: ignore[no-any-return]  # the very class is int
+    elif kind is float:
+        if math.isfinite(value):
+            return value  # type: ignore[no-any-return]  # likewise
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    else:
+        _, digits, exponent = value.as_tuple()
+        if isinstance(exponent, str):
+            return "NaN" if value.is_nan() else "Infinity" if value > 0 else "-Infinity"
+        if max(len(digits), abs(exponent), abs(value.adjusted())) <= _MAX_DIGITS:
+            return value  # type: ignore[no-any-return]  # likewise
+    raise _UnsupportedError(f"contains a number of more than {_MAX_DIGITS} digits")
+
+
+def _written(value: Any, base: Any, write: Any) -> str:
+    """Return a date, time, duration, identifier or path as text."""
+    text: str = write(value)
+    kind = type(value)
+    if kind is not base and kind.__module__ not in _STANDARD:
+        own = value.isoformat() if hasattr(base, "isoformat") else str(value)
+        if own != text:
+            # The class has a greater precision, such as nanoseconds, that only its own text shows.
+            raise _UnsupportedError(
+                f"contains a value of type {_label(value)!r}, which has a text of its own"
+            )
+    return text
+
+
+def fields_of(value: object) -> dict[str, Any] | None:
+    """Return all that a dataclass or pydantic model stores, by name, or None for any other object.
+
+    Read from storage, because the model's own serializers may leave out or replace what the tool reads.
+    """
+    kind = type(value)
+    model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    if not dataclasses.is_dataclass(kind) and (model is None or not issubclass(kind, model)):
+        return None
+    found = _attributes(value)
+    for name in ("__pydantic_extra__", "__pydantic_private__"):
+        found.update(found.pop(name, None) or {})
+    found.pop("__pydantic_fields_set__", None)
+    return found
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    """Return the attributes stored in an instance, past properties and `__getattr__`."""
+    kind: Any = type(value)
+    found: dict[str, Any] = {}
+    for name in _slots(kind):
+        try:
+            found[name] = object.__getattribute__(value, name)
+        except AttributeError:
+            # A slot that was never set.
+            continue
+    own = kind.__dictoffset__ and object.__getattribute__(value, "__dict__")
+    # Some dictionaries are their own attributes.
+    if isinstance(own, dict) and own is not value:
+        found.update((name, item) for name, item in dict.items(own) if type(name) is str)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _slots(kind: Any) -> tuple[str, ...]:
+    owners = [each for each in kind.__mro__ if each.__module__ not in _STANDARD]
+    return tuple(
+        name for each in owners for name, item in vars(each).items() if type(item) is MemberDescriptorType
+    )
+
+
+def _is_reserved(name: str) -> bool:
+    return name.startswith("_") and name.endswith("_")
+
+
+def _label(value: object) -> str:
+    """Return the full name of a value's class."""
+    try:
+        label = f"{type(value).__module__}.{type(value).__qualname__}"
+    except Exception:  # noqa: BLE001 - a metaclass may do anything when it is asked for a name
+        return "?"
+    return label if label.isprintable() else "?"
+
+
+def _order(value: Frozen) -> str:
+    return dumps(plain(value), canonical=True)
+
+
+def plain(value: Frozen) -> Json:
+    """Return a frozen value as JSON that no other value has; names that begin with `$` get another `$`."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {f"${name}" if name.startswith("$") else name: plain(item) for name, item in value.items()}
+    if isinstance(value, bytes):
+        return {"$bytes": hashlib.sha256(value).hexdigest()}
+    if isinstance(value, Secret):
+        return {"$secret": plain(value.value)}
+    if isinstance(value, Extended):
+        return {"$object": value.label, "$value": plain(value.value), "$more": plain(value.more)}
+    if isinstance(value, Opaque):
+        return {"$identity": value.identity}
+    return value
+
+
+def same(one: Frozen, other: Frozen) -> bool:
+    """Return whether two frozen values are written alike: 1, 1.0 and True are not."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(item, other[name]) for name, item in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Extended) and isinstance(other, Extended):
+        return one.label == other.label and same(one.value, other.value) and same(one.more, other.more)
+    if isinstance(one, Secret) and isinstance(other, Secret):
+        return same(one.value, other.value)
+    if isinstance(one, (float, Decimal)):
+        return repr(one) == repr(other)
+    return one == other
+
+
+def same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two calls' arguments are the same JSON; other objects are compared by identity.
+
+    Raises:
+        UnsupportedArgumentError: An argument contains itself, or is too large.
+    """
+    first, second = (Freezer(accepts_objects=True).arguments(each) for each in (one, other))
+    return same(first, second)
+
+
+def is_immutable(value: object) -> bool:
+    """Return whether no other code can change `value`."""
+    kind = type(value)
+    if kind in _IMMUTABLE:
+        return True
+    if issubclass(kind, Enum):
+        # A member is shared by the whole process: its attributes can be set, and its value may be a list.
+        has_more = any(not _is_reserved(name) for name in _attributes(value))
+        return not has_more and is_immutable(value._value_)  # type: ignore[attr-defined]  # of every member
+    if kind is dt.datetime or kind is dt.time:
+        zone = value.tzinfo  # type: ignore[attr-defined]  # of its exact class
+        known = (getattr(sys.modules.get("zoneinfo"), "ZoneInfo", None), dt.timezone, type(None))
+        return type(zone) in known or type(zone).__module__ == "pydantic_core._pydantic_core"
+    if kind is tuple or kind is frozenset:
+        return all(map(is_immutable, value))  # type: ignore[call-overload]  # its exact class is iterable
+    return False
