@@ -12,7 +12,7 @@ from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import Json, size
 from toolgate._capture.redaction import Masked, SecretRule, forms, forms_within
 from toolgate._capture.rules import AMOUNT, Rules
-from toolgate._capture.serializer import Extended, Freezer, Frozen, Opaque, Secret
+from toolgate._capture.serializer import Extended, Freezer, Frozen, Opaque, Secret, UnsupportedArgumentError
 from toolgate.errors import ConfigurationError
 
 __all__ = ["Captured", "FrozenCall", "Rules", "capture", "copy_context", "fit", "freeze_call", "show"]
@@ -104,10 +104,18 @@ def freeze_call(
         ConfigurationError: An argument cannot be written as JSON.
     """
     freezer = Freezer()
-    left_out = {name for name in arguments if type(name) is str and rules.leaves_out(name)}
-    bound = {name: value for name, value in arguments.items() if name not in left_out}
-    texts = tuple(arguments[name] for name in left_out if type(arguments[name]) is str)
-    return FrozenCall(freezer.arguments(bound), freezer.arguments(derived or {}), texts)
+    texts: tuple[str, ...] = ()
+    if rules.unbound:
+        left_out = {name for name in arguments if type(name) is str and rules.leaves_out(name)}
+        texts = tuple(arguments[name] for name in left_out if type(arguments[name]) is str)
+        arguments = {name: value for name, value in arguments.items() if name not in left_out}
+    frozen = freezer.arguments(arguments)
+    try:
+        return FrozenCall(frozen, freezer.arguments(derived or {}), texts)
+    except UnsupportedArgumentError as error:
+        raise ConfigurationError(
+            f"context= gives {error.name!r}, which {error.problem}; return plain data"
+        ) from None
 
 
 def show(call: FrozenCall, rules: Rules, fingerprinter: Fingerprinter) -> Captured:
@@ -149,7 +157,8 @@ class _Redactor:
 
     def argument(self, value: Frozen) -> Json:
         """Return one argument; one of more values than the gateway reads is a digest."""
-        return self._cut(value) if _count(value) > _MAX_VALUES else self._show(value, 0)
+        has_many = isinstance(value, (list, dict, Extended)) and _count(value) > _MAX_VALUES
+        return self._cut(value) if has_many else self._show(value, 0)
 
     def member(self, name: str, value: Frozen) -> Json:
         """Return a value whose name may be that of a secret."""

@@ -63,8 +63,8 @@ _WRITERS: Final[tuple[tuple[Any, Any], ...]] = (
     (UUID, UUID.__str__),
     (PurePath, PurePath.__str__),
 )
-# Pydantic writes their types as text: addresses of hosts and of pages.
-_WRITTEN_BY_PYDANTIC: Final = frozenset(("ipaddress", "pydantic.networks", "pydantic_core._pydantic_core"))
+# Modules of addresses, whose text is their whole value.
+_ADDRESSES: Final = frozenset(("ipaddress", "pydantic.networks"))
 _IMMUTABLE: Final = frozenset(
     (str, int, float, bool, type(None), bytes, Decimal, UUID, dt.date, dt.timedelta)
 )
@@ -99,10 +99,12 @@ class UnsupportedArgumentError(ConfigurationError):
 
     Attributes:
         name: The argument.
+        problem: What is wrong with it.
     """
 
     def __init__(self, name: str, problem: str) -> None:
         self.name = name
+        self.problem = problem
         super().__init__(f"argument {name!r} {problem}; {_CURE}")
 
 
@@ -167,7 +169,8 @@ class Freezer:
     def _freeze(self, value: Any) -> Frozen:
         kind = type(value)
         if kind is str:
-            return self._text(value)
+            self._spend(len(value))
+            return value  # type: ignore[no-any-return]  # the very class is str
         if kind in _SCALARS:
             return value  # type: ignore[no-any-return]  # a bool or None
         if kind is int or kind is float or kind is Decimal:
@@ -189,7 +192,7 @@ class Freezer:
         if issubclass(kind, (bytes, bytearray)):
             base = bytes if issubclass(kind, bytes) else bytearray
             data = bytes(base.__getitem__(value, slice(None)))
-            self._spend_characters(len(data))
+            self._spend(len(data))
             return self._extended(value, data, _attributes(value))
         for base, write in _WRITERS:
             if issubclass(kind, base):
@@ -199,19 +202,15 @@ class Freezer:
         for base in _CONTAINERS:
             if issubclass(kind, base):
                 return self._extended(value, self._container(value, base), _attributes(value))
-        return self._by_pydantic(value, kind)
+        return self._special(value, kind)
 
-    def _by_pydantic(self, value: Any, kind: type) -> Frozen:
+    def _special(self, value: Any, kind: type) -> Frozen:
         if (pydantic := sys.modules.get("pydantic")) is not None and issubclass(
             kind, (pydantic.Secret, pydantic.SecretStr, pydantic.SecretBytes)
         ):
             return Secret(self._freeze(pydantic.SecretStr.get_secret_value(value)))
-        if kind.__module__ in _WRITTEN_BY_PYDANTIC:
-            from pydantic_core import to_jsonable_python
-
-            text = to_jsonable_python(value)
-            if type(text) is str:
-                return self._text(text)
+        if kind.__module__ in _ADDRESSES:
+            return self._text(str(value))
         if self._accepts_objects:
             return Opaque(value, id(value))
         verb = "contains a value" if self._open else "is"
@@ -232,18 +231,18 @@ class Freezer:
         if base is dict:
             return self._members(value, dict.items(value), dict.__len__(value))
         self._enter(value, base.__len__(value))
-        items = [self._freeze(item) for item in base.__iter__(value)]
+        # As a list first: other code may add an item meanwhile.
+        items = [self._freeze(item) for item in list(base.__iter__(value))]
         self._open.discard(id(value))
-        return items if base in {list, tuple} else sorted(items, key=_order)
+        return items if base in {list, tuple} else sorted(items, key=_canonical)
 
     def _members(self, value: object, items: Iterable[tuple[Any, Any]], length: int) -> dict[str, Frozen]:
         self._enter(value, length)
         members: dict[str, Frozen] = {}
-        # As a list: other code may add a key meanwhile.
         for key, item in list(items):
             name = self._text(key) if type(key) is str else self._key(key)
             if name in members:
-                raise _UnsupportedError(f"has two keys that are both written {name[:100]!r}")
+                raise _UnsupportedError("has two keys that are written alike, such as 1 and '1'")
             members[name] = self._freeze(item)
         self._open.discard(id(value))
         return members
@@ -267,10 +266,10 @@ class Freezer:
         self._open.add(id(value))
 
     def _text(self, value: str) -> str:
-        self._spend_characters(len(value))
+        self._spend(len(value))
         return value
 
-    def _spend_characters(self, count: int) -> None:
+    def _spend(self, count: int) -> None:
         self._characters -= count
         if self._characters < 0:
             raise _UnsupportedError(f"makes the call contain more than {_MAX_CHARACTERS:,} characters")
@@ -362,7 +361,7 @@ def _label(value: object) -> str:
     return label if label.isprintable() else "?"
 
 
-def _order(value: Frozen) -> str:
+def _canonical(value: Frozen) -> str:
     return dumps(plain(value), canonical=True)
 
 
@@ -385,19 +384,7 @@ def plain(value: Frozen) -> Json:
 
 def same(one: Frozen, other: Frozen) -> bool:
     """Return whether two frozen values are written alike: 1, 1.0 and True are not."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(item, other[name]) for name, item in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, Extended) and isinstance(other, Extended):
-        return one.label == other.label and same(one.value, other.value) and same(one.more, other.more)
-    if isinstance(one, Secret) and isinstance(other, Secret):
-        return same(one.value, other.value)
-    if isinstance(one, (float, Decimal)):
-        return repr(one) == repr(other)
-    return one == other
+    return _canonical(one) == _canonical(other)
 
 
 def same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -218,6 +218,10 @@ def test_wrong_options(function: Any, options: dict[str, Any], message: str) -> 
         ({"context": lambda quantity: {"quantity": 2}}, "gives 'quantity', which the call has"),
         ({"context": lambda quantity: {"amount": 2}, "amount": "quantity"}, "gives 'amount'"),
         ({"context": "quantity"}, "of type 'int'"),
+        (
+            {"context": lambda quantity: {"it": object()}},
+            "context= gives 'it', which is of type 'builtins.object'",
+        ),
         ({"amount": "missing"}, "names 'missing'"),
     ],
 )
