@@ -1,34 +1,21 @@
 """``toolgate agents``: list, create, change and delete agents. All commands use the stored login."""
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime
 
-from toolgate_cli.client import GatewayClient, GatewayError, parse_model
+from toolgate_cli.client import GatewayClient, parse_model
 from toolgate_cli.credentials import stored_session
 from toolgate_cli.durations import format_age
-from toolgate_cli.layout import Layout
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, Yes
-from toolgate_cli.output import (
-    Column,
-    fail,
-    print_json,
-    print_note,
-    print_table,
-    sanitize,
-    terminal_width,
-    truncate,
-)
+from toolgate_cli.output import Column, fail, print_json, print_note, sanitize, truncate
 from toolgate_cli.prompts import confirm
+from toolgate_cli.resources import Resource, match_id, pick_one, print_list, print_page
 
 AGENTS_PATH: Final = "/api/agents"
 
-_ID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
-_ID_PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
-_MAX_LISTED: Final = 5
 _COLUMNS: Final = (
     Column("id", no_wrap=True),
     Column("name"),
@@ -50,12 +37,9 @@ AgentName = Annotated[
 Description = Annotated[str | None, typer.Option(help="What the agent does.", show_default=False)]
 
 
-class Agent(BaseModel):
+class Agent(Resource):
     """Agent of an organization."""
 
-    model_config = ConfigDict(frozen=True)
-
-    id: str
     name: str
     status: str
     description: str | None = None
@@ -65,16 +49,6 @@ class Agent(BaseModel):
     def label(self) -> str:
         """The name, sanitized."""
         return sanitize(self.name)
-
-
-def is_id(text: str) -> bool:
-    """Return whether a text is a complete id, which is safe in a path."""
-    return bool(_ID.fullmatch(text))
-
-
-def is_id_prefix(text: str) -> bool:
-    """Return whether a text may be the beginning of an id."""
-    return bool(_ID_PREFIX.fullmatch(text))
 
 
 def iter_agents(client: GatewayClient, environment: str) -> Iterator[tuple[Agent, dict[str, Any]]]:
@@ -92,19 +66,9 @@ def get_agent(client: GatewayClient, wanted: str, environment: str) -> tuple[Age
         typer.Exit: there is no such agent, or more than one.
     """
     everything = list(iter_agents(client, environment))
-    found = [one for one in everything if one[0].name == wanted]
-    prefix = wanted.strip().lower()
-    if not found and is_id_prefix(prefix):
-        found = [one for one in everything if one[0].id.startswith(prefix)]
-    if not found:
-        fail(f"the {environment} environment has no agent {wanted!r}; see: toolgate agents list")
-    if len(found) > 1:
-        ids = ", ".join(sanitize(agent.id) for agent, _ in found[:_MAX_LISTED])
-        fail(f"{wanted!r} matches {len(found):,} agents: {ids}; write the id")
-    agent = found[0][0]
-    if not is_id(agent.id):
-        raise GatewayError("the gateway sent an invalid agent: wrong value of 'id'")
-    return found[0]
+    found = [one for one in everything if one[0].name == wanted] or match_id(everything, wanted)
+    missing = f"the {environment} environment has no agent {wanted!r}; see: toolgate agents list"
+    return pick_one(found, wanted, plural="agents", missing=missing)
 
 
 def find_agent(client: GatewayClient, wanted: str, environment: str) -> Agent:
@@ -117,12 +81,8 @@ def list_(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJs
     """List agents, newest first."""
     with stored_session() as client:
         found = list(iter_agents(client, environment))
-    if as_json:
-        print_json([raw for _, raw in found])
-    elif not found:
-        typer.echo(f"no agents at {client.url}, {environment}")
-    else:
-        print_table(_COLUMNS, (_row(agent) for agent, _ in found))
+    empty = f"no agents at {client.url}, {environment}"
+    print_list(found, _COLUMNS, _row, empty=empty, as_json=as_json)
 
 
 @agents.command()
@@ -135,17 +95,14 @@ def show(
     if as_json:
         print_json(raw)
         return
-    typer.echo(f"Agent {sanitize(found.id)} · {sanitize(found.status)}")
-    fields = {
-        "name": found.label,
-        "created": f"{format_age(found.created_at)} ago, at {client.url}, {environment}",
-    }
-    if found.description:
-        fields["description"] = sanitize(found.description)
-    layout = Layout(terminal_width())
-    for label, text in fields.items():
-        for line in layout.line(label, text):
-            typer.echo(line)
+    print_page(
+        f"Agent {found.id} · {sanitize(found.status)}",
+        {
+            "name": found.label,
+            "created": f"{format_age(found.created_at)} ago, at {client.url}, {environment}",
+            "description": sanitize(found.description or ""),
+        },
+    )
 
 
 @agents.command()
@@ -163,7 +120,7 @@ def create(
     if as_json:
         print_json(raw)
         return
-    typer.echo(f"created {agent.label}, agent {sanitize(agent.id)}")
+    typer.echo(f"created {agent.label}, agent {agent.id}")
     print_note(f"it has no permissions yet; see: toolgate permissions create {agent.label} ACTION")
 
 
@@ -230,7 +187,7 @@ def _update(wanted: str, environment: Environment, body: dict[str, Any], done: s
 
 def _row(agent: Agent) -> tuple[str, ...]:
     return (
-        sanitize(agent.id),
+        agent.id,
         agent.label,
         sanitize(agent.status),
         format_age(agent.created_at),

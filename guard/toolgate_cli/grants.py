@@ -11,6 +11,7 @@ from toolgate_cli.durations import format_remaining
 from toolgate_cli.layout import Layout
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin
 from toolgate_cli.output import fail, print_json, sanitize, terminal_width
+from toolgate_cli.resources import print_page
 
 _PATH = "/api/grants"
 
@@ -80,17 +81,17 @@ def revoke(
 
 
 def _print(grant: Grant) -> None:
-    layout = Layout(terminal_width())
-    typer.echo(f"Grant {sanitize(grant.id)} · {sanitize(grant.status)}")
-    fields = {"agent": sanitize(grant.agent_name), "action": sanitize(grant.action)}
-    fields["uses left"] = f"{grant.uses_left:,} of {grant.uses:,}"
-    if grant.status == "active":
-        fields["expires in"] = format_remaining(grant.expires_at)
-    if grant.except_fields:
-        fields["may differ"] = ", ".join(map(sanitize, grant.except_fields))
-    for label, value in fields.items():
-        for line in layout.line(label, value):
-            typer.echo(line)
+    is_active = grant.status == "active"
+    print_page(
+        f"Grant {sanitize(grant.id)} · {sanitize(grant.status)}",
+        {
+            "agent": sanitize(grant.agent_name),
+            "action": sanitize(grant.action),
+            "uses left": f"{grant.uses_left:,} of {grant.uses:,}",
+            "expires in": format_remaining(grant.expires_at) if is_active else None,
+            "may differ": ", ".join(map(sanitize, grant.except_fields)),
+        },
+    )
     typer.echo("  approved arguments")
-    for line in layout.context(grant.context):
+    for line in Layout(terminal_width()).context(grant.context):
         typer.echo(line)

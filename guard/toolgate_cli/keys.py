@@ -6,15 +6,16 @@ Standard output contains only the key, so that ``KEY=$(toolgate keys show)`` wor
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime
 
-from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent, is_id, is_id_prefix
+from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent
 from toolgate_cli.client import GatewayClient, parse_model
 from toolgate_cli.credentials import StoredLogin, password_session, stored_session
 from toolgate_cli.durations import format_age
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
-from toolgate_cli.output import Column, fail, print_json, print_note, print_table, sanitize
+from toolgate_cli.output import Column, fail, print_json, print_note, sanitize
 from toolgate_cli.prompts import confirm
+from toolgate_cli.resources import Resource, match_id, pick_one, print_list
 
 _READ_PATHS: Final = {
     Environment.PRODUCTION: "/api/organization",
@@ -36,12 +37,9 @@ keys = typer.Typer(
 )
 
 
-class Key(BaseModel):
+class Key(Resource):
     """API key."""
 
-    model_config = ConfigDict(frozen=True)
-
-    id: str
     api_key: str
 
     def __repr__(self) -> str:
@@ -62,13 +60,8 @@ def list_(
     with stored_session() as client:
         owner = find_agent(client, agent, environment)
         found = _fetch_keys(client, owner, environment)
-    if as_json:
-        print_json([raw for _, raw in found])
-    elif not found:
-        typer.echo(f"{owner.label} has no key of its own")
-    else:
-        rows = ((sanitize(key.id), sanitize(key.api_key), format_age(key.created_at)) for key, _ in found)
-        print_table(_COLUMNS, rows)
+    empty = f"{owner.label} has no key of its own"
+    print_list(found, _COLUMNS, _row, empty=empty, as_json=as_json)
 
 
 @keys.command()
@@ -98,7 +91,7 @@ def create(
     with password_session(f"create a key of {owner.label}", password_stdin=password_stdin) as client:
         raw = client.post(f"{AGENTS_PATH}/{owner.id}/keys?environment={environment}")
         key = parse_model(Key, raw, "key")
-    note = f"the key {sanitize(key.id)} acts only as {owner.label}; store it now, it is not shown again"
+    note = f"the key {key.id} acts only as {owner.label}; store it now, it is not shown again"
     _print(key, note, raw, as_json=as_json)
 
 
@@ -133,7 +126,9 @@ def delete(
     """Delete a key of one agent; it stops working at once. Asks for your password."""
     with stored_session() as client:
         owner = find_agent(client, agent, environment)
-        found = _find_key(_fetch_keys(client, owner, environment), key, owner)
+        matching = match_id(_fetch_keys(client, owner, environment), key)
+    missing = f"{owner.label} has no key {key!r}; see: toolgate keys list {owner.id}"
+    found, _ = pick_one(matching, key, plural=f"keys of {owner.label}", missing=missing)
     confirm(f"Delete the key {sanitize(found.api_key)} of {owner.label}?", yes=yes)
     with password_session(f"delete a key of {owner.label}", password_stdin=password_stdin) as client:
         client.delete(f"{AGENTS_PATH}/{owner.id}/keys/{found.id}?environment={environment}")
@@ -147,14 +142,8 @@ def _fetch_keys(
     return [(parse_model(AgentKey, one, "key"), one) for one in (raw if isinstance(raw, list) else [raw])]
 
 
-def _find_key(keys: list[tuple[AgentKey, dict[str, Any]]], wanted: str, agent: Agent) -> AgentKey:
-    prefix = wanted.strip().lower()
-    found = [key for key, _ in keys if is_id(key.id) and is_id_prefix(prefix) and key.id.startswith(prefix)]
-    if not found:
-        fail(f"{agent.label} has no key {wanted!r}; see: toolgate keys list {agent.id}")
-    if len(found) > 1:
-        fail(f"{wanted!r} matches {len(found):,} keys of {agent.label}; write more of the id")
-    return found[0]
+def _row(key: AgentKey) -> tuple[str, ...]:
+    return key.id, sanitize(key.api_key), format_age(key.created_at)
 
 
 def _key_fields(raw: Any) -> dict[str, Any]:

@@ -9,19 +9,19 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict
 
 from toolgate._capture.jsontext import read_decimal
 from toolgate.action_name import exact_action
 from toolgate.errors import ConfigurationError
 from toolgate.permitted import is_amount_required
-from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent, is_id
+from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent
 from toolgate_cli.client import GatewayClient, parse_model
 from toolgate_cli.credentials import password_session, stored_session
 from toolgate_cli.durations import format_duration, parse_duration
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
-from toolgate_cli.output import Column, fail, print_json, print_table, sanitize
+from toolgate_cli.output import Column, fail, print_json, sanitize
 from toolgate_cli.prompts import confirm
+from toolgate_cli.resources import Resource, print_list
 
 _PATH = "/api/permissions"
 #: limit of the gateway
@@ -80,12 +80,9 @@ ApprovalTtl = Annotated[
 ]
 
 
-class Permission(BaseModel):
+class Permission(Resource):
     """Permission of an agent for one action, with its limits."""
 
-    model_config = ConfigDict(frozen=True)
-
-    id: str
     action: str
     requires_approval: bool
     max_amount: Decimal | None = None
@@ -179,12 +176,7 @@ def list_(
     with stored_session() as client:
         owner = find_agent(client, agent, environment)
         found = list(iter_permissions(client, owner, environment))
-    if as_json:
-        print_json([raw for _, raw in found])
-    elif not found:
-        typer.echo(f"{owner.label} has no permissions")
-    else:
-        print_table(_COLUMNS, (_row(permission) for permission, _ in found))
+    print_list(found, _COLUMNS, _row, empty=f"{owner.label} has no permissions", as_json=as_json)
 
 
 @permissions.command()
@@ -299,7 +291,7 @@ def _find(agent: str, wanted: str, environment: Environment) -> tuple[Agent, Per
     with stored_session() as client:
         owner = find_agent(client, agent, environment)
         everything = list(iter_permissions(client, owner, environment))
-    found = [one for one in everything if wanted in {one[0].action, one[0].id} and is_id(one[0].id)]
+    found = [one for one in everything if wanted in {one[0].action, one[0].id}]
     if not found:
         fail(f"{owner.label} has no permission for {wanted!r}; see: toolgate permissions list {owner.id}")
     return owner, *found[0]
@@ -342,5 +334,5 @@ def _row(permission: Permission) -> tuple[str, ...]:
         sanitize(permission.action),
         permission.amount_text,
         permission.approval_text,
-        sanitize(permission.id),
+        permission.id,
     )

@@ -135,8 +135,8 @@ def _has_call() -> bool:
 
 
 def _load_plugin() -> Any:
-    # httpx imports its command line, and with it rich: a sixth of the time until the check is sent.
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # makes the import fail, which httpx allows
+    # Without click, httpx does not import its own command line, and with it rich: a sixth of the time until the check.
+    sys.modules.setdefault("click", None)  # type: ignore[arg-type]  # makes the import fail, which httpx allows
     # Only this distribution: searching all installed ones takes longer than the check itself.
     (entry,) = distribution("toolgate").entry_points.select(group="toolgate.plugins", name="hooks")
     return entry.load()

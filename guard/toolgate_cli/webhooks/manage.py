@@ -6,25 +6,15 @@ Webhooks of Slack are created on the gateway's console, which guides through the
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime
 
-from toolgate_cli.agents import is_id, is_id_prefix
 from toolgate_cli.client import GatewayClient, parse_model
 from toolgate_cli.credentials import password_session, stored_session
 from toolgate_cli.durations import format_age
-from toolgate_cli.layout import Layout
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
-from toolgate_cli.output import (
-    Column,
-    fail,
-    print_json,
-    print_note,
-    print_table,
-    sanitize,
-    terminal_width,
-    truncate,
-)
+from toolgate_cli.output import Column, fail, print_json, print_note, sanitize, truncate
 from toolgate_cli.prompts import confirm
+from toolgate_cli.resources import Resource, match_id, pick_one, print_list, print_page
 
 _PATH: Final = "/api/webhooks"
 _MAX_URL: Final = 60
@@ -47,12 +37,9 @@ Event = Annotated[
 Description = Annotated[str | None, typer.Option(help="What the webhook is for.", show_default=False)]
 
 
-class Webhook(BaseModel):
+class Webhook(Resource):
     """Webhook of an environment."""
 
-    model_config = ConfigDict(frozen=True)
-
-    id: str
     kind: str
     url: str
     description: str | None
@@ -79,12 +66,8 @@ def list_(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJs
     """List webhooks, newest first."""
     with stored_session() as client:
         found = _fetch(client, environment)
-    if as_json:
-        print_json([raw for _, raw in found])
-    elif not found:
-        typer.echo(f"no webhooks at {client.url}, {environment}")
-    else:
-        print_table(_COLUMNS, (_row(webhook) for webhook, _ in found))
+    empty = f"no webhooks at {client.url}, {environment}"
+    print_list(found, _COLUMNS, _row, empty=empty, as_json=as_json)
 
 
 def show(
@@ -124,9 +107,7 @@ def create(
         print_json(raw)
     else:
         typer.echo(sanitize(created.secret))
-    print_note(
-        f"this is the secret of the webhook {sanitize(created.id)}; store it now, it is not shown again"
-    )
+    print_note(f"this is the secret of the webhook {created.id}; store it now, it is not shown again")
 
 
 def update(
@@ -200,41 +181,29 @@ def _fetch(client: GatewayClient, environment: str) -> list[tuple[Webhook, dict[
 
 
 def _find(client: GatewayClient, wanted: str, environment: str) -> tuple[Webhook, dict[str, Any]]:
-    prefix = wanted.strip().lower()
-    found = [
-        one
-        for one in _fetch(client, environment)
-        if is_id(one[0].id) and is_id_prefix(prefix) and one[0].id.startswith(prefix)
-    ]
-    if not found:
-        fail(f"the {environment} environment has no webhook {wanted!r}; see: toolgate webhooks list")
-    if len(found) > 1:
-        fail(f"{wanted!r} matches {len(found):,} webhooks; write more of the id")
-    return found[0]
+    matching = match_id(_fetch(client, environment), wanted)
+    missing = f"the {environment} environment has no webhook {wanted!r}; see: toolgate webhooks list"
+    return pick_one(matching, wanted, plural="webhooks", missing=missing)
 
 
 def _print(webhook: Webhook) -> None:
-    typer.echo(f"Webhook {sanitize(webhook.id)} · {webhook.status}")
-    fields = {
-        "url": sanitize(webhook.url),
-        "kind": sanitize(webhook.kind),
-        "events": ", ".join(map(sanitize, webhook.events)),
-        "context": "included" if webhook.include_context else "not included",
-        "created": f"{format_age(webhook.created_at)} ago",
-    }
-    if webhook.description:
-        fields["description"] = sanitize(webhook.description)
-    if webhook.disabled_reason:
-        fields["disabled"] = sanitize(webhook.disabled_reason)
-    layout = Layout(terminal_width())
-    for label, text in fields.items():
-        for line in layout.line(label, text):
-            typer.echo(line)
+    print_page(
+        f"Webhook {webhook.id} · {webhook.status}",
+        {
+            "url": sanitize(webhook.url),
+            "kind": sanitize(webhook.kind),
+            "events": ", ".join(map(sanitize, webhook.events)),
+            "context": "included" if webhook.include_context else "not included",
+            "created": f"{format_age(webhook.created_at)} ago",
+            "description": sanitize(webhook.description or ""),
+            "disabled": sanitize(webhook.disabled_reason or ""),
+        },
+    )
 
 
 def _row(webhook: Webhook) -> tuple[str, ...]:
     return (
-        sanitize(webhook.id),
+        webhook.id,
         truncate(sanitize(webhook.url), _MAX_URL),
         webhook.status,
         ", ".join(map(sanitize, webhook.events)),
