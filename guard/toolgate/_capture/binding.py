@@ -1,4 +1,4 @@
-"""A call's arguments by name, as the signature binds them."""
+"""Binding of a call's arguments to the names of the function's signature."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["UNKNOWN", "Binder", "free_name"]
 
-# Stands for a type nobody told.
+# Annotation of a parameter that has none.
 UNKNOWN: Final = Parameter.empty
 _OWNERS: Final = frozenset(("self", "cls", "mcs", "metacls"))
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def free_name(name: str, taken: Mapping[str, object]) -> str:
-    """`name`, with as many trailing underscores as it takes to stand beside `taken`."""
+    """Return `name` with the trailing underscores that make it differ from every name in `taken`."""
     while name in taken:
         name += "_"
     return name
 
 
 class Binder:
-    """Binds calls to one function's signature, which is read once.
+    """Binds calls to the signature of one function.
 
     Args:
-        function: The function as it will be called, before any binding to an instance.
-        in_class: Whether it was defined in a class: a first parameter called like an instance or class is one,
-            also in calls that came through neither.
+        function: The function as it will be called, before it is bound to an instance.
+        in_class: Whether it was defined in a class: then a first parameter called `self` or `cls` is the instance or
+            class, also in calls that pass it explicitly.
 
     Raises:
-        ConfigurationError: If the function has no signature that can be read.
+        ConfigurationError: The function has no signature that can be read.
     """
 
     def __init__(self, function: Callable[..., Any], *, in_class: bool = False) -> None:
@@ -55,11 +55,11 @@ class Binder:
         self.extra = next((each.name for each in parameters if each.kind is Parameter.VAR_KEYWORD), None)
 
     def names(self) -> frozenset[str]:
-        """The parameters that hold one value each, and the one that holds `*args`."""
+        """Return the names of all parameters except `**kwargs`."""
         return frozenset(self._signature.parameters) - {self.extra}
 
     def is_single(self, name: str) -> bool:
-        """Whether `name` is a parameter that holds exactly one value."""
+        """Return whether `name` is a parameter that holds exactly one value."""
         parameter = self._signature.parameters.get(name)
         return parameter is not None and parameter.kind not in (
             Parameter.VAR_POSITIONAL,
@@ -69,7 +69,7 @@ class Binder:
     def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, drop_first: bool, reserved: str | None
     ) -> dict[str, Any]:
-        """The arguments by name, defaults applied, `**kwargs` beside the named ones.
+        """Return the arguments by name, with defaults, the extra keyword arguments beside the named ones.
 
         Args:
             args: Positional arguments, without the instance when `drop_first`.
@@ -78,9 +78,9 @@ class Binder:
             reserved: A name that no extra keyword argument may take.
 
         Raises:
-            TypeError: If the function cannot be called with these arguments; nothing was asked or run.
+            TypeError: The function cannot be called with these arguments.
         """
-        bound = self._seen(drop_first=drop_first).bind(*args, **kwargs)
+        bound = self._signature_for(drop_first=drop_first).bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = self._without_owner(bound.arguments, drop_first=drop_first)
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
@@ -96,23 +96,23 @@ class Binder:
         drop_first: bool,
         reserved: str | None,
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call with some values replaced; the names are those of `bind`.
+        """Return the positional and keyword arguments of a call with some values replaced.
 
         Args:
             args: Positional arguments, as for `bind`.
             kwargs: Keyword arguments.
-            changes: New values by name.
+            changes: New values by the names that `bind` returns.
             drop_first: As for `bind`.
             reserved: As for `bind`.
         """
-        bound = self._seen(drop_first=drop_first).bind(*args, **kwargs)
-        whole = self._seen(drop_first=drop_first).bind(*args, **kwargs)
+        bound = self._signature_for(drop_first=drop_first).bind(*args, **kwargs)
+        whole = self._signature_for(drop_first=drop_first).bind(*args, **kwargs)
         whole.apply_defaults()
         arguments = self._without_owner(whole.arguments, drop_first=drop_first)
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
         named = _named(extra, arguments, reserved)
         if any(name not in named and name not in bound.arguments for name in changes):
-            # A default is changed: what stands before it may have to be passed as well.
+            # A default is changed: the arguments before it may have to be passed as well.
             bound = whole
         bound.arguments.update({name: value for name, value in changes.items() if name not in named})
         changed = {named[name]: value for name, value in changes.items() if name in named}
@@ -121,29 +121,29 @@ class Binder:
         return bound.args, bound.kwargs
 
     def hint(self, name: str) -> object:
-        """The annotation of a parameter's value, `UNKNOWN` without one that can be read."""
+        """Return the annotation of an argument, or `UNKNOWN` if it has none that can be evaluated."""
         parameter = self._signature.parameters.get(name)
         if parameter is None and self.extra is not None:
             parameter = self._signature.parameters[self.extra]
         if parameter is None or parameter.annotation is UNKNOWN:
             return UNKNOWN
-        told = SimpleNamespace(__annotations__={"it": parameter.annotation})
+        holder = SimpleNamespace(__annotations__={"it": parameter.annotation})
         inner: Any = inspect.unwrap(self._function)
         inner = inner if hasattr(inner, "__globals__") else getattr(type(inner), "__call__", None)  # noqa: B004 - the method is wanted, not whether it exists
         try:
-            # One by one: what cannot be read of one parameter says nothing of another.
-            hint: Any = get_type_hints(told, globalns=getattr(inner, "__globals__", {}))["it"]
+            # One by one, so that a name that cannot be evaluated affects its own parameter only.
+            hint: Any = get_type_hints(holder, globalns=getattr(inner, "__globals__", {}))["it"]
             if parameter.kind is Parameter.VAR_POSITIONAL:
                 return GenericAlias(tuple, (hint, ...))
             return hint | None if parameter.default is None else hint
         except Exception:  # noqa: BLE001 - an annotation may be any expression, of names that are long gone
             return UNKNOWN
 
-    def _seen(self, *, drop_first: bool) -> Signature:
+    def _signature_for(self, *, drop_first: bool) -> Signature:
         return self._method if drop_first and not self._bound else self._signature
 
     def _without_owner(self, arguments: Mapping[str, Any], *, drop_first: bool) -> dict[str, Any]:
-        dropped = None if self._seen(drop_first=drop_first) is not self._signature else self._owner
+        dropped = None if self._signature_for(drop_first=drop_first) is not self._signature else self._owner
         return {name: value for name, value in arguments.items() if name != dropped}
 
     def _without_first(self) -> Signature:
@@ -154,16 +154,16 @@ class Binder:
 
 
 def _named(extra: Mapping[str, Any], taken: Mapping[str, Any], reserved: str | None) -> dict[str, str]:
-    """The names under which extra keyword arguments stand beside the others, and their own."""
+    """Return the extra keyword arguments' own names by the names under which they stand beside the others."""
     used = {*taken, reserved} if reserved else set(taken)
     return {_beside(name, used): name for name in sorted(extra)}
 
 
 def _beside(name: str, used: set[str]) -> str:
-    """The name of an extra keyword argument beside `used`; of two names it never makes one.
+    """Return a name for an extra keyword argument that is not in `used`; different arguments get different names.
 
-    Where `a` is used, `a` becomes `a_` and `a_` becomes `a__`, whether or not both are passed: which keyword
-    was passed must be told by the name alone.
+    If `a` is used, `a` becomes `a_` and `a_` becomes `a__`, whether or not both are passed, so that the name alone
+    shows which keyword was passed.
     """
     stem = name.rstrip("_")
     taken = {len(each) - len(stem) for each in used if each.rstrip("_") == stem}

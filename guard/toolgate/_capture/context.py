@@ -27,6 +27,7 @@ _MAX_VALUES: Final = 4_500
 # A digest object is itself and two members, and about this long: replacing something shorter gains nothing.
 _DIGEST_VALUES: Final = 3
 _DIGEST_BYTES: Final = 112
+_MAX_HIDDEN: Final = 10_000
 _PAIR: Final = 2
 _NAMES_IN_PAIRS: Final = frozenset(("name", "key", "header"))
 _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -223,8 +224,8 @@ class _Redactor:
         shown = {self.name(name): self._member(name, item, depth) for name, item in members.items()}
         if members.get("value") is not None:
             # A header is as often written {"name": "Authorization", "value": "…"}.
-            told = (members[name] for name in _NAMES_IN_PAIRS & members.keys())
-            if any(isinstance(each, str) and self._names.hides(each) for each in told):
+            names = [members[name] for name in _NAMES_IN_PAIRS & members.keys()]
+            if any(isinstance(each, str) and self._names.hides(each) for each in names):
                 shown["value"] = self.hide(members["value"])
         return shown
 
@@ -256,6 +257,10 @@ class _Redactor:
         left = [value]
         while left:
             inside = left.pop()
+            if len(self.hidden) > _MAX_HIDDEN:
+                # No error message is shown then.
+                self.hidden.append("")
+                break
             if isinstance(inside, Secret):
                 self.hidden.extend(forms_within(inside))
             elif isinstance(inside, Extended):

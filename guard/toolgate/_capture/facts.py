@@ -1,4 +1,4 @@
-"""What a log entry says beside the arguments."""
+"""Facts that a log entry contains beside the arguments: the outcome, the duration, the error."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[str, Json]:
-    """The context with facts beside the arguments.
+    """Return the context with facts beside the arguments.
 
-    Arguments are evidence: where one already has a fact's name, the fact gets a trailing underscore.
+    An argument is never replaced: where one already has a fact's name, the fact gets a trailing underscore.
     """
     entry = dict(context)
     for name, value in facts.items():
@@ -32,18 +32,18 @@ def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[s
 def describe_error(
     error: BaseException, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] = ()
 ) -> dict[str, Json]:
-    """An exception's type and message, at most 1,000 characters of it, without hidden values and patterns."""
+    """Return an exception's type and the first 1,000 characters of its message, without hidden values and patterns."""
     try:
         message = str(error)
-    except BaseException:  # noqa: BLE001 - other people's __str__ may do anything; the tool's own error goes on
+    except BaseException:  # noqa: BLE001 - an exception's own `__str__` may raise anything; the tool's error is raised all the same
         message = "<the message cannot be read>"
     return {"type": clip(type(error).__name__[:_MAX_TYPE]), "message": clip(scrub(message, hidden, patterns))}
 
 
 def clip(text: str) -> str:
-    """`text` as it can be sent: at most 1,000 characters and 3,000 bytes of JSON.
+    """Return `text` as it can be sent: at most 1,000 characters and 3,000 bytes of JSON.
 
-    A context leaves 4 KiB of the gateway's 64 for what is said beside it.
+    A context leaves 4 KiB of the gateway's 64 for the facts beside it.
     """
     text = _UNSENDABLE.sub("�", text[:_MAX_MESSAGE])
     while size(text) > _MAX_BYTES:

@@ -1,4 +1,4 @@
-"""JSON text of captured values, with decimals as numbers that keep their digits."""
+"""JSON text in which decimals are numbers that keep their digits."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators
 _CANONICAL: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=_SEPARATORS, sort_keys=True
 )
-# As the gateway has it: written out, a few characters more would be gigabytes of digits.
+# The gateway's own limit: written out, a number with a long exponent would have gigabytes of digits.
 _LONGEST_NUMBER: Final = 400
 
 
 def dumps(value: Json, *, canonical: bool = False) -> str:
-    """Write `value` as JSON text without white space.
+    """Return `value` as JSON text without white space.
 
     Args:
-        value: What `jsonsafe` made: no NaN, no cycles, string keys only.
+        value: JSON without NaN, with names that are text.
         canonical: Sort the members, so that equal values give equal text.
     """
     try:
-        # The C encoder knows no Decimal and says so; everything else it writes much faster.
+        # The C encoder is much faster, and raises for a Decimal.
         return (_CANONICAL if canonical else _PLAIN).encode(value)
     except TypeError:
         return "".join(_pieces(value, canonical=canonical))
 
 
 def size(value: Json) -> int:
-    """Length of the JSON text of `value` in bytes of UTF-8."""
+    """Return the length of the JSON text of `value` in bytes of UTF-8."""
     return len(dumps(value).encode("utf-8", "surrogatepass"))
 
 
 def exact(value: Json) -> str:
-    """The text by which the gateway tells contexts apart: numbers by their decimal value (decisions §4)."""
+    """Return the canonical text by which the gateway compares contexts: numbers by their decimal value."""
     return "".join(_pieces(value, canonical=True, exactly=True))
 
 
 def first_difference(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> str | None:
-    """The first name under which two contexts differ for the gateway, or None."""
+    """Return the first name under which two contexts differ for the gateway, or None."""
     for name in sorted({*ours, *theirs}):
         if name not in ours or name not in theirs or exact(ours[name]) != exact(theirs[name]):
             return name
@@ -62,7 +62,7 @@ def loads(text: bytes | str, *, exactly: bool = False) -> Any:
         exactly: Read numbers with a fraction or exponent as decimals.
 
     Raises:
-        ValueError: If the text is no JSON, or JSON that two readers may read differently.
+        ValueError: The text is not JSON, or two parsers may read it differently.
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
@@ -81,10 +81,10 @@ def _exact_reader() -> json.JSONDecoder:
 
 
 def read_decimal(text: str) -> Decimal:
-    """A JSON number with a fraction or exponent, with its digits; for `json.loads`.
+    """Return a JSON number with a fraction or exponent as a decimal; a `parse_float` of `json.loads`.
 
     Raises:
-        ValueError: If it is none that the gateway takes: an exponent beyond ±400, or more than 400 digits.
+        ValueError: It has an exponent beyond ±400, or more than 400 digits.
     """
     digits, _, exponent = text.lower().partition("e")
     if (
@@ -104,7 +104,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _pieces(value: Json, *, canonical: bool, exactly: bool = False) -> Iterator[str]:

@@ -17,10 +17,10 @@ __all__ = ["REDACTED", "Masked", "SecretRule", "forms", "forms_within", "looks_s
 
 REDACTED: Final = "[redacted]"
 
-# Of a message; what is shorter than the shortest is too common to be cut out of one.
+# Characters of a message, and of the shortest hidden text that is rare enough to be cut out of one.
 _LONGEST: Final = 1000
 _SHORTEST: Final = 4
-# Longer names are looked at anew each time: what is remembered must not fill the memory.
+# Longer names are not cached, so that the cache stays small.
 _LONGEST_KEPT: Final = 255
 
 _WORDS: Final = frozenset((
@@ -39,7 +39,7 @@ _COMPOUNDS: Final = re.compile(
     r"|(?:access|auth|refresh|session|bearer|id|api)tokens?$"
     r"|(?:admin|card|db|database|ftp|mail|mysql|pg|redis|root|smtp|sql|user)(?:pass|pin)$"
 )
-# What a `…_key` may be without opening anything; every other one is taken for a secret.
+# Words before `key` that make it no secret; with any other word it is one.
 _OPEN_KEYS: Final = frozenset((
     "any", "answer", "attribute", "blob", "bucket", "by", "cache", "candidate", "child", "column", "composite",
     "config", "context", "count", "data", "dedup", "dedupe", "dict", "document", "entity", "entry", "event",
@@ -54,12 +54,12 @@ _OPEN_KEYS: Final = frozenset((
 _BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-# Of a text: with more secrets than this it is hidden whole.
+# A text with more secrets than this is hidden whole.
 _MOST: Final = 1000
 _LONGEST_JSON: Final = 32 * 1024
-# Of a hidden value: of one with more parts than this no message is shown.
+# Parts of a hidden value; with more of them no error message is shown.
 _MOST_PARTS: Final = 10_000
-# What is written alike in every form.
+# Texts that are written alike in every form.
 _UNCHANGED: Final = re.compile(r"[ !#-&(-\[\]-~]*")
 _JSON_STRING: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:\s*)?')
 
@@ -78,7 +78,7 @@ class Masked:
 
 
 class SecretRule:
-    """Finds what is hidden, by the name of a value or by the form of the value itself.
+    """Rule that finds secrets, by the name of a value or by the form of the value itself.
 
     Args:
         names: Names to hide beside the built-in ones; case and separators do not matter.

@@ -11,6 +11,7 @@ import math
 import re
 import subprocess
 import sys
+import time
 import uuid
 from decimal import Decimal
 from pathlib import PurePosixPath
@@ -268,6 +269,13 @@ def test_secrets_of_a_value_that_is_cut_stay_out_of_messages(depth: int) -> None
     for argument in (value, [value, [0] * 5_000]):
         message = describe_error(ValueError("not hunter22 or hunter23"), captured(argument).hidden)["message"]
         assert message == "not [redacted] or [redacted]"
+
+
+def test_very_many_secrets_leave_no_message() -> None:
+    began = time.process_time()
+    found = captured([{"password": f"hunter{number}"} for number in range(200_000)])
+    assert time.process_time() - began < 5
+    assert describe_error(ValueError("not hunter199999"), found.hidden)["message"] == "[redacted]"
 
 
 def captured(value: Any, rules: Rules | None = None) -> Captured:

@@ -159,7 +159,7 @@ def test_more_that_is_hidden(gateway: FakeGateway) -> None:
     ("kind", "body", "said"),
     [
         ("application/json", b'{"amount": 1, "amount": 1000}', "names a member twice"),
-        ("application/json", b'{"amount": NaN}', "NaN is no JSON number"),
+        ("application/json", b'{"amount": NaN}', "NaN is not a JSON number"),
         ("application/json", b"{", "Expecting"),
         ("application/json", b"\xff", "it is not UTF-8"),
         ("application/json", '{"amount": 1}'.encode("utf-16"), "it is not UTF-8"),
