@@ -1,11 +1,11 @@
-"""Toolgate's SDK: ask the gateway before an agent's tool runs, record what it did.
+"""Toolgate SDK: check a tool call with the gateway before it runs, and log what it did.
 
     from toolgate import guarded
 
     @guarded("stripe.refund")
     def refund(charge_id: str, amount: float) -> str: ...
 
-Everything is loaded when first used; decorating loads no HTTP library.
+Every module is imported at its first use; decorating imports no HTTP library.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolgate.carrying import carry
-    from toolgate.decision import Decision
-    from toolgate.default import action, configure, default_guard, flush, guarded, resume
+    from toolgate._default import action, configure, default_guard, flush, guarded, resume
+    from toolgate._guard import Guard
+    from toolgate._identity import acting_as, bind_context, reason, tool_call
+    from toolgate._models import Approval, Decision
+    from toolgate._proxy import guarded_action, is_guarded
     from toolgate.errors import (
         ActionDenied,
         ApprovalDenied,
@@ -28,12 +30,6 @@ if TYPE_CHECKING:
         GuardError,
         OutboxFull,
     )
-    from toolgate.guard import Guard
-    from toolgate.identity import acting_as
-    from toolgate.naming import calling
-    from toolgate.stated_reason import reason
-    from toolgate.steps import Approval
-    from toolgate.wrappers import guarded_action, is_guarded
 
 __all__ = [
     "ActionDenied",
@@ -50,8 +46,7 @@ __all__ = [
     "OutboxFull",
     "acting_as",
     "action",
-    "calling",
-    "carry",
+    "bind_context",
     "configure",
     "default_guard",
     "flush",
@@ -60,31 +55,35 @@ __all__ = [
     "is_guarded",
     "reason",
     "resume",
+    "tool_call",
 ]
 
-_HOMES = {
-    "Approval": "steps",
-    "Decision": "decision",
-    "Guard": "guard",
-    "acting_as": "identity",
-    "action": "default",
-    "calling": "naming",
-    "carry": "carrying",
-    "configure": "default",
-    "default_guard": "default",
-    "flush": "default",
-    "guarded": "default",
-    "guarded_action": "wrappers",
-    "is_guarded": "wrappers",
-    "reason": "stated_reason",
-    "resume": "default",
+_MODULES = {
+    "Approval": "_models",
+    "Decision": "_models",
+    "Guard": "_guard",
+    "acting_as": "_identity",
+    "action": "_default",
+    "bind_context": "_identity",
+    "configure": "_default",
+    "default_guard": "_default",
+    "flush": "_default",
+    "guarded": "_default",
+    "guarded_action": "_proxy",
+    "is_guarded": "_proxy",
+    "reason": "_identity",
+    "resume": "_default",
+    "tool_call": "_identity",
 }
+_DEPRECATED = {"calling": "_identity", "carry": "_identity"}
 
 
 def __getattr__(name: str) -> object:
+    if name in _DEPRECATED:
+        return getattr(import_module(f"toolgate.{_DEPRECATED[name]}"), name)
     if name not in __all__:
         raise AttributeError(f"module 'toolgate' has no attribute {name!r}")
-    value = getattr(import_module(f"toolgate.{_HOMES.get(name, 'errors')}"), name)
+    value = getattr(import_module(f"toolgate.{_MODULES.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
 

@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qs, urlencode
 
+from toolgate._action import Action
 from toolgate._capture.jsontext import Json, dumps, loads
-from toolgate.block import Action
-from toolgate.default import action, default_guard
+from toolgate._default import action, default_guard
+from toolgate._guard import Guard
+from toolgate._identity import acting_as, tool_call, valid_id
+from toolgate._logging import log_event
 from toolgate.errors import (
     ActionDenied,
     ApprovalDenied,
@@ -30,10 +33,6 @@ from toolgate.errors import (
     GuardError,
     OutboxFull,
 )
-from toolgate.events import tell
-from toolgate.guard import Guard
-from toolgate.identity import acting_as, valid_id
-from toolgate.naming import calling
 
 if TYPE_CHECKING:
     from toolgate._capture.rules import AmountFrom
@@ -186,7 +185,7 @@ class GuardMiddleware:
 
         async with AsyncExitStack() as stack:
             stack.enter_context(nullcontext() if agent_id is None else acting_as(agent_id))
-            stack.enter_context(calling(request.call_id))
+            stack.enter_context(tool_call(request.call_id))
             try:
                 block = self._captured(endpoint, request.arguments)
                 waits = (endpoint.on_hold or self._on_hold) == "wait"
@@ -285,7 +284,7 @@ def _refusal_of(error: GuardError, action: str, agent_id: str | None) -> _Refuse
     if isinstance(error, ApprovalExpired):
         return _Refused(403, "the approval request expired", "expired", **ids)
     # Settings and addresses are for the operator: the log contains them, the response does not.
-    tell("request_failed", action, agent_id, type(error).__name__, reason=error, level=logging.ERROR)
+    log_event("request_failed", action, agent_id, type(error).__name__, reason=error, level=logging.ERROR)
     if isinstance(error, GatewayUnavailable):
         detail = "not run: the permission gateway is unavailable"
     elif isinstance(error, OutboxFull):

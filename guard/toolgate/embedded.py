@@ -19,14 +19,14 @@ from urllib.parse import quote, urlsplit
 
 from toolgate._capture.jsontext import dumps, loads
 from toolgate._http.messages import InProcessGateway, Request, Response, TransportError
+from toolgate._models import ApprovalRequest
 from toolgate._outbox.place import MEMORY
+from toolgate._permissions import Actions, read_permissions
 from toolgate.errors import ConfigurationError
-from toolgate.permitted import Actions, read_permissions
-from toolgate.requested import ApprovalRequest
 
 if TYPE_CHECKING:
-    from toolgate.guard import Guard
-    from toolgate.runtime import Runtime
+    from toolgate._guard import Guard
+    from toolgate._state import GuardState
 
 __all__ = ["EmbeddedGateway", "embedded_guard"]
 
@@ -233,7 +233,7 @@ def embedded_guard(
         raise
     # `end` instead of `close`: the thread that collects garbage must not wait for the gateway.
     weakref.finalize(guard, gateway.end).atexit = False
-    _close_at_exit(guard._runtime)  # noqa: SLF001 - of this package
+    _close_at_exit(guard._guard_state)  # noqa: SLF001 - of this package
     return guard
 
 
@@ -281,10 +281,10 @@ def _ended() -> TransportError:
     return TransportError("the embedded gateway ended", answered=False, reached=False)
 
 
-_open_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
+_open_runtimes: weakref.WeakSet[GuardState] = weakref.WeakSet()
 
 
-def _close_at_exit(runtime: Runtime) -> None:
+def _close_at_exit(runtime: GuardState) -> None:
     _register_exit_handler()
     _open_runtimes.add(runtime)
 

@@ -1,19 +1,19 @@
-"""Everything the SDK raises on its own account.
+"""Exceptions of the SDK. If a guarded call raises one of them, its tool did not run.
 
     GuardError
-    │   outcomes: the gateway answered, and the tool did not run
-    ├── ActionDenied          the action is blocked
-    │   └── ApprovalDenied    a person said no
-    ├── ApprovalPending       the action waits for a person
-    ├── ApprovalExpired       nobody decided in time, or the approval was not used in time
-    │   faults: no answer that can be acted on, and the tool did not run
-    ├── GatewayUnavailable    no gateway answered within the deadline
-    ├── GatewayProtocolError  something answered, but not as the gateway promises
+    │   decisions of the gateway
+    ├── ActionDenied          the policy denies the action
+    │   └── ApprovalDenied    an approver rejected it
+    ├── ApprovalPending       it waits for an approver
+    ├── ApprovalExpired       it was not decided, or not used, in time
+    │   no decision
+    ├── GatewayUnavailable    no gateway responded within the deadline
+    ├── GatewayProtocolError  the response contains no valid decision
     ├── OutboxFull            the call could not be recorded
     └── ConfigurationError    the guard is set up or used wrongly
 
-An expiry is never reported as a person's no: `ApprovalExpired` is not an `ActionDenied`.
-Every error survives `pickle` and `copy`, so it may cross a process pool or a task queue.
+`ApprovalExpired` is not an `ActionDenied`: no approver rejected the call.
+Every error can be pickled and copied, so that it may cross a process pool or a task queue.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 
 
 class GuardError(Exception):
-    """Base of everything the SDK raises; the guarded tool did not run."""
+    """Base class of all errors of the SDK; the guarded tool did not run."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The constructors take keywords, which the default protocol would not pass again.
+        # The constructors take keyword arguments, which the default protocol does not pass.
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 
@@ -48,13 +48,13 @@ def _rebuild(kind: type[GuardError], args: tuple[Any, ...], state: dict[str, Any
 
 
 class ActionDenied(GuardError):
-    """The gateway blocked the action (spec §4: `allowed` and `requires_approval` both false).
+    """The gateway denied the action.
 
     Attributes:
-        action: The action that was asked for.
-        agent_id: The agent it was asked for.
+        action: The action.
+        agent_id: The agent.
         reason: The gateway's explanation.
-        approval_id: The approval request that led here, if there was one.
+        approval_id: The approval request of the call, if there was one.
         decision_id: The gateway's id of the decision, if it sent one.
     """
 
@@ -78,7 +78,7 @@ class ActionDenied(GuardError):
 
 
 class ApprovalDenied(ActionDenied):
-    """A person declined the approval request; `reason` is their note."""
+    """An approver rejected the approval request; `reason` is their note."""
 
     _verb = "was declined by a person"
 
@@ -98,12 +98,12 @@ class _ApprovalError(GuardError):
 
 
 class ApprovalPending(_ApprovalError):
-    """The action waits for a person; the same call passes once after they approve it (decisions §5).
+    """The call waits for an approver; after the approval the same call is allowed once.
 
     Attributes:
-        action: The action that was asked for.
-        agent_id: The agent it was asked for.
-        approval_id: The approval request a person is to decide.
+        action: The action.
+        agent_id: The agent.
+        approval_id: The pending approval request.
         reason: The gateway's explanation, if it sent one.
     """
 
@@ -111,13 +111,13 @@ class ApprovalPending(_ApprovalError):
 
 
 class ApprovalExpired(_ApprovalError):
-    """The approval request ran out before it was decided or used; calling again asks anew.
+    """The approval request expired before it was decided or used; another call creates a new one.
 
     Attributes:
-        action: The action that was asked for.
-        agent_id: The agent it was asked for.
-        approval_id: The approval request that expired.
-        reason: What is known about the expiry.
+        action: The action.
+        agent_id: The agent.
+        approval_id: The expired approval request.
+        reason: Details of the expiry.
     """
 
     _verb = "was not carried out, its approval request expired"
@@ -130,15 +130,15 @@ class _GatewayError(GuardError):
 
 
 class GatewayUnavailable(_GatewayError):
-    """No gateway answered within the deadline, or it answered 429 or 5xx until then.
+    """No gateway responded within the deadline, or it responded 429 or 5xx until then.
 
     Attributes:
-        status: The last HTTP status seen, or None when there was no answer at all.
-        answered: Whether anything answered the call, be it a stranger in the gateway's place: also with half
-            an answer, a certificate that is not trusted, or bytes that are no HTTP. False: nobody could be
-            connected to, nothing came in time, or a proxy said 502, 503 or 504 that had no gateway behind it.
-        reached: Whether a gateway may have received the call: a connection was established, also where the
-            time was over before an answer came. `fail_open` applies only where this and `answered` are False.
+        status: The last HTTP status, or None without any response.
+        answered: Whether anything responded, also another server: with a partial response, an untrusted certificate, or
+            bytes that are not HTTP. False if no connection could be established, nothing was received in time, or a
+            proxy responded 502, 503 or 504 because it has no gateway to forward to.
+        reached: Whether a gateway may have received the call: a connection was established, also if the deadline passed
+            before a response. `fail_open` applies only if this and `answered` are False.
     """
 
     def __init__(
@@ -150,30 +150,38 @@ class GatewayUnavailable(_GatewayError):
 
 
 class GatewayProtocolError(_GatewayError):
-    """Something answered, but not as the gateway promises: nothing may be concluded from it.
+    """The response is not one of the gateway's: it contains no valid decision.
 
     Attributes:
-        status: The HTTP status of the answer.
+        status: The HTTP status of the response.
     """
 
 
 class OutboxFull(GuardError):
-    """The outbox has no room for what the tool would do, or cannot be written (decisions §13).
+    """The outbox has no room for the call's log entry, or cannot be written.
 
     Attributes:
-        action: The action that was to be carried out.
+        action: The action.
         reason: What is wrong with the outbox.
-        cure: What to do about it.
+        hint: How to fix it.
     """
 
-    def __init__(self, *, action: str, reason: str, cure: str) -> None:
+    def __init__(self, *, action: str, reason: str, hint: str) -> None:
         super().__init__(
-            f"action {action!r} is not carried out, because it could not be recorded: {reason}; {cure}"
+            f"action {action!r} is not carried out, because it could not be recorded: {reason}; {hint}"
         )
         self.action = action
         self.reason = reason
-        self.cure = cure
+        self.hint = hint
+
+    @property
+    def cure(self) -> str:
+        """Deprecated name of `hint`."""
+        from toolgate._logging import warn_renamed
+
+        warn_renamed("OutboxFull.cure", "OutboxFull.hint")
+        return self.hint
 
 
 class ConfigurationError(GuardError):
-    """The guard is set up or used wrongly; the message names the thing and the cure."""
+    """The guard is set up or used wrongly; the message names the setting and the fix."""

@@ -9,9 +9,9 @@ import typer
 
 from toolgate._capture.jsontext import loads
 from toolgate._files import PrivateFileError
-from toolgate.action_name import valid_action
+from toolgate._options import valid_action
+from toolgate._settings import Settings, load_settings, masked
 from toolgate.errors import ConfigurationError
-from toolgate.settings import Settings, load_settings, masked
 from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.credentials import StoredLogin
 from toolgate_cli.options import AsJson, GatewayUrl

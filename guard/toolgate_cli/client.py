@@ -15,8 +15,8 @@ from toolgate._capture.jsontext import dumps, read_decimal
 from toolgate._http.messages import Request, Response, TransportError
 from toolgate._http.retry import retry_after
 from toolgate._http.transport import HttpSender
+from toolgate._settings import Settings
 from toolgate.errors import ConfigurationError
-from toolgate.settings import Settings
 from toolgate_cli.output import fail, print_note, sanitize
 
 Model = TypeVar("Model", bound=BaseModel)

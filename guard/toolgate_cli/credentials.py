@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 import typer
 
 from toolgate._files import PrivateFileError, read_private, remove_private, write_private
+from toolgate._settings import checked_url, travels_readable
 from toolgate.errors import ConfigurationError
-from toolgate.settings import checked_url, travels_readable
 from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.options import PasswordStdin
 from toolgate_cli.output import fail, print_note, sanitize

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from toolgate._guard import Guard
+from toolgate._settings import Settings, load_settings
 from toolgate.errors import ConfigurationError
-from toolgate.guard import Guard
-from toolgate.settings import Settings, load_settings
 from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.entry_points import load_plugin
 from toolgate_cli.options import Yes

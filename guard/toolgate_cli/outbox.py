@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from toolgate._outbox.place import Place, load_place
+from toolgate._settings import load_settings
 from toolgate.errors import ConfigurationError
-from toolgate.settings import load_settings
 from toolgate_cli.options import Yes
 from toolgate_cli.output import Column, fail, print_table, sanitize, truncate
 from toolgate_cli.prompts import confirm

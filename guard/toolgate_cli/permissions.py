@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from toolgate._capture.jsontext import read_decimal
-from toolgate.action_name import exact_action
+from toolgate._options import exact_action
+from toolgate._permissions import is_amount_required
 from toolgate.errors import ConfigurationError
-from toolgate.permitted import is_amount_required
 from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent
 from toolgate_cli.client import GatewayClient, parse_model
 from toolgate_cli.credentials import password_session, stored_session

@@ -14,13 +14,13 @@ from toolgate import (
     GatewayProtocolError,
     Guard,
     acting_as,
-    calling,
     default_guard,
     guarded_action,
     is_guarded,
+    tool_call,
 )
-from toolgate.setup_errors import report_setup_error
-from toolgate.wrappers import hides_or_derives
+from toolgate._logging import report_setup_error
+from toolgate._proxy import hides_or_derives
 from toolgate_integrations._arguments import ReceivedCalls
 from toolgate_integrations._held import HeldCalls
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, fitting
@@ -154,7 +154,7 @@ class Asking:
         with ExitStack() as stack:
             if agent_id is not None:
                 stack.enter_context(acting_as(agent_id))
-            stack.enter_context(calling(call_id, run_id=run_id, pauses=pauses))
+            stack.enter_context(tool_call(call_id, run_id=run_id, pauses=pauses))
             try:
                 yield
             except SETUP_ERRORS as error:

@@ -29,7 +29,7 @@ class RunBridge(Bridge):
         """
         looked = await self.alook(call)
         # One answer: what two of them seem to say together may have changed in between.
-        if not looked.let_through:
+        if not looked.already_used:
             return await self.arun(call, tool, failed, pauses)
         with self._as(call, pauses, bears_name=False):
             action, call_id = self.action_of(call), fitting(call.call_id)

@@ -145,7 +145,7 @@ def test_argument_that_only_the_amount_is_computed_of_is_compared(
     order = Order(50)
     gateway.check.append(then(ALLOWED, lambda: setattr(order, "amount", 5000)))
     guard = make_guard()
-    pay = guard.guarded("pay", unbound={"order"}, amount=lambda order: order.amount)(recorder(ran))
+    pay = guard.guarded("pay", ignore={"order"}, amount=lambda order: order.amount)(recorder(ran))
     with pytest.raises(ActionDenied, match="'amount' changed"):
         pay(order)
     assert ran == []
@@ -154,7 +154,7 @@ def test_argument_that_only_the_amount_is_computed_of_is_compared(
 def test_unbound_argument_may_change(gateway: Any, make_guard: Callable[..., Guard]) -> None:
     session = {"requests": 0}
     gateway.check.append(then(ALLOWED, lambda: session.update(requests=1)))
-    pay = make_guard().guarded("pay", unbound={"session"})(lambda amount, session: amount)
+    pay = make_guard().guarded("pay", ignore={"session"})(lambda amount, session: amount)
     assert pay(50, session) == 50
 
 
@@ -209,7 +209,7 @@ async def test_call_handed_to_another_process_is_compared_too(
     context: dict[str, Any] = {"order": {"lines": [1]}}
     gateway.check.append(then(ALLOWED, context["order"].clear))
     with pytest.raises(ActionDenied, match="'order' changed"):
-        await make_guard().action("pay", context).apermit()
+        await make_guard().action("pay", context).aauthorize()
 
 
 def test_held_call_still_raises_pending(gateway: Any, make_guard: Callable[..., Guard]) -> None:
@@ -324,7 +324,7 @@ def test_object_that_is_not_json_is_refused_before_the_gateway_is_asked(
 ) -> None:
     ran: list[object] = []
     pay = make_guard().guarded("stripe.refund")(recorder(ran))
-    with pytest.raises(ConfigurationError, match=r"'order' .* of type '.*Row', .*unbound="):
+    with pytest.raises(ConfigurationError, match=r"'order' .* of type '.*Row', .*ignore="):
         pay(value)
     assert ran == []
     assert gateway.checks == []
@@ -333,7 +333,7 @@ def test_object_that_is_not_json_is_refused_before_the_gateway_is_asked(
 def test_unbound_object_is_passed(make_guard: Callable[..., Guard]) -> None:
     ran: list[object] = []
     row = Row(5)
-    make_guard().guarded("stripe.refund", unbound={"order"})(recorder(ran))(row)
+    make_guard().guarded("stripe.refund", ignore={"order"})(recorder(ran))(row)
     assert ran == [row]
 
 

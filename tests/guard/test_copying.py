@@ -22,8 +22,8 @@ import pytest
 from support import pickled
 from support.gateway import LiveGateway, Owner
 
-from toolgate import ConfigurationError, Guard, acting_as, carry, configure, default
-from toolgate.wrappers import GuardedBoundFunction, GuardedFunction
+from toolgate import ConfigurationError, Guard, acting_as, bind_context, configure, default
+from toolgate._proxy import GuardedBoundFunction, GuardedFunction
 
 NAMES = list(pickled.tools())
 WAYS = {
@@ -56,7 +56,7 @@ def as_default(make_guard: Any, gateway: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(default, "_default", None)
     configure(
         "http://127.0.0.1:9",
-        make_guard()._runtime.settings.api_key,
+        make_guard()._guard_state.settings.api_key,
         "agent-1",
         transport=httpx.MockTransport(gateway),
     )
@@ -107,7 +107,7 @@ def test_no_key_is_pickled_and_no_guard_is_made_up(make_guard: Any) -> None:
     """A pickle names its guard without its key; where there is no such guard, that is said with the cure."""
     guard = make_guard(agent_id="agent-pickled")
     data = pickle.dumps(guard.guarded("a.b")(pickled.Tool("t")))
-    assert guard._runtime.settings.api_key.encode() not in data
+    assert guard._guard_state.settings.api_key.encode() not in data
     again = pickle.loads(data)
     assert again._self_again.runtime.__self__ is guard
     assert copy.deepcopy(guard) is pickle.loads(pickle.dumps(guard)) is guard
@@ -156,7 +156,7 @@ def test_threads_and_pools(make_guard: Any, gateway: Any) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         with acting_as("carried", run_id="run-7"):
-            carried = carry(tool)
+            carried = bind_context(tool)
         assert list(pool.map(carried, [1, 2])) == [1, 2]
         with pytest.raises(ConfigurationError, match="no agent is named"):
             pool.submit(tool, 3).result()
@@ -171,7 +171,7 @@ async def test_executors_of_a_loop(make_guard: Any, gateway: Any) -> None:
     loop = asyncio.get_running_loop()
     with acting_as("carried"):
         assert await asyncio.to_thread(tool) is False
-        assert await loop.run_in_executor(None, carry(tool)) is False
+        assert await loop.run_in_executor(None, bind_context(tool)) is False
         with pytest.raises(ConfigurationError, match="no agent is named"):
             await loop.run_in_executor(None, tool)
     assert [each["agent_id"] for each in gateway.logs] == ["carried"] * 2
@@ -185,7 +185,7 @@ def test_carry_leaves_no_trace() -> None:
         variable.set(variable.get() + 1)
         return variable.get()
 
-    carried = carry(bump)
+    carried = bind_context(bump)
     assert [carried(), carried(), variable.get()] == [1, 1, 0]
 
 

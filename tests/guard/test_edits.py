@@ -271,7 +271,7 @@ async def test_unbound_arguments_pass(twin: Any, gateway: Any) -> None:
     """What is not sent at all is passed as it is, beside what was edited."""
     session = object()
     gateway.edit(n=2)
-    assert await run(twin(lambda n, session: (n, session), unbound={"session"}), 1, session) == (2, session)
+    assert await run(twin(lambda n, session: (n, session), ignore={"session"}), 1, session) == (2, session)
 
 
 async def test_changed_meanwhile(twin: Any, gateway: Any) -> None:

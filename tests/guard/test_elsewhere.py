@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolgate import ActionDenied, ApprovalPending, ConfigurationError, Guard, calling
+from toolgate import ActionDenied, ApprovalPending, ConfigurationError, Guard, tool_call
 from toolgate.testing import FakeGateway
 
 
@@ -12,7 +12,7 @@ def test_what_is_permitted_leaves_no_entry() -> None:
     """An allowed call is handed over with what was asked, and the log waits for whoever runs it."""
     fake = FakeGateway(allow=["db.drop"])
     guard = fake.guard()
-    permitted = guard.action("db.drop", {"table": "users", "password": "hunter22"}, edits=True).permit()
+    permitted = guard.action("db.drop", {"table": "users", "password": "hunter22"}, edits=True).authorize()
     assert permitted.context == {"table": "users", "password": "hunter22"}
     assert "hunter22" not in str(permitted.asked)
     assert (permitted.decision_id is not None, permitted.approval_id) == (True, None)
@@ -25,12 +25,12 @@ def test_what_is_refused_is_recorded_and_raised() -> None:
     fake = FakeGateway(require_approval=["db.drop"])
     guard = fake.guard()
     with pytest.raises(ActionDenied):
-        guard.action("db.read", {}).permit()
+        guard.action("db.read", {}).authorize()
     with pytest.raises(ApprovalPending) as pending:
-        guard.action("db.drop", {"table": "users"}).permit()
+        guard.action("db.drop", {"table": "users"}).authorize()
     fake.approve(pending.value.approval_id)
     with guard.resume(pending.value.approval_id):
-        permitted = guard.action("db.drop", {"table": "users"}).permit()
+        permitted = guard.action("db.drop", {"table": "users"}).authorize()
     assert permitted.approval_id == pending.value.approval_id
     assert guard.flush(5)
     assert sorted(each.status for each in fake.entries) == ["denied", "pending"]
@@ -45,7 +45,7 @@ def test_an_edit_is_permitted_as_it_was_made() -> None:
         fake.approve(pending.approval_id, context={"table": "old_users"})
         return "wait"
 
-    permitted = guard.action("db.drop", {"table": "users"}, on_hold=change, edits=True).permit()
+    permitted = guard.action("db.drop", {"table": "users"}, on_hold=change, edits=True).authorize()
     assert permitted.context == {"table": "old_users"}
 
 
@@ -53,11 +53,11 @@ def test_a_permission_is_asked_for_once_and_never_fails_open() -> None:
     """A block serves one call, and one that may run unasked cannot be recorded elsewhere as what it was."""
     guard = FakeGateway(allow=["db.drop"]).guard()
     block = guard.action("db.drop", {})
-    block.permit()
+    block.authorize()
     with pytest.raises(ConfigurationError, match="has been entered"):
-        block.permit()
+        block.authorize()
     with pytest.raises(ConfigurationError, match="fails open"):
-        guard.action("db.drop", {}, fail_open=True).permit()
+        guard.action("db.drop", {}, fail_open=True).authorize()
 
 
 async def test_a_coroutine_is_permitted_as_a_function_is() -> None:
@@ -70,13 +70,13 @@ async def test_a_coroutine_is_permitted_as_a_function_is() -> None:
         return "wait"
 
     block = guard.action("db.read", {"table": "users"})
-    assert (await block.apermit()).context == {"table": "users"}
+    assert (await block.aauthorize()).context == {"table": "users"}
     with pytest.raises(ConfigurationError, match="has been entered"):
-        await block.apermit()
+        await block.aauthorize()
     with pytest.raises(ActionDenied):
-        await guard.action("db.write", {}).apermit()
+        await guard.action("db.write", {}).aauthorize()
     with pytest.raises(ConfigurationError, match="fails open"):
-        await guard.action("db.read", {}, fail_open=True).apermit()
+        await guard.action("db.read", {}, fail_open=True).aauthorize()
     held = guard.action("db.drop", {"table": "users"}, on_hold=change, edits=True)
     assert (await held.apermit()).context == {"table": "old_users"}
     assert await guard.aflush(5)
@@ -86,7 +86,7 @@ async def test_a_coroutine_is_permitted_as_a_function_is() -> None:
 def test_what_became_of_it_is_recorded_with_what_hides(guard: Guard, gateway: Any) -> None:
     """The outcome stands beside the details, and an error's message is told without what is hidden in them."""
     details = {"table": "users", "password": "hunter22", "duration_ms": "long"}
-    with calling(None, run_id="run-1"):
+    with tool_call(None, run_id="run-1"):
         guard.record(
             "db.drop",
             "failed",

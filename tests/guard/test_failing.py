@@ -22,9 +22,9 @@ from toolgate import (
     Guard,
     GuardError,
 )
-from toolgate.failing import RefusedActions, refusals_at
-from toolgate.identity import Identity
-from toolgate.steps import Check
+from toolgate._identity import Identity
+from toolgate._models import Check
+from toolgate._process_state import DeniedActions, denied_actions_at
 
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -291,7 +291,7 @@ NO = Decision(allowed=False, requires_approval=False, reason="no")
 
 def test_what_does_not_fit_is_not_forgotten() -> None:
     """More refusals than can be remembered: nothing fails open any more."""
-    refusals = RefusedActions(bound=2)
+    refusals = DeniedActions(bound=2)
     for agent in ("one", "two"):
         refusals.note(asked(agent), NO)
     assert not refusals.holds(asked("three"))
@@ -303,14 +303,16 @@ def test_what_does_not_fit_is_not_forgotten() -> None:
 
 def test_one_memory_for_each_gateway() -> None:
     """By the address's origin: another path or spelling is the same gateway, another port is not."""
-    assert refusals_at("https://Gateway.example/a") is refusals_at("https://gateway.example/b")
-    assert refusals_at("https://gateway.example:443") is refusals_at("https://gateway.example.")
-    assert refusals_at("https://gateway.example") is not refusals_at("https://gateway.example:8443")
+    assert denied_actions_at("https://Gateway.example/a") is denied_actions_at("https://gateway.example/b")
+    assert denied_actions_at("https://gateway.example:443") is denied_actions_at("https://gateway.example.")
+    assert denied_actions_at("https://gateway.example") is not denied_actions_at(
+        "https://gateway.example:8443"
+    )
 
 
 def test_many_threads() -> None:
     """Each sees what it noted itself, and every count is given once."""
-    refusals, counts = RefusedActions(), list[int]()
+    refusals, counts = DeniedActions(), list[int]()
 
     def work(name: str) -> None:
         for _ in range(500):
@@ -330,7 +332,7 @@ def test_many_threads() -> None:
 
 def test_a_fork_remembers() -> None:
     """A child knows what its parent was refused, and counts for itself."""
-    refusals = RefusedActions()
+    refusals = DeniedActions()
     refusals.note(asked("one"), NO)
     refusals.count()
     child = os.fork()

@@ -6,13 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from toolgate.steps import Approval, AwaitApproval, Check, Intend, Raised, Recapture, Record, Returned, Run
 
 from toolgate import ActionDenied, ApprovalDenied, ApprovalExpired, ApprovalPending, Decision
+from toolgate._call import Call, OnHold
 from toolgate._capture.context import Captured
+from toolgate._effects import Flow
+from toolgate._flow import guarded_call
+from toolgate._identity import Identity
 from toolgate._outbox.entries import Intent
-from toolgate.flow import Call, Flow, OnHold, guarded_call
-from toolgate.identity import Identity
-from toolgate.steps import Approval, AwaitApproval, Check, Intend, Raised, Recapture, Record, Returned, Run
 
 WHO = Identity("agent-1", "run-1")
 ALLOWED = Decision(allowed=True, requires_approval=False, decision_id="d-1")

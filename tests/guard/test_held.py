@@ -6,18 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-
-from toolgate import (
-    ActionDenied,
-    ApprovalDenied,
-    ApprovalExpired,
-    ApprovalPending,
-    ConfigurationError,
-    Decision,
-)
-from toolgate._capture.context import Captured
-from toolgate.flow import Call, Flow, OnHold, guarded_call
-from toolgate.identity import Identity
 from toolgate.steps import (
     Approval,
     AskCaller,
@@ -32,6 +20,20 @@ from toolgate.steps import (
     Returned,
     Run,
 )
+
+from toolgate import (
+    ActionDenied,
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalPending,
+    ConfigurationError,
+    Decision,
+)
+from toolgate._call import Call, OnHold
+from toolgate._capture.context import Captured
+from toolgate._effects import Flow
+from toolgate._flow import guarded_call
+from toolgate._identity import Identity
 
 WHO = Identity("agent-1", "run-1")
 ALLOWED = Decision(allowed=True, requires_approval=False, decision_id="d-1")

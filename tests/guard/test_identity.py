@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolgate import ConfigurationError, Guard, acting_as
-from toolgate.identity import Identity, identify
+from toolgate._identity import Identity, identify
 
 
 def test_order() -> None:

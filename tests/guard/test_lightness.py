@@ -10,8 +10,8 @@ from support.http_libraries import NEEDS_HTTPX2
 HEAVY = ["httpx", "httpx2", "pydantic", "tenacity", "sqlite3", "opentelemetry", "toolgate._http.client"]
 # What only a call needs: without it an import and a decoration cost little more than wrapt alone.
 OF_CALLS = [
-    "toolgate.flow",
-    "toolgate.performers",
+    "toolgate._flow",
+    "toolgate._drivers",
     "toolgate._capture.redaction",
     "hashlib",
     "decimal",
@@ -70,8 +70,8 @@ def test_the_first_call_loads_what_it_needs() -> None:
     )
     called = loaded_after(code, HEAVY + OF_CALLS)
     assert called >= {"httpx", "pydantic", "tenacity", "toolgate._http.client", *OF_CALLS} - {
-        "toolgate.flow",
-        "toolgate.performers",
+        "toolgate._flow",
+        "toolgate._drivers",
     }
 
 

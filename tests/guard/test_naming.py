@@ -16,13 +16,13 @@ from toolgate import (
     ConfigurationError,
     Guard,
     acting_as,
-    calling,
-    carry,
+    bind_context,
     default_guard,
     guarded_action,
     is_guarded,
+    tool_call,
 )
-from toolgate.default import default_is
+from toolgate._default import replace_default
 from toolgate.embedded import EmbeddedGateway
 from toolgate.testing import FakeGateway
 
@@ -53,16 +53,16 @@ def test_one_request_and_one_entry(held: tuple[Guard, Any]) -> None:
 
     asked = set()
     for _ in range(3):
-        with pytest.raises(ApprovalPending) as pending, calling("call-1", run_id="thread-1"):
+        with pytest.raises(ApprovalPending) as pending, tool_call("call-1", run_id="thread-1"):
             send("once")
         asked.add(pending.value.approval_id)
     assert len(asked) == 1
     gateway.approve(asked.pop())
-    with pytest.raises(ApprovalPending), calling("call-2", run_id="thread-1"):
+    with pytest.raises(ApprovalPending), tool_call("call-2", run_id="thread-1"):
         send("once")
-    with calling("call-1", run_id="thread-1"):
+    with tool_call("call-1", run_id="thread-1"):
         send("once")
-    with pytest.raises(ActionDenied, match="already let through"), calling("call-1", run_id="thread-1"):
+    with pytest.raises(ActionDenied, match="already let through"), tool_call("call-1", run_id="thread-1"):
         send("once")
     assert ran == ["once"]
 
@@ -78,12 +78,12 @@ async def test_one_request_and_one_entry_async(held: tuple[Guard, Any]) -> None:
 
     asked = set()
     for _ in range(3):
-        with pytest.raises(ApprovalPending) as pending, calling("call-1", run_id="thread-1"):
+        with pytest.raises(ApprovalPending) as pending, tool_call("call-1", run_id="thread-1"):
             await send("once")
         asked.add(pending.value.approval_id)
     assert len(asked) == 1
     gateway.approve(asked.pop())
-    with calling("call-1", run_id="thread-1"):
+    with tool_call("call-1", run_id="thread-1"):
         await send("once")
     assert ran == ["once"]
 
@@ -95,10 +95,10 @@ def test_a_hold_is_recorded_once(guard: Guard, gateway: Any) -> None:
     gateway.check = [held, held, held, blocked, blocked]
     gateway.approval = [{"id": "appr-1", "status": "pending", "note": None}] * 3
     for call_id in ("c1", "c1", "c2"):
-        with pytest.raises(ApprovalPending), calling(call_id, run_id="r"), guard.action("a.b", {"n": 1}):
+        with pytest.raises(ApprovalPending), tool_call(call_id, run_id="r"), guard.action("a.b", {"n": 1}):
             pytest.fail("it is held")
     for _ in range(2):
-        with pytest.raises(ActionDenied), calling("c3", run_id="r"), guard.action("a.b", {"n": 1}):
+        with pytest.raises(ActionDenied), tool_call("c3", run_id="r"), guard.action("a.b", {"n": 1}):
             pytest.fail("it is blocked")
     assert guard.flush()
     entries = gateway.taken
@@ -114,7 +114,7 @@ def test_a_hold_is_recorded_once(guard: Guard, gateway: Any) -> None:
 def test_what_ran_is_recorded_each_time(guard: Guard, gateway: Any) -> None:
     """A call that really runs twice is two entries: nothing that happened is hidden behind its name."""
     for _ in range(2):
-        with calling("c1", run_id="r"), guard.action("a.b"):
+        with tool_call("c1", run_id="r"), guard.action("a.b"):
             pass
     assert [each["status"] for each in gateway.logs] == ["success", "success"]
     assert len({each["idempotency_key"] for each in gateway.taken}) == 2
@@ -130,7 +130,7 @@ def test_the_first_call_bears_the_name(guard: Guard, gateway: Any) -> None:
     def outer() -> None:
         inner()
 
-    with calling("c1", run_id="r"):
+    with tool_call("c1", run_id="r"):
         outer()
         inner()
     inner()
@@ -144,9 +144,9 @@ def test_the_first_call_bears_the_name(guard: Guard, gateway: Any) -> None:
 
 def test_the_run_of_acting_as_goes_first(guard: Guard, gateway: Any) -> None:
     """Whoever acts in a run of their own stays in it; `calling` fills in what nobody named."""
-    with calling("c1", run_id="theirs"), acting_as("bot", run_id="ours"), guard.action("a.b"):
+    with tool_call("c1", run_id="theirs"), acting_as("bot", run_id="ours"), guard.action("a.b"):
         pass
-    with acting_as("bot"), calling("c2", run_id="theirs"), guard.action("a.b"):
+    with acting_as("bot"), tool_call("c2", run_id="theirs"), guard.action("a.b"):
         pass
     assert [(each["agent_id"], each["run_id"], each["call_id"]) for each in gateway.checks] == [
         ("bot", "ours", "c1"),
@@ -177,7 +177,7 @@ async def test_a_pause_is_no_failure(kind: str, guard: Guard, gateway: Any) -> N
             async with guard.action("a.b"):
                 await atool()
 
-    with pytest.raises(Pause) as raised, calling("c1", pauses=[Pause]):
+    with pytest.raises(Pause) as raised, tool_call("c1", pauses=[Pause]):
         await run()
     assert raised.value is pause
     (entry,) = gateway.logs
@@ -190,7 +190,7 @@ async def test_a_pause_is_no_failure(kind: str, guard: Guard, gateway: Any) -> N
 
 def test_another_error_is_a_failure(guard: Guard, gateway: Any) -> None:
     """Only what was named is a pause."""
-    with pytest.raises(ValueError, match="no"), calling("c1", pauses=[Pause]), guard.action("a.b"):
+    with pytest.raises(ValueError, match="no"), tool_call("c1", pauses=[Pause]), guard.action("a.b"):
         raise ValueError("no")
     assert [each["status"] for each in gateway.logs] == ["failed"]
 
@@ -199,7 +199,7 @@ async def test_names_stay_in_their_task(guard: Guard, gateway: Any) -> None:
     """Tasks that name their calls do not name each other's; a carried function takes the name along."""
 
     async def named(number: int) -> None:
-        with calling(f"c{number}", run_id=f"r{number}"):
+        with tool_call(f"c{number}", run_id=f"r{number}"):
             await asyncio.sleep(0)
             async with guard.action("a.b", {"n": number}):
                 pass
@@ -213,16 +213,16 @@ async def test_names_stay_in_their_task(guard: Guard, gateway: Any) -> None:
         with guard.action("a.b"):
             pass
 
-    with calling("carried"):
-        work = carry(block)
+    with tool_call("carried"):
+        work = bind_context(block)
         await asyncio.to_thread(work)
     assert [each["call_id"] for each in gateway.checks] == ["carried"]
 
 
 def test_a_call_after_the_block_is_unnamed(guard: Guard, gateway: Any) -> None:
     """Whoever was started inside and acts later does not bear a name that has ended."""
-    with calling("c1"):
-        late = carry(lambda: guard.action("a.b").__enter__())
+    with tool_call("c1"):
+        late = bind_context(lambda: guard.action("a.b").__enter__())
     late()
     assert "call_id" not in gateway.checks[0]
 
@@ -233,19 +233,19 @@ def test_a_call_after_the_block_is_unnamed(guard: Guard, gateway: Any) -> None:
 def test_names_that_cannot_be(call_id: Any, run_id: Any) -> None:
     """A name that the gateway would refuse is refused where it is given."""
     with pytest.raises(ConfigurationError, match=r"call_id|run_id"):
-        calling(call_id, run_id=run_id)
+        tool_call(call_id, run_id=run_id)
 
 
 def test_a_run_without_a_call(guard: Guard, gateway: Any) -> None:
     """A run can be named alone: its calls bear no name of their own."""
-    with calling(None, run_id="r"), guard.action("a.b"):
+    with tool_call(None, run_id="r"), guard.action("a.b"):
         pass
     assert [(each["run_id"], "call_id" in each) for each in gateway.checks] == [("r", False)]
 
 
 def test_entered_once() -> None:
     """One object names one call."""
-    name = calling("c1")
+    name = tool_call("c1")
     with name, pytest.raises(ConfigurationError, match="entered once"), name:
         pytest.fail("it was entered")
 
@@ -304,7 +304,7 @@ def test_only_the_guarded_function_itself_is_guarded(guard: Guard) -> None:
 
 def test_default_guard(guard: Guard) -> None:
     """The guard behind the module's own `guarded` can be had."""
-    with default_is(guard):
+    with replace_default(guard):
         assert default_guard() is guard
 
 
@@ -317,13 +317,13 @@ async def test_an_edit_is_followed(held: tuple[Guard, Any]) -> None:
     async def send(to: str) -> None:
         ran.append(to)
 
-    with pytest.raises(ApprovalPending) as pending, calling("call-1"):
+    with pytest.raises(ApprovalPending) as pending, tool_call("call-1"):
         await send("eve")
     gateway.approve(pending.value.approval_id, context={"to": "ann"})
-    with calling("call-1"):
+    with tool_call("call-1"):
         await send("eve")
     assert ran == ["ann"]
-    with pytest.raises(ActionDenied, match="already let through"), calling("call-1"):
+    with pytest.raises(ActionDenied, match="already let through"), tool_call("call-1"):
         await send("eve")
     assert ran == ["ann"]
 
@@ -341,7 +341,7 @@ def test_a_gateway_that_leaves_after_the_hold(answer: Any, guard: Guard, gateway
         {"allowed": False, "requires_approval": True, "reason": "a person", "approval_id": "appr-1"}
     ]
     gateway.approval = [httpx.ConnectError("gone")] * 20
-    with pytest.raises(ApprovalPending) as pending, calling("call-1"):
+    with pytest.raises(ApprovalPending) as pending, tool_call("call-1"):
         guard.guarded("a.b", on_hold="raise" if answer == "raise" else on_hold)(lambda: None)()
     assert pending.value.approval_id == "appr-1"
     assert len(asked) == (answer != "raise")

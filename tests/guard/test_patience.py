@@ -3,15 +3,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from toolgate import GatewayUnavailable
-from toolgate._capture.context import Captured
-from toolgate._outbox.place import Place
-from toolgate._outbox.recorder import Recorder
-from toolgate.identity import Identity
-from toolgate.patience import Patience
 from toolgate.performers import AsyncPerformer, Performer
 from toolgate.steps import Approval, AwaitApproval
+
+from toolgate import GatewayUnavailable
+from toolgate._approval_flow import PollSchedule
+from toolgate._capture.context import Captured
+from toolgate._identity import Identity
+from toolgate._outbox.place import Place
+from toolgate._outbox.recorder import Recorder
 
 STEP = AwaitApproval("a.b", Identity("agent-1"), "appr-1")
 PENDING = Approval("pending")
@@ -166,6 +166,6 @@ def test_endless_outage() -> None:
 def test_next_poll_is_a_whole_second() -> None:
     """The wait sent is a whole number of seconds, and 0 for the last fraction."""
     world = World(PENDING)
-    patience = Patience(0.5, world.clock)
+    patience = PollSchedule(0.5, world.clock)
     assert patience.next_poll() == 0
     assert patience.pause() == 0.5

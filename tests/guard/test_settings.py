@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from toolgate import ConfigurationError, Guard
-from toolgate.settings import load_settings
+from toolgate._settings import load_settings
 
 KEY = "ak_" + "a1" * 18 + "z"
 
@@ -154,6 +154,6 @@ def test_hosts(host: str) -> None:
 def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that is chosen and missing is reported with the command that installs it."""
     monkeypatch.setenv("TOOLGATE_HTTP", "httpx2")
-    monkeypatch.setattr("toolgate.settings.find_spec", lambda _: None)
+    monkeypatch.setattr("toolgate._settings.find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match="pip install httpx2"):
         load_settings("https://gateway.example", KEY)

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.waiting import until
 
-from toolgate import Guard, GuardError, acting_as, calling, spans
+from toolgate import Guard, GuardError, acting_as, spans, tool_call
 
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -266,7 +266,7 @@ def test_what_is_lost_stays_counted(seen: Seen, gateway: Any) -> None:
     lost = sum(seen.figures("toolgate.entries.lost").values())
     guard.close()
     assert sum(seen.figures("toolgate.entries.lost").values()) == lost + 1
-    gone = weakref.ref(guard._runtime.recorder.sender())
+    gone = weakref.ref(guard._guard_state.recorder.sender())
     del guard
 
     def collected() -> bool:
@@ -284,7 +284,7 @@ def test_what_waits_is_counted_while_somebody_writes(seen: Seen, make_guard: Any
     guard.guarded("a.b")(lambda: 1)()
     before = sum(seen.figures("toolgate.outbox.entries").values())
     assert before >= 1
-    outbox = guard._runtime.recorder.sender().outbox
+    outbox = guard._guard_state.recorder.sender().outbox
     with outbox._lock:
         outbox._inside = True
         try:
@@ -374,7 +374,7 @@ def test_the_entry_of_a_named_call_carries_none(make_guard: Any, gateway: Any, s
     gateway.check = [BLOCKED, BLOCKED]
     guard = make_guard()
     for _ in range(2):
-        with pytest.raises(GuardError), calling("call-1"), guard.action("mail.send", {}):
+        with pytest.raises(GuardError), tool_call("call-1"), guard.action("mail.send", {}):
             pass
     assert guard.flush(10)
     first, second = gateway.taken

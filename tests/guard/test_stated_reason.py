@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import toolgate
 from toolgate import ApprovalPending, ConfigurationError, Guard
-from toolgate.stated_reason import LONGEST_REASON, is_shown, sendable_reason
+from toolgate._identity import MAX_REASON_LENGTH, is_allowed_in_text, sendable_reason
 from toolgate.testing import FakeGateway
 
 
@@ -79,7 +79,7 @@ def test_secrets_are_masked() -> None:
 
 
 def test_a_secret_that_is_cut_is_not_sent() -> None:
-    for before in ("x" * (LONGEST_REASON - 12), f"password={'y' * 4000} " * 4 + f"password={'y' * 3930}"):
+    for before in ("x" * (MAX_REASON_LENGTH - 12), f"password={'y' * 4000} " * 4 + f"password={'y' * 3930}"):
         for more in range(30):
             text = f"{before}{' ' * more} sk-abcdefghijklmnopqrstuvwx"
             assert "abcd" not in (sendable_reason(text) or "")
@@ -88,8 +88,8 @@ def test_a_secret_that_is_cut_is_not_sent() -> None:
 @given(st.text())
 def test_every_text_is_sent_as_the_gateway_accepts_it(text: str) -> None:
     sent = sendable_reason(text)
-    assert sent is None or (0 < len(sent) <= LONGEST_REASON and all(map(is_shown, sent)))
-    assert sendable_reason(text * 300) is None or len(sendable_reason(text * 300) or "") <= LONGEST_REASON
+    assert sent is None or (0 < len(sent) <= MAX_REASON_LENGTH and all(map(is_allowed_in_text, sent)))
+    assert sendable_reason(text * 300) is None or len(sendable_reason(text * 300) or "") <= MAX_REASON_LENGTH
 
 
 def test_an_embedded_gateway_shows_the_reason() -> None:

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from toolgate.waiters import Waiter, Waiters
+from toolgate._process_state import PendingApproval, PendingApprovals
 
 
 def test_waiters_under_threads() -> None:
     """Of many that wait for one approval and leave together, exactly one is the last."""
-    waiters = Waiters()
-    many = [Waiter(waiters) for _ in range(50)]
+    waiters = PendingApprovals()
+    many = [PendingApproval(waiters) for _ in range(50)]
     for each in many:
         each.begin("appr-1")
-    stranger = Waiter(waiters)
+    stranger = PendingApproval(waiters)
     stranger.begin("appr-2")
     gate, last = threading.Barrier(len(many)), list[bool]()
 
-    def leave(waiter: Waiter) -> None:
+    def leave(waiter: PendingApproval) -> None:
         gate.wait()
         last.append(waiter.end())
 
@@ -38,17 +38,17 @@ def test_waiters_under_threads() -> None:
 
 def test_a_waiter_that_is_gone_does_not_count() -> None:
     """A call that vanished without a word keeps nobody from withdrawing."""
-    waiters = Waiters()
-    Waiter(waiters).begin("appr-1")
-    waiter = Waiter(waiters)
+    waiters = PendingApprovals()
+    PendingApproval(waiters).begin("appr-1")
+    waiter = PendingApproval(waiters)
     waiter.begin("appr-1")
     assert waiter.end() is True
 
 
 def test_a_waiter_that_leaves_while_another_looks() -> None:
     """A call collected as garbage may leave in the midst of another's leaving, on the same thread."""
-    waiters = Waiters()
-    first, second, third = (Waiter(waiters) for _ in range(3))
+    waiters = PendingApprovals()
+    first, second, third = (PendingApproval(waiters) for _ in range(3))
     inner: list[bool] = []
 
     class Looked:
@@ -80,20 +80,20 @@ def test_a_fork_while_somebody_leaves() -> None:
     """A child is not held up by a thread of the parent that was just looking who waits."""
     code = (
         "import os, threading\n"
-        "from toolgate.waiters import Waiter, Waiters\n"
-        "waiters, inside, done = Waiters(), threading.Event(), threading.Event()\n"
+        "from toolgate.waiters import PendingApproval, PendingApprovals\n"
+        "waiters, inside, done = PendingApprovals(), threading.Event(), threading.Event()\n"
         "class Slow:\n"
         "    def __hash__(self): return 0\n"
         "    def __eq__(self, other):\n"
         "        inside.set(); done.wait(); return False\n"
-        "first, second = Waiter(waiters), Waiter(waiters)\n"
+        "first, second = PendingApproval(waiters), PendingApproval(waiters)\n"
         "waiters.join(first, (1, 'appr-1')); waiters.join(second, Slow())\n"
         "threading.Thread(target=first.end).start()\n"
         "inside.wait()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    done.set()\n"
-        "    mine = Waiter(waiters); mine.begin('appr-1')\n"
+        "    mine = PendingApproval(waiters); mine.begin('appr-1')\n"
         "    os._exit(0 if mine.end() else 1)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
         "done.set()\n"

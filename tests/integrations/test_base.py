@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate import ApprovalPending, ConfigurationError, guarded
-from toolgate.action_name import valid_action
-from toolgate.identity import valid_id
+from toolgate._identity import valid_id
+from toolgate._options import valid_action
 from toolgate_integrations import _frameworks, _held, _naming
 from toolgate_integrations._base import (
     INTEGRATIONS,

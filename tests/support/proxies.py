@@ -22,7 +22,7 @@ from support.waiting import eventually
 
 PROXIES = ForkServer(
     "toolgate_integrations.mcp_proxy",
-    *("toolgate_cli.app", "toolgate.runtime", "toolgate._http.client", "toolgate._outbox.sender"),
+    *("toolgate_cli.app", "toolgate._state", "toolgate._http.client", "toolgate._outbox.sender"),
     *("anyio._backends._asyncio", "httpx", "tenacity.asyncio", "rich.table"),
 )
 SMALL = Path(__file__).with_name("small_server.py")

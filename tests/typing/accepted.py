@@ -25,13 +25,13 @@ from toolgate import (
     Guard,
     acting_as,
     action,
-    carry,
+    bind_context,
     configure,
     guarded,
     resume,
 )
+from toolgate._permissions import Limits
 from toolgate.asgi import Endpoint, GuardMiddleware
-from toolgate.permitted import Limits
 from toolgate.testing import ApprovalRequest, Checked, FakeGateway, Logged
 
 P = ParamSpec("P")
@@ -49,7 +49,7 @@ async def send(to: str, body: str = "") -> int:
     return len(to)
 
 
-@guarded("generic", unbound=("session",), amount="cents", agent_id="other")
+@guarded("generic", ignore=("session",), amount="cents", agent_id="other")
 def generic(value: T, cents: int, session: object) -> T:
     return value
 
@@ -272,7 +272,7 @@ async def kinds() -> None:
     assert_type(Shop("s").sell(1), str)
     assert_type(Overloaded().pick("b"), str)
     assert_type(counted(1, note="n"), str)
-    assert_type(carry(pick_one)(1, note="n"), str)
+    assert_type(bind_context(pick_one)(1, note="n"), str)
 
     @above(1)
     def decorated(n: int) -> str:

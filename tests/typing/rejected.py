@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, overload
 
-from toolgate import ApprovalPending, Guard, acting_as, carry, configure, guarded, resume
+from toolgate import ApprovalPending, Guard, acting_as, bind_context, configure, guarded, resume
 from toolgate.testing import FakeGateway
 
 guard = Guard("https://gateway.example", "ak_", "agent")
@@ -132,8 +132,8 @@ async def kinds() -> None:
     some(amount="5")  # rejected
     _some: int = some(amount=5.0)  # rejected
     Shop().sell("1")  # rejected
-    carry(5)  # rejected
-    carry(refund)("ch_1", "5")  # rejected
+    bind_context(5)  # rejected
+    bind_context(refund)("ch_1", "5")  # rejected
 
 
 async def main() -> None:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from toolgate._http.messages import Clock
-from toolgate.events import logger
+from toolgate._logging import logger
 
 __all__ = ["CircuitBreaker", "CircuitOpen"]
 

@@ -30,13 +30,12 @@ from toolgate._http.schemas import (
     ResponseParser,
 )
 from toolgate._http.transport import AsyncHttpSender, HttpSender
+from toolgate._models import Approval, Check, Decision
 from toolgate._outbox.entries import Entry
-from toolgate.decision import Decision
+from toolgate._process_state import denied_actions_at
+from toolgate._settings import Settings
+from toolgate._telemetry import trace_headers
 from toolgate.errors import ConfigurationError, GatewayProtocolError
-from toolgate.failing import refusals_at
-from toolgate.settings import Settings
-from toolgate.steps import Approval, Check
-from toolgate.traced import trace_headers
 
 __all__ = ["AsyncGatewayClient", "GatewayClient", "key_scope"]
 
@@ -79,7 +78,7 @@ class _Operations:
         self._settings = settings
         self._breaker = CircuitBreaker(settings.url, clock) if breaker is None else breaker
         self._parser = ResponseParser(settings)
-        self._refusals = refusals_at(settings.url)
+        self._denied_actions = denied_actions_at(settings.url)
         self._headers = {
             "Accept": "application/json",
             "User-Agent": f"toolgate-python/{_version()}",
@@ -110,7 +109,7 @@ class _Operations:
             # A call that the gateway rejects must not fail open in the next outage. Other protocol errors may come
             # from another server.
             if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
-                self._refusals.refuse(check)
+                self._denied_actions.add(check)
             raise
         headers = response.headers
         decision = Decision(
@@ -120,9 +119,9 @@ class _Operations:
             approval_id=parsed.approval_id
             or (_approved_request(headers) if check.dry_run and parsed.allowed else None),
             decision_id=headers.get("x-decision-id") or None,
-            let_through=not parsed.allowed and headers.get("x-call-let-through") == "true",
+            already_used=not parsed.allowed and headers.get("x-call-let-through") == "true",
         )
-        self._refusals.note(check, decision)
+        self._denied_actions.note(check, decision)
         self.key_scope = key_scope(headers) or self.key_scope
         return decision
 

@@ -19,8 +19,8 @@ from toolgate._capture.jsontext import loads
 from toolgate._http.exchange import gateway_reached, is_from_proxy
 from toolgate._http.messages import Response
 from toolgate._http.retry import RetryableError, retry_after
+from toolgate._settings import Settings, masked
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable
-from toolgate.settings import Settings, masked
 
 __all__ = [
     "ApprovalResponse",

@@ -26,8 +26,8 @@ from toolgate._http.deadline import AsyncDeadline, look_up, watchdog
 from toolgate._http.exchange import Exchange, describe
 from toolgate._http.messages import Clock, Request, Response, TransportError
 from toolgate._http.network import DEFAULT_NETWORK, Network
+from toolgate._settings import proxies_allowed
 from toolgate.errors import ConfigurationError
-from toolgate.settings import proxies_allowed
 
 __all__ = ["AsyncHttpSender", "HttpSender", "set_request_hook"]
 

@@ -16,9 +16,9 @@ from toolgate._http.client import GatewayClient
 from toolgate._http.messages import Response, TransportError
 from toolgate._http.retry import RetryableError
 from toolgate._http.schemas import media_type
+from toolgate._logging import logger
+from toolgate._settings import Settings, masked
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
-from toolgate.events import logger
-from toolgate.settings import Settings, masked
 
 __all__ = ["BatchSender", "Deliverer", "Delivery", "OutageLog", "Pace", "Result"]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from toolgate._capture.jsontext import Json, dumps
-from toolgate.traced import trace_headers
+from toolgate._telemetry import trace_headers
 
 __all__ = ["Busy", "Entry", "Intent", "OutboxFault", "new_entry"]
 

@@ -13,6 +13,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
+from toolgate._logging import logger
 from toolgate._outbox.entries import Busy, Entry, Intent, OutboxFault
 from toolgate._outbox.place import Place
 from toolgate._outbox.store import (
@@ -29,7 +30,6 @@ from toolgate._outbox.store import (
     transaction,
     write_schema,
 )
-from toolgate.events import logger
 
 __all__ = ["Outbox", "StoredEntry"]
 

@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from toolgate._logging import logger
 from toolgate._outbox.entries import Busy, Entry, Intent, OutboxFault
 from toolgate._outbox.place import Place
+from toolgate._shutdown import are_handlers_done
+from toolgate._telemetry import count_losses
 from toolgate.errors import OutboxFull
-from toolgate.events import logger
-from toolgate.observing import remember_losses
-from toolgate.shutdown import are_handlers_done
 
 if TYPE_CHECKING:
     from toolgate._outbox.sender import Sender
@@ -46,7 +46,7 @@ class Losses:
         self.count += entries
         if not before:
             # Counted for as long as the process lives, also when the guard is gone.
-            remember_losses(self)
+            count_losses(self)
         if always_log or before.bit_length() != self.count.bit_length():
             logger.error(
                 "%d log entries lost, the last one of action %r: %s",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from toolgate._logging import logger
 from toolgate._outbox.entries import Busy, OutboxFault
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.place import Place
@@ -22,7 +23,6 @@ from toolgate._outbox.store import (
     read_target,
     transaction,
 )
-from toolgate.events import logger
 
 __all__ = ["adopt_files", "convert_shared_file", "retrieve_parked"]
 

@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from toolgate._http.client import key_scope
+from toolgate._logging import log_event, logger
 from toolgate._outbox.delivery import Deliverer, Delivery, OutageLog, Pace
 from toolgate._outbox.entries import Busy, Entry, Intent, OutboxFault
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.place import Place
 from toolgate._outbox.recovery import adopt_files
 from toolgate._outbox.store import Row, Target
-from toolgate.events import logger, tell
-from toolgate.observing import watch
-from toolgate.settings import Settings
+from toolgate._settings import Settings
+from toolgate._telemetry import count_backlog
 
 __all__ = ["Sender", "make_sender"]
 
@@ -108,7 +108,7 @@ class Sender:
         self._outages = OutageLog()
         self.after_close: Callable[[], None] | None = None
         self._reset()
-        watch(self)
+        count_backlog(self)
         _senders.add(self)
 
     def _reset(self) -> None:
@@ -465,7 +465,7 @@ def make_sender(settings: Settings, place: Place, deliverer: Callable[[], Delive
 
 def _log_parked(row: Row, reason: str) -> None:
     body: dict[str, Any] = json.loads(row.body)
-    tell(
+    log_event(
         "record_failed",
         body.get("action"),
         body.get("agent_id"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolgate.requested import ApprovalRequest
+    from toolgate._models import ApprovalRequest
     from toolgate.testing.fake import Checked, FakeGateway, Logged
 
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]

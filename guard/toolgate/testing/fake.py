@@ -15,12 +15,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
 from toolgate._capture.jsontext import dumps, exact, loads
+from toolgate._guard import Guard
 from toolgate._http.messages import InProcessGateway, Request, Response, TransportError
+from toolgate._models import ApprovalRequest
 from toolgate._outbox.place import MEMORY
+from toolgate._permissions import Actions, Limits, Permitted, read_limits, read_permissions
 from toolgate.errors import ConfigurationError
-from toolgate.guard import Guard
-from toolgate.permitted import Actions, Limits, Permitted, read_limits, read_permissions
-from toolgate.requested import ApprovalRequest
 from toolgate.testing.records import Checked, Logged, Outcome, Records
 
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
@@ -128,11 +128,11 @@ class FakeGateway(InProcessGateway, Records):
     def replacing(self, guard: Guard) -> Iterator[Guard]:
         """Connect `guard`, and everything that it guards, to this gateway inside the block."""
         fake_guard = self.guard()
-        replaced, guard._runtime = guard._runtime, fake_guard._runtime  # noqa: SLF001 - of this package
+        replaced, guard._guard_state = guard._guard_state, fake_guard._runtime  # noqa: SLF001 - of this package
         try:
             yield guard
         finally:
-            guard._runtime = replaced  # noqa: SLF001 - of this package
+            guard._guard_state = replaced  # noqa: SLF001 - of this package
 
     def allow(self, action: str, **limits: Unpack[Limits]) -> None:
         """Allow an action from now on.

@@ -42,14 +42,14 @@ class _NetworkBlock:
 
     def begin(self) -> None:
         from toolgate._http.transport import set_request_hook
-        from toolgate.setup_errors import set_setup_error_listener
+        from toolgate._logging import set_setup_error_listener
 
         self._request_hook = set_request_hook(self._stop if self._is_active else None)
         self._error_listener = set_setup_error_listener(self._note if self._is_active else None)
 
     def end(self) -> None:
         from toolgate._http.transport import set_request_hook
-        from toolgate.setup_errors import set_setup_error_listener
+        from toolgate._logging import set_setup_error_listener
 
         set_request_hook(self._request_hook)
         set_setup_error_listener(self._error_listener)
@@ -78,11 +78,11 @@ def fake_gateway() -> Iterator[FakeGateway]:
 
     It denies every action that the test does not allow.
     """
-    from toolgate.default import default_is
+    from toolgate._default import replace_default
     from toolgate.testing.fake import FakeGateway
 
     gateway = FakeGateway()
-    with gateway.guard() as guard, default_is(guard):
+    with gateway.guard() as guard, replace_default(guard):
         yield gateway
 
 

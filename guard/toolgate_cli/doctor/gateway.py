@@ -9,8 +9,8 @@ from typing import Final
 
 from toolgate._http.messages import Request, Response, TransportError
 from toolgate._http.transport import HttpSender
+from toolgate._settings import load_settings, masked
 from toolgate.errors import ConfigurationError
-from toolgate.settings import load_settings, masked
 from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.doctor.local import Finding, LocalSettings, finding_from_error, load_network
 

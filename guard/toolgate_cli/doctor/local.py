@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from toolgate._files import PrivateFileError
 from toolgate._http.network import Network
+from toolgate._identity import valid_id
+from toolgate._settings import load_settings, masked
 from toolgate.errors import ConfigurationError
-from toolgate.identity import valid_id
-from toolgate.settings import load_settings, masked
 from toolgate_cli.credentials import StoredLogin
 
 State: TypeAlias = Literal["ok", "warning", "wrong", "unknown"]

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import typer
 
 from toolgate._files import PrivateFileError
+from toolgate._settings import checked_url
 from toolgate.errors import ConfigurationError
-from toolgate.settings import checked_url
 from toolgate_cli.entry_points import load_plugin
 from toolgate_cli.hooks.agents import READING_ACTION, add_reading_actions, grant_reading, resolve_agents
 from toolgate_cli.hooks.claude_code import (

@@ -11,7 +11,7 @@ import typer
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from toolgate._capture.jsontext import dumps, read_decimal
-from toolgate.action_name import valid_action
+from toolgate._options import valid_action
 from toolgate.errors import ConfigurationError
 from toolgate_cli.agents import find_agent
 from toolgate_cli.client import GatewayClient, GatewayError, Query, parse_model

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from toolgate import ConfigurationError, Guard, acting_as
-from toolgate.block import Action
-from toolgate.elsewhere import Permitted
+from toolgate._action import Action
+from toolgate._models import AuthorizedCall
 from toolgate_integrations._asking import Asking
 from toolgate_integrations._naming import fitting
 from toolgate_integrations.hooks.events import After, Before, Ended
@@ -48,13 +48,13 @@ class HookAsking(Asking):
             GuardError: The tool must not run.
         """
         with self._about(event) as block:
-            permitted = block.permit()
+            permitted = block.authorize()
         return self._let_through(event, permitted)
 
     async def abefore(self, event: Before) -> dict[str, Any] | None:
         """As `before`; cancelled, it withdraws what waits for a person."""
         with self._about(event) as block:
-            permitted = await block.apermit()
+            permitted = await block.aauthorize()
         return self._let_through(event, permitted)
 
     def after(self, event: After | Ended) -> None:
@@ -110,7 +110,7 @@ class HookAsking(Asking):
             holding = self._holding(waits=False)
             yield self.guard.action(self.action_of(event.call), context, **holding, edits=True)
 
-    def _let_through(self, event: Before, permitted: Permitted) -> dict[str, Any] | None:
+    def _let_through(self, event: Before, permitted: AuthorizedCall) -> dict[str, Any] | None:
         call = event.call
         arguments = json.loads(json.dumps(permitted.context, default=_number))
         for name, value in event.beside.items():

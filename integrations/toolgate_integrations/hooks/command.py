@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolgate import ConfigurationError, Guard, GuardError
-from toolgate.settings import checked_timeout
+from toolgate._settings import checked_timeout
 from toolgate_integrations.hooks.asking import HookAsking
 from toolgate_integrations.hooks.claude_code import ClaudeCode
 from toolgate_integrations.hooks.events import Agent, Answer, Before

@@ -9,10 +9,10 @@ from re import Pattern
 from typing import Any, Final
 
 from toolgate import ConfigurationError, Guard, default_guard
+from toolgate._action import Action
+from toolgate._call import OnHold
 from toolgate._capture.rules import AmountFrom, Rules
-from toolgate.block import Action
-from toolgate.calls import OnHold
-from toolgate.options import make_options
+from toolgate._options import make_options
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames
 from toolgate_integrations.openapi.arguments import Arguments, Reading
 from toolgate_integrations.openapi.bodies import address, told

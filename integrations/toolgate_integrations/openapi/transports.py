@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 import httpx
 
 from toolgate import ConfigurationError, Guard
+from toolgate._call import OnHold
 from toolgate._capture.rules import AmountFrom
-from toolgate.calls import OnHold
 from toolgate_integrations._naming import ToolActions
 from toolgate_integrations.openapi.asking import REFUSE, Road
 from toolgate_integrations.openapi.bodies import aread, read

@@ -13,10 +13,10 @@ from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailabl
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
 from toolgate._http.messages import Request
 from toolgate._http.retry import retry_after
+from toolgate._identity import Identity
+from toolgate._models import Approval, Check
 from toolgate._outbox.entries import new_entry
-from toolgate.identity import Identity
-from toolgate.settings import Settings
-from toolgate.steps import Approval, Check
+from toolgate._settings import Settings
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent-1", "run-1"), {"amount": 5})
@@ -97,7 +97,7 @@ def scripted() -> Scripted:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said", "let_through"),
+    ("answer", "said", "already_used"),
     [
         (BLOCKED, "true", True),
         (BLOCKED, "yes", False),
@@ -106,11 +106,11 @@ def scripted() -> Scripted:
     ],
 )
 async def test_decision_contains_whether_the_approval_was_used_before(
-    client: Both, scripted: Scripted, answer: dict[str, Any], said: str | None, let_through: bool
+    client: Both, scripted: Scripted, answer: dict[str, Any], said: str | None, already_used: bool
 ) -> None:
     headers = {} if said is None else {"X-Call-Let-Through": said}
     scripted.answers = [httpx.Response(200, json=answer, headers=headers)]
-    assert (await client.call("check", CHECK)).let_through is let_through
+    assert (await client.call("check", CHECK)).already_used is already_used
 
 
 async def test_check_request(client: Both, scripted: Scripted) -> None:

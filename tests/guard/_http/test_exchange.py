@@ -18,9 +18,9 @@ from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
 from toolgate._http.messages import Request, TransportError
 from toolgate._http.transport import AsyncHttpSender, HttpSender
-from toolgate.identity import Identity
-from toolgate.settings import Settings
-from toolgate.steps import Check
+from toolgate._identity import Identity
+from toolgate._models import Check
+from toolgate._settings import Settings
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent"), {})

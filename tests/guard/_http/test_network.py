@@ -64,8 +64,8 @@ def test_valid_files_are_accepted(pair: tuple[str, str], tmp_path: Path) -> None
         {"ca": ssl.create_default_context()},
     ):
         guard = Guard(URL, KEY, "agent", **options)  # type: ignore[arg-type]  # a dict of mixed values
-        assert PASSWORD not in repr(guard) + repr(guard._runtime.settings) + repr(
-            guard._runtime.settings.network
+        assert PASSWORD not in repr(guard) + repr(guard._guard_state.settings) + repr(
+            guard._guard_state.settings.network
         )
 
 
@@ -180,8 +180,8 @@ def test_settings_are_read_from_the_environment(
     monkeypatch.setenv("TOOLGATE_CLIENT_KEY_PASSWORD", PASSWORD)
     monkeypatch.setenv("TOOLGATE_PROXY", "http://user:opensesame77@proxy.example:3128")
     guard = Guard(URL, KEY, "agent")
-    assert "opensesame77" not in repr(guard) + repr(guard._runtime.settings) + repr(
-        guard._runtime.settings.network
+    assert "opensesame77" not in repr(guard) + repr(guard._guard_state.settings) + repr(
+        guard._guard_state.settings.network
     )
 
 

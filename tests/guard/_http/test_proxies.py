@@ -13,7 +13,7 @@ from support.http_libraries import LIBRARIES
 from toolgate import ConfigurationError, GatewayUnavailable, Guard
 from toolgate._http.messages import Request, TransportError
 from toolgate._http.transport import HttpSender
-from toolgate.settings import proxies_allowed
+from toolgate._settings import proxies_allowed
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'

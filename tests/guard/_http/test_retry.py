@@ -14,10 +14,10 @@ import pytest
 from toolgate import GatewayProtocolError, GatewayUnavailable
 from toolgate._http.breaker import CircuitBreaker
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
+from toolgate._identity import Identity
+from toolgate._models import Check
 from toolgate._outbox.entries import new_entry
-from toolgate.identity import Identity
-from toolgate.settings import Settings
-from toolgate.steps import Check
+from toolgate._settings import Settings
 
 KEY = "ak_" + "k3y" * 12 + "z"
 CHECK = Check("a.b", Identity("agent-1"), {})

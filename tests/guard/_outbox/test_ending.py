@@ -59,7 +59,7 @@ def test_closed_while_a_tool_runs_and_nobody_takes_its_entry(
     until(lambda: guard.entries_lost)
     assert guard.entries_lost == 1
     assert told(caplog) == [(logging.ERROR, 1, "a.b")]
-    until(lambda: guard._runtime.recorder.sender()._thread is None)
+    until(lambda: guard._guard_state.recorder.sender()._thread is None)
 
 
 def test_closed_while_a_tool_runs_it_is_left_to_the_next(make_guard: Make, gateway: Any) -> None:
@@ -67,7 +67,7 @@ def test_closed_while_a_tool_runs_it_is_left_to_the_next(make_guard: Make, gatew
     guard = make_guard()
     gateway.log = [httpx.Response(503)] * 1000
     guard.guarded("a.b")(guard.close)()
-    until(lambda: guard._runtime.recorder.sender()._thread is None)
+    until(lambda: guard._guard_state.recorder.sender()._thread is None)
     assert (gateway.taken, guard.entries_lost) == ([], 0)
     gateway.log.clear()
     assert make_guard().flush()
@@ -108,7 +108,7 @@ def test_flush_knows_no_open_circuit(make_guard: Make, gateway: Any) -> None:
     assert not guard.flush()
     gateway.check = [httpx.ConnectError("refused")] * 1000
     tool()
-    breaker = guard._runtime._shared_breaker()
+    breaker = guard._guard_state._shared_breaker()
     assert breaker.is_open
     gateway.log.clear()
     assert guard.flush()

@@ -75,7 +75,7 @@ def test_another_process_sees_it_at_once(outbox: Outbox, place: Place) -> None:
 def test_the_key_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the API key nor anything it can be guessed from stands in the outbox or beside it."""
     from toolgate._outbox.sender import make_sender
-    from toolgate.settings import load_settings
+    from toolgate._settings import load_settings
 
     key = "ak_" + "s3cr3t" * 6 + "z"
     place = Place(tmp_path / "outbox")

@@ -402,7 +402,7 @@ async def test_power_loss_is_a_setting(
     monkeypatch.setenv("TOOLGATE_OUTBOX_SYNC", sync)
     guard = make_guard()
     assert await call(guard, lambda: 3) == 3
-    outbox = guard._runtime.recorder.sender().outbox
+    outbox = guard._guard_state.recorder.sender().outbox
     [(level,)] = outbox._do(lambda db: db.execute("PRAGMA synchronous").fetchall())
     assert level == {"normal": 1, "full": 2}[sync]
     assert len(gateway.logs) == 1
@@ -458,7 +458,7 @@ def test_striking_out_is_tried_until_it_is_done(make_guard: Any, gateway: Any, o
     guard = make_guard()
     guard.guarded("a.b")(lambda: None)()
     assert guard.flush()
-    recorder = guard._runtime.recorder
+    recorder = guard._guard_state.recorder
     entry = new_entry(action="a.b", agent_id="agent-1", status="pending", context={})
     intent = recorder.intend(entry, may_be_lost=False)
     with closing(sqlite3.connect(outbox_file(own_outbox), isolation_level=None)) as other:

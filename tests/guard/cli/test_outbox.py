@@ -46,11 +46,11 @@ def environment(
 def leave(*actions: str, agent_id: str | None = None, parked: str | None = None) -> None:
     """Have a process record actions and die before it sends them."""
     with Guard() as guard:
-        sender = guard._runtime.recorder.sender()
+        sender = guard._guard_state.recorder.sender()
         for action in actions:
             entry = new_entry(
                 action=action,
-                agent_id=agent_id or guard._runtime.settings.agent_id or "",
+                agent_id=agent_id or guard._guard_state.settings.agent_id or "",
                 status="success",
                 context={"note": SECRET},
             )
@@ -60,7 +60,7 @@ def leave(*actions: str, agent_id: str | None = None, parked: str | None = None)
             sender.outbox.settle([], [(row, parked) for row in rows])
         sender.outbox.close()
         # Closed as if nothing were left to send.
-        guard._runtime._closed = True
+        guard._guard_state._closed = True
 
 
 def listed(run: Run) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def test_live_and_dead_are_told_apart(run: Run, environment: dict[str, str]) -> 
         guard.guarded("math.add")(lambda: seen.extend(one["state"] for one in listed(run)))()
         assert seen == ["running"]
         assert guard.flush()
-        lock = guard._runtime.recorder.sender().outbox._file_lock
+        lock = guard._guard_state.recorder.sender().outbox._file_lock
         assert lock is not None
         guard.guarded("math.add")(
             lambda: (lock.release(), seen.extend(one["state"] for one in listed(run)))

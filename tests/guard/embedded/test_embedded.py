@@ -44,7 +44,7 @@ def open_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open
 
 
 def acting(guard: Guard) -> tuple[str | None, str]:
-    settings = guard._runtime.settings
+    settings = guard._guard_state.settings
     return settings.agent_id, settings.api_key
 
 

@@ -14,7 +14,7 @@ import pytest
 from support.waiting import until
 
 from toolgate import ConfigurationError, Guard, GuardError
-from toolgate.permitted import Actions
+from toolgate._permissions import Actions
 
 pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
 
@@ -159,7 +159,7 @@ def test_forked_child_is_refused_and_may_open_its_own_gateway(tmp_path: Path) ->
 
 
 def test_two_processes_share_a_file_without_lost_entries(tmp_path: Path, same_home: None) -> None:
-    code = f"{OPEN}\nfor n in range(25): add(n)\nprint(guard._runtime.settings.agent_id)"
+    code = f"{OPEN}\nfor n in range(25): add(n)\nprint(guard._guard_state.settings.agent_id)"
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda _: python(code, tmp_path, TOOLGATE_TIMEOUT="60"), range(2)))
     assert [one.stderr for one in done] == ["", ""]

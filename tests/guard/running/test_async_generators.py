@@ -114,7 +114,7 @@ def test_every_play_goes_as_with_a_bare_one(
 
     async def play_all() -> list[tuple[str, int]]:
         bare = body(steps, bare_runs.append)
-        guarded = guard.guarded("a.b", unbound={"began"})(body)(steps, runs.append)
+        guarded = guard.guarded("a.b", ignore={"began"})(body)(steps, runs.append)
         items, status = 0, None
         for play in [*plays, *[("close",)] * (len(steps) + 1)]:
             expected = await resumed(bare, play)

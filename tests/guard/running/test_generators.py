@@ -112,7 +112,7 @@ def test_every_play_goes_as_with_a_bare_one(
     bare_runs, runs = [], []
     bare, guarded = (
         body(steps, bare_runs.append),
-        guard.guarded("a.b", unbound={"began"})(body)(steps, runs.append),
+        guard.guarded("a.b", ignore={"began"})(body)(steps, runs.append),
     )
     items, status = 0, None
     for play in [*plays, *[("close",)] * (3 * len(steps) + 1)]:
@@ -208,7 +208,7 @@ def test_one_that_its_own_argument_holds_is_collected(guard: Guard, gateway: Any
     class Holder(list[Any]):
         pass
 
-    @guard.guarded("a.b", unbound={"holder"})
+    @guard.guarded("a.b", ignore={"holder"})
     def tool(holder: Holder) -> Iterator[int]:
         yield 1
         yield 2

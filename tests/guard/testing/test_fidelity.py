@@ -20,8 +20,8 @@ from toolgate import (
     Guard,
     GuardError,
 )
+from toolgate._permissions import Actions
 from toolgate.embedded import EmbeddedGateway
-from toolgate.permitted import Actions
 from toolgate.testing import FakeGateway
 
 pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")

@@ -205,11 +205,11 @@ async def test_what_the_framework_gives_a_tool_is_no_part_of_the_call(scene: Sce
 
 @MODES
 async def test_a_function_guarded_itself_leaves_the_runtime_unbound(scene: Scene, mode: Mode) -> None:
-    """`unbound` keeps what changes with every process out of what is approved."""
+    """`ignore` keeps what changes with every process out of what is approved."""
     scene.owner.permit(scene.agent_id, "bank.pay", requires_approval=True)
 
     @tool
-    @scene.guard.guarded("bank.pay", unbound={"runtime"})
+    @scene.guard.guarded("bank.pay", ignore={"runtime"})
     def pay(to: str, amount: int, runtime: ToolRuntime) -> str:
         """Pay."""
         return scene.pay(to, amount)

@@ -146,7 +146,7 @@ async def test_functions_that_are_guarded_themselves_ask_once(scene: Scene) -> N
         return scene.look(what)
 
     # The framework changes its context while the gateway decides.
-    @scene.guard.guarded("tools.look", unbound={"ctx"})
+    @scene.guard.guarded("tools.look", ignore={"ctx"})
     async def other(ctx: Context, what: str) -> str:
         """Look."""
         return scene.look(f"{what} {type(ctx).__name__}")

@@ -24,7 +24,7 @@ def settings(*words: str, limit: float = SECONDS) -> dict[str, Any]:
 
 def variables(scene: Scene) -> dict[str, str]:
     """What the hooks are given: the scene's guard, and its outbox."""
-    own = scene.guard._runtime.settings
+    own = scene.guard._guard_state.settings
     return {
         "TOOLGATE_URL": own.url,
         "TOOLGATE_API_KEY": own.api_key,

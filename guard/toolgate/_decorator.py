@@ -1,0 +1,170 @@
+"""The decorator `guarded`: what happens between a call of the decorated function and its tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from toolgate._callables import (
+    Kind,
+    guard_inside,
+    inner_function,
+    is_class_method_of,
+    is_in_class,
+    kind_of,
+    refuse_async,
+    refuse_unguardable,
+)
+from toolgate._capture.binding import Binder
+from toolgate._capture.rules import Rules
+from toolgate._logging import warn_renamed
+from toolgate._options import Options, make_options
+from toolgate._proxy import GuardedFunction, refuse_guarded
+from toolgate._shutdown import ensure_not_finalizing
+
+__all__ = ["Guardable", "decorate"]
+
+# A bound of Callable alone is too narrow: pyright sees the class or static method object below the decorator.
+Guardable = TypeVar(
+    "Guardable",
+    bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | partialmethod[Any]",
+)
+
+# The first call imports what only a call needs.
+if TYPE_CHECKING:
+    from functools import partialmethod
+
+    from toolgate._call import OnHold
+    from toolgate._capture.rules import AmountFrom, ContextFrom
+    from toolgate._state import GuardState
+
+
+def decorate(
+    find_state: Callable[[], GuardState],
+    action: str,
+    *,
+    on_hold: OnHold,
+    hold_timeout: float | None,
+    include: Iterable[str] | None,
+    exclude: Iterable[str],
+    redact: Iterable[str | re.Pattern[str]],
+    ignore: Iterable[str],
+    unbound: Iterable[str],
+    amount: AmountFrom | None,
+    context: ContextFrom | None,
+    agent_id: str | None,
+    fail_open: bool,
+) -> Callable[[Guardable], Guardable]:
+    """Check the options and return the decorator; every call finds its guard with `find_state`.
+
+    Raises:
+        ConfigurationError: Here or when decorating, naming the problem and the fix.
+    """
+    if unbound:
+        warn_renamed("unbound=", "ignore=", stacklevel=4)
+        ignore = unbound
+    rules = Rules(
+        include=include, exclude=exclude, redact=redact, unbound=ignore, amount=amount, context=context
+    )
+    options = make_options(
+        action,
+        rules,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        agent_id=agent_id,
+        fail_open=fail_open,
+    )
+    decorator = _Decorator(find_state, options)
+
+    def guarded(function: Guardable) -> Guardable:
+        return cast("Guardable", decorator(function))
+
+    return guarded
+
+
+@dataclass(frozen=True, slots=True)
+class _Decorator:
+    find_state: Callable[[], GuardState]
+    options: Options
+
+    def __call__(self, function: Any) -> Any:
+        refuse_guarded(function, self.options.action)
+        wrapped = guard_inside(function, self)
+        if wrapped is not None:
+            return wrapped
+        refuse_unguardable(function)
+        inner = inner_function(function)
+        binder = Binder(inner, in_class=is_in_class(function))
+        name = getattr(inner, "__name__", None)
+        options = replace(self.options, rules=self.options.rules.fits(binder, inner), tool=name)
+        kind = kind_of(inner)
+        if kind in (Kind.VALUE, Kind.GENERATOR):
+            refuse_async(self.options.on_hold, f"{getattr(inner, '__qualname__', inner)!r}")
+        tool = _Tool(self.find_state, options, binder, kind, inner)
+        tool.proxy = guarded = GuardedFunction(function, tool, self)
+        return guarded
+
+
+class _Tool:
+    """One decorated function; wrapt calls it instead of the function."""
+
+    def __init__(
+        self,
+        find_state: Callable[[], GuardState],
+        options: Options,
+        binder: Binder,
+        kind: Kind,
+        inner: Callable[..., Any],
+    ) -> None:
+        self._find_state = find_state
+        self._options = options
+        self._binder = binder
+        self._kind = kind
+        named = inner if hasattr(inner, "__qualname__") else type(inner).__call__
+        self._names = None if kind is Kind.VALUE else (named.__name__, named.__qualname__)
+        self.proxy: Any = None
+
+    @property
+    def action(self) -> str:
+        """The action of the function."""
+        return self._options.action
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the gateway is shown the arguments as they are."""
+        return self._options.rules.is_plain
+
+    def __call__(
+        self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        # Before the imports, which fail during finalization.
+        ensure_not_finalizing()
+        from toolgate._capture.arguments import CallArguments
+        from toolgate._invocation import RUNNERS, Invocation
+
+        # All of this at the call, so that a wrong argument fails where it is passed, and not where it is awaited.
+        owner: tuple[Any, ...] = ()
+        drop_first = instance is not None
+        if not drop_first and args and is_class_method_of(self.proxy, args[0]):
+            drop_first, owner, args = True, args[:1], args[1:]
+        rules = self._options.rules
+        bound = self._binder.bind(args, kwargs, drop_first=drop_first, reserved=rules.reserved)
+        state = self._find_state().ensure_open()
+        arguments = CallArguments(
+            self._binder,
+            args,
+            kwargs,
+            bound,
+            drop_first=drop_first,
+            rules=rules,
+            fingerprinter=state.fingerprinter,
+        )
+        tool = partial(function, *owner) if owner else function
+        result = RUNNERS[self._kind](Invocation(self._options, state, arguments, tool))
+        if self._names is not None:
+            # Warnings about a coroutine that is never awaited name the tool.
+            result.__name__, result.__qualname__ = self._names
+        return result

@@ -1,0 +1,213 @@
+"""Default guard of the module-level `guarded` and `action`: made at the first call, from the environment."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from toolgate._decorator import Guardable, decorate
+from toolgate._logging import report_setup_error
+from toolgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+    from ssl import SSLContext
+
+    from toolgate._action import Action
+    from toolgate._call import OnHold
+    from toolgate._capture.rules import AmountFrom, ContextFrom
+    from toolgate._guard import Guard
+    from toolgate._http.network import ClientCert
+    from toolgate._resume import Resume
+    from toolgate._state import GuardState
+
+__all__ = ["action", "configure", "default_guard", "flush", "guarded", "replace_default", "resume"]
+
+_lock = threading.Lock()
+_default: Guard | None = None
+
+
+def configure(
+    url: str | None = None,
+    api_key: str | None = None,
+    agent_id: str | None = None,
+    *,
+    timeout: float | None = None,
+    allow_insecure: bool = False,
+    ca: str | PathLike[str] | SSLContext | None = None,
+    client_cert: ClientCert | None = None,
+    proxy: str | None = None,
+    transport: object | None = None,
+    outbox: str | PathLike[str] | None = None,
+) -> None:
+    """Set or replace the default guard, before or after functions are decorated.
+
+    Calls under way finish with the guard they began with. The arguments are those of `Guard`.
+
+        toolgate.configure("https://gateway.example.com", agent_id="billing-bot")
+
+    Raises:
+        ConfigurationError: If a setting is missing or wrong; the guard in place stays.
+    """
+    global _default
+    from toolgate._guard import Guard
+
+    guard = Guard(
+        url,
+        api_key,
+        agent_id,
+        timeout=timeout,
+        allow_insecure=allow_insecure,
+        ca=ca,
+        client_cert=client_cert,
+        proxy=proxy,
+        transport=transport,
+        outbox=outbox,
+    )
+    with _lock:
+        replaced, _default = _default, guard
+    if replaced is not None:
+        # Not closed: other threads may be using it. Its connections close with the last reference.
+        replaced.flush(replaced._guard_state.settings.timeout)  # noqa: SLF001 - same package
+
+
+def guarded(
+    action: str,
+    *,
+    on_hold: OnHold = "raise",
+    hold_timeout: float | None = None,
+    include: Iterable[str] | None = None,
+    exclude: Iterable[str] = (),
+    redact: Iterable[str | re.Pattern[str]] = (),
+    ignore: Iterable[str] = (),
+    amount: AmountFrom | None = None,
+    context: ContextFrom | None = None,
+    agent_id: str | None = None,
+    fail_open: bool = False,
+    unbound: Iterable[str] = (),
+) -> Callable[[Guardable], Guardable]:
+    """Return a decorator that guards functions with the default guard; the options are those of `Guard.guarded`.
+
+        @guarded("stripe.refund")
+        def refund(charge_id: str, amount: float) -> str: ...
+
+    The default guard is that of `configure`, or one made from `TOOLGATE_*` at the first call.
+
+    Raises:
+        ConfigurationError: If an option is wrong or the function cannot be guarded.
+    """
+    return decorate(
+        _find_state,
+        action,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        include=include,
+        exclude=exclude,
+        redact=redact,
+        ignore=ignore,
+        unbound=unbound,
+        amount=amount,
+        context=context,
+        agent_id=agent_id,
+        fail_open=fail_open,
+    )
+
+
+def action(
+    action: str,
+    context: Mapping[str, object] | None = None,
+    *,
+    on_hold: OnHold = "raise",
+    hold_timeout: float | None = None,
+    include: Iterable[str] | None = None,
+    exclude: Iterable[str] = (),
+    redact: Iterable[str | re.Pattern[str]] = (),
+    amount: AmountFrom | None = None,
+    agent_id: str | None = None,
+    fail_open: bool = False,
+    edits: bool = False,
+) -> Action:
+    """Guard a block with the default guard; the options are those of `Guard.action`.
+
+    Raises:
+        ConfigurationError: If an option is wrong.
+    """
+    from toolgate._action import make_action
+
+    return make_action(
+        _find_state,
+        action,
+        context,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        include=include,
+        exclude=exclude,
+        redact=redact,
+        amount=amount,
+        agent_id=agent_id,
+        fail_open=fail_open,
+        edits=edits,
+    )
+
+
+def resume(approval_id: str) -> Resume:
+    """Continue an approval request with the first call of the default guard inside the block; see `Guard.resume`.
+
+    Raises:
+        ConfigurationError: If the id is not valid.
+    """
+    from toolgate._resume import Resume
+
+    return Resume(approval_id, _is_default)
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Wait until pending log entries of the default guard are sent, `timeout` seconds at most; see `Guard.flush`."""
+    guard = _default
+    return True if guard is None else guard.flush(timeout)
+
+
+def default_guard() -> Guard:
+    """Return the default guard; made from the environment if there is none yet.
+
+    Raises:
+        ConfigurationError: If a setting is missing or wrong.
+    """
+    global _default  # noqa: PLW0603 - the one default guard of the process
+    with _lock:
+        if _default is None:
+            from toolgate._guard import Guard
+
+            try:
+                _default = Guard()
+            except ConfigurationError as error:
+                # An agent framework may swallow it; the pytest plugin still fails the test.
+                report_setup_error(error)
+                raise
+        return _default
+
+
+@contextmanager
+def replace_default(guard: Guard) -> Iterator[None]:
+    """Make `guard` the default guard inside the block, in the whole process; for tests."""
+    global _default  # noqa: PLW0603 - the one default guard of the process
+    with _lock:
+        before, _default = _default, guard
+    try:
+        yield
+    finally:
+        with _lock:
+            _default = before
+
+
+def _is_default(state: GuardState) -> bool:
+    guard = _default
+    return guard is not None and guard._guard_state is state  # noqa: SLF001 - same package
+
+
+def _find_state() -> GuardState:
+    return default_guard()._guard_state  # noqa: SLF001 - same package

@@ -1,0 +1,304 @@
+"""Drivers: perform the effects of a flow, on this thread or in this task.
+
+`drive` and `adrive` go on until the tool's turn or the end of the flow; `_invocation` and `_generators` run the tool in
+between. What happens to a call is decided by the flow alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from toolgate._call import OnHold, OnHoldWord
+from toolgate._effects import (
+    AskCaller,
+    CancelApproval,
+    Cleanup,
+    Flow,
+    GetApproval,
+    HandOver,
+    Interrupted,
+    Outcome,
+    RunTool,
+    SendCheck,
+    Sleep,
+    WriteEntry,
+    WriteIntent,
+)
+from toolgate._options import valid_answer
+from toolgate._telemetry import flow_failed
+from toolgate.errors import ConfigurationError, GatewayProtocolError
+
+if TYPE_CHECKING:
+    from toolgate._http.client import AsyncGatewayClient, GatewayClient
+    from toolgate._outbox.recorder import Recorder
+
+__all__ = ["AsyncDriver", "Driver", "adrive", "drive", "elapsed_ms", "ensure_authorized", "finish"]
+
+# An event loop that ends cancels each task once; a caller may have cancelled the call before.
+_MAX_RESTARTS: Final = 3
+_CLEANUP_TIMEOUT: Final = 4.0
+
+
+class Driver:
+    """Performs effects on this thread.
+
+    Args:
+        client: Client of the gateway.
+        recorder: Writer of log entries.
+        on_hold: The caller's `on_hold`.
+        sleep: Pauses, in seconds.
+    """
+
+    def __init__(
+        self,
+        client: GatewayClient,
+        recorder: Recorder,
+        on_hold: OnHold = "raise",
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.recorder = recorder
+        self._client = client
+        self._on_hold = on_hold
+        self._sleep = sleep
+
+    def perform(self, effect: object) -> object:
+        """Perform one effect and return its reply."""
+        match effect:
+            case SendCheck():
+                return self._client.check(effect.check, effect.seconds)
+            case WriteIntent():
+                return self.recorder.intend(effect.entry, may_be_lost=effect.may_be_lost)
+            case WriteEntry():
+                return self.recorder.record(effect.entry, effect.intent)
+            case GetApproval():
+                return self._client.approval(effect.approval_id, effect.wait)
+            case CancelApproval():
+                return self._client.cancel(effect.approval_id, effect.seconds)
+            case Sleep():
+                return self._sleep(effect.seconds)
+            case AskCaller():
+                return self._ask(effect)
+            case Cleanup():
+                return drive(effect.make_flow(), self)
+            case _:
+                raise TypeError(f"{effect!r} is not an effect")
+
+    def _ask(self, effect: AskCaller) -> OnHoldWord:
+        answer: object = self._on_hold if isinstance(self._on_hold, str) else self._on_hold(effect.pending)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise ConfigurationError(
+                f"on_hold {self._on_hold!r} returned an awaitable, but the call is synchronous; use a plain function"
+            )
+        return valid_answer(self._on_hold, answer)
+
+
+class AsyncDriver:
+    """Performs effects in this task.
+
+    Args:
+        client: Client of the gateway.
+        recorder: Writer of log entries.
+        on_hold: The caller's `on_hold`.
+        sleep: Pauses, in seconds.
+    """
+
+    def __init__(
+        self,
+        client: AsyncGatewayClient,
+        recorder: Recorder,
+        on_hold: OnHold = "raise",
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.recorder = recorder
+        self._client = client
+        self._on_hold = on_hold
+        self._sleep = sleep
+
+    async def perform(self, effect: object) -> object:
+        """Perform one effect and return its reply."""
+        match effect:
+            case SendCheck():
+                return await self._client.check(effect.check, effect.seconds)
+            case WriteIntent():
+                return await self.recorder.aintend(effect.entry, may_be_lost=effect.may_be_lost)
+            case WriteEntry():
+                # Awaits nothing: a coroutine that is being closed must not.
+                return self.recorder.record(effect.entry, effect.intent)
+            case GetApproval():
+                return await self._client.approval(effect.approval_id, effect.wait)
+            case CancelApproval():
+                return await self._client.cancel(effect.approval_id, effect.seconds)
+            case Sleep():
+                return await self._sleep(effect.seconds)
+            case AskCaller():
+                return await self._ask(effect)
+            case Cleanup():
+                return await self.clean_up(effect, None)
+            case _:
+                raise TypeError(f"{effect!r} is not an effect")
+
+    async def clean_up(self, effect: Cleanup, error: BaseException | None) -> None:
+        """Perform a cleanup in a task that outlives the cancellation of this one."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            # A coroutine that is closed after the end of its event loop can send nothing.
+            return
+        cleanup = _CleanupTask(lambda: adrive(effect.make_flow(), self))
+        if not isinstance(error, GeneratorExit):
+            await cleanup.wait()
+
+    async def _ask(self, effect: AskCaller) -> OnHoldWord:
+        answer: object = self._on_hold if isinstance(self._on_hold, str) else self._on_hold(effect.pending)
+        if inspect.isawaitable(answer):
+            answer = await cast("Awaitable[object]", answer)
+        return valid_answer(self._on_hold, answer)
+
+
+def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool | HandOver | None:
+    """Perform effects until the tool's turn or the end of the flow.
+
+    Args:
+        flow: The flow of one call.
+        driver: Performs its effects.
+        outcome: The tool's outcome, after its turn.
+
+    Returns:
+        The effect that is the tool's turn, here or in another process; None at the end.
+    """
+    reply: object = outcome
+    failure: Exception | None = None
+    try:
+        while True:
+            try:
+                effect = flow.send(reply) if failure is None else flow.throw(failure)
+            except StopIteration:
+                return None
+            failure = None
+            if isinstance(effect, RunTool | HandOver):
+                return effect
+            try:
+                reply = driver.perform(effect)
+            except Exception as error:
+                if isinstance(effect, AskCaller):
+                    raise
+                failure = error
+            except BaseException:
+                for cleanup in _interrupt(flow):
+                    driver.perform(cleanup)
+                raise
+    except BaseException as error:
+        flow_failed(flow, error)
+        raise
+
+
+async def adrive(
+    flow: Flow, driver: AsyncDriver, outcome: Outcome | None = None
+) -> RunTool | HandOver | None:
+    """Perform effects as `drive` does; after the tool nothing is awaited, so that a coroutine may be closed."""
+    reply: object = outcome
+    failure: Exception | None = None
+    try:
+        while True:
+            try:
+                effect = flow.send(reply) if failure is None else flow.throw(failure)
+            except StopIteration:
+                return None
+            failure = None
+            if isinstance(effect, RunTool | HandOver):
+                return effect
+            try:
+                reply = await driver.perform(effect)
+            except Exception as error:
+                if isinstance(effect, AskCaller):
+                    raise
+                failure = error
+            except BaseException as error:
+                for cleanup in _interrupt(flow):
+                    await driver.clean_up(cleanup, error)
+                raise
+    except BaseException as error:
+        flow_failed(flow, error)
+        raise
+
+
+def finish(flow: Flow, driver: Driver | AsyncDriver, outcome: Outcome) -> None:
+    """Log the outcome of a tool without waiting for anything: this may be a garbage collection."""
+    reply: object = outcome
+    while True:
+        try:
+            effect = flow.send(reply)
+        except StopIteration:
+            return
+        if isinstance(effect, WriteEntry):
+            driver.recorder.record(effect.entry, effect.intent)
+        reply = None
+
+
+def ensure_authorized(effect: object) -> None:
+    """Raise unless the flow has yielded that the tool may run.
+
+    Raises:
+        GatewayProtocolError: It has not.
+    """
+    if not isinstance(effect, RunTool):
+        raise GatewayProtocolError(f"the call was not authorized: its flow ended with {effect!r}")
+
+
+def elapsed_ms(began: float) -> float:
+    """Return the milliseconds since `began` on the performance counter."""
+    return round((time.perf_counter() - began) * 1000, 3)
+
+
+def _interrupt(flow: Flow) -> list[Cleanup]:
+    """Throw an interruption into the flow and return the cleanups that it yields."""
+    cleanups: list[Cleanup] = []
+    with suppress(StopIteration, Interrupted):
+        effect = flow.throw(Interrupted())
+        while True:
+            if isinstance(effect, Cleanup):
+                cleanups.append(effect)
+            effect = flow.send(None)
+    return cleanups
+
+
+class _CleanupTask:
+    """Task that an ending event loop may cancel and that is then started again."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._task = self._start()
+
+    async def wait(self) -> None:
+        """Wait until the task has ended, a few seconds at most, whatever is cancelled meanwhile.
+
+        An event loop that ends cancels every task, the waiting one and this one, and waits for them.
+        """
+        restarts = _MAX_RESTARTS
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({self._task}, timeout=_CLEANUP_TIMEOUT)
+                if not self._task.cancelled():
+                    return
+            if restarts == 0:
+                return
+            restarts -= 1
+            if self._task.cancelled():
+                self._task = self._start()
+
+    def _start(self) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.create_task(self._make())
+        # An event loop holds its tasks weakly.
+        _cleanup_tasks.add(task)
+        task.add_done_callback(_cleanup_tasks.discard)
+        return task
+
+
+_cleanup_tasks: Final = set[asyncio.Task[Any]]()

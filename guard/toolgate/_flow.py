@@ -1,0 +1,186 @@
+"""Flow of one guarded call, without network, clock or thread.
+
+    check ── allowed ──► write the intent ──► compare the arguments ──► run the tool ──► log success / failed
+      │                                         └─ changed ─► log denied ──► ActionDenied
+      ├───── gateway not reachable, and the call fails open ──► as allowed, and the log entry says so
+      ├───── denied ───► log denied ──► ActionDenied
+      └───── approval required ─► log pending ─► raise, wait, or call on_hold (_approval_flow.py):
+                 raise ──────► ApprovalPending
+                 approved ───► the arguments again ── equal ──► check with the approval's id
+                    │                            │              └─ denied: consumed by an equal call ─► check again
+                    │                            └─ changed ─► check again
+                 edited ─────► follow the chain of edits, wait for its last request
+                    approved ► apply the edit ─┬─ exactly what was approved ─► check with the new approval's id
+                                               └─ anything else ─────────────► log denied ──► ActionDenied
+                 rejected ───► log denied ──► ApprovalDenied
+                 expired ────► log denied ──► ApprovalExpired
+                 otherwise ──► log denied ──► ActionDenied
+
+A call whose tool runs in another process ends where the intent would be written. A resumed call begins at its approval
+request, and is checked with that approval or not at all.
+
+Only an allowed decision, or a first check that reached no gateway of a call that fails open, leads to `RunTool`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from functools import partial
+from typing import Any, Final, cast
+
+from toolgate._approval_flow import (
+    PollSchedule,
+    await_decision,
+    deny,
+    log_pending,
+    resume_approval,
+    withdraw_unanswered,
+)
+from toolgate._call import Arguments, Call
+from toolgate._capture.facts import clip, describe_error
+from toolgate._capture.jsontext import Json
+from toolgate._effects import (
+    Cleanup,
+    Effect,
+    Flow,
+    HandOver,
+    Interrupted,
+    Outcome,
+    Raised,
+    RunTool,
+    SendCheck,
+)
+from toolgate._models import Decision
+from toolgate._outbox.entries import Intent
+from toolgate.errors import ConfigurationError, GatewayUnavailable
+
+__all__ = ["authorized_call", "guarded_call"]
+
+_MAX_NO_ANSWER: Final = 200
+
+
+def guarded_call(call: Call) -> Flow:
+    """Check, record that the tool is about to run, run it, log its outcome.
+
+    Raises:
+        ActionDenied: The gateway denied the action, or an approver's edit cannot be applied.
+        ApprovalDenied: An approver rejected it.
+        ApprovalPending: It waits for an approver.
+        ApprovalExpired: The approval request expired.
+        ConfigurationError: The approval request to continue belongs to another action or agent.
+    """
+    yield from _decide(call)
+    if call.runs_elsewhere:
+        yield from _ensure_unchanged(call, None)
+        context = call.context_with({"outcome": "unknown"})
+        yield HandOver(context, call.who.agent_id, call.approval_id, call.decision_id)
+        return
+    intent = cast("Intent | None", (yield call.intent()))
+    yield from _ensure_unchanged(call, intent)
+    # The tool may be among its own arguments: holding them would keep it alive.
+    call.arguments = None
+    outcome = cast("Outcome", (yield RunTool()))
+    facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}
+    if not isinstance(outcome, Raised):
+        yield call.entry("success", facts, intent)
+    elif isinstance(outcome.error, call.pauses):
+        yield call.entry("pending", {"reason": "the tool paused and is to be called again", **facts}, intent)
+    else:
+        error = describe_error(outcome.error, call.captured.hidden, call.captured.patterns)
+        yield call.entry("failed", {"error": error, **facts}, intent)
+
+
+def authorized_call(arguments: Arguments | None) -> Flow:
+    """Run a tool whose call was decided, and is logged, by an enclosing block.
+
+    Args:
+        arguments: The arguments to compare with the captured ones; None if no other code can change them.
+
+    Raises:
+        ConfigurationError: An argument changed since.
+    """
+    problem = None if arguments is None else _changed(arguments)
+    if problem is not None:
+        raise ConfigurationError(f"{problem}: nothing ran")
+    del arguments
+    yield RunTool()
+
+
+def _decide(call: Call) -> Flow:
+    """Return when the tool may run."""
+    schedule = PollSchedule(call.hold_timeout, call.clock)
+    approval_id: str | None = None
+    if call.resumes is not None:
+        approval_id = yield from resume_approval(call, schedule, call.resumes)
+    while True:
+        decision = yield from _check(call, approval_id)
+        if decision is None:
+            return
+        call.approval_id = decision.approval_id or approval_id
+        call.decision_id = decision.decision_id
+        if decision.allowed:
+            return
+        if decision.held:
+            yield from log_pending(call, decision.reason)
+            approval_id = yield from await_decision(call, schedule, decision.reason)
+        elif approval_id is not None and call.resumes is None:
+            # An equal call may have consumed the approval; without it the gateway creates a new request.
+            approval_id = None
+            if call.edited and call.arguments is not None:
+                call.arguments.as_given()
+                call.captured, call.edited = call.arguments.capture(), False
+        else:
+            raise (yield from deny(call, decision.reason))
+
+
+def _check(call: Call, approval_id: str | None) -> Generator[Effect, Any, Decision | None]:
+    """Return the decision, or None if the call fails open."""
+    check = call.check(approval_id)
+    try:
+        decision = cast("Decision", (yield SendCheck(check)))
+    except GatewayUnavailable as error:
+        if approval_id is None and _fails_open(call, error):
+            return None
+        raise
+    except (Interrupted, KeyboardInterrupt):
+        if call.on_hold == "wait" and approval_id is None:
+            yield Cleanup(partial(withdraw_unanswered, call, check))
+        raise
+    call.log(
+        "decision",
+        decision.outcome,
+        reason=decision.reason,
+        approval_id=decision.approval_id or approval_id,
+    )
+    return decision
+
+
+def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
+    """Return True if the tool may run without a decision: no gateway can have received this first check."""
+    if not call.fail_open or call.approval_id is not None or call.resumes is not None:
+        return False
+    denied = call.denied_actions
+    if error.answered or error.reached or denied is None or denied.contains(call.who.agent_id, call.action):
+        return False
+    text = str(error)[:_MAX_NO_ANSWER]
+    reason = f"call {denied.count_unchecked()} of this process that runs without a decision: {text}"
+    call.log("fail_open", "unasked", reason=reason, level=logging.WARNING)
+    call.no_answer = clip(text)
+    return True
+
+
+def _ensure_unchanged(call: Call, intent: Intent | None) -> Flow:
+    """Deny the call if its arguments are no longer those that the gateway decided about."""
+    problem = _changed(call.arguments) if call.verifies and call.arguments is not None else None
+    if problem is not None:
+        fix = "nothing ran; pass a copy that no other code changes, or name the argument in ignore="
+        raise (yield from deny(call, f"{problem}: {fix}", intent=intent))
+
+
+def _changed(arguments: Arguments) -> str | None:
+    try:
+        name = arguments.difference()
+    except Exception as error:  # noqa: BLE001 - the tool does not run with arguments that cannot be read
+        return f"the arguments cannot be read again: {type(error).__name__}"
+    return None if name is None else f"{name!r} changed while the gateway was asked"

@@ -1,0 +1,354 @@
+"""Guard: one gateway, one API key, any number of guarded actions."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pickle import PicklingError
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from toolgate._action import Action, make_action
+from toolgate._call import OnHold
+from toolgate._capture.rules import AmountFrom, ContextFrom
+from toolgate._logging import warn_renamed
+from toolgate._outbox.place import load_place
+from toolgate._requests import GatewayRequests
+from toolgate._resume import Resume
+from toolgate._settings import load_settings, masked
+from toolgate._state import GuardState
+from toolgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+    from ssl import SSLContext
+
+    from toolgate._decorator import Guardable
+    from toolgate._http.network import ClientCert
+    from toolgate._permissions import Actions
+    from toolgate.embedded import EmbeddedGateway
+
+__all__ = ["Guard"]
+
+
+class Guard(GatewayRequests):
+    """Checks actions with one gateway before tools run, and logs what the tools did.
+
+    Usable from any thread, task and event loop, and after a fork. Also a context manager, with `with` and `async with`,
+    that closes it. A guard cannot be pickled; copies are the guard itself.
+
+        guard = Guard("https://gateway.example.com", "ak_…", "billing-bot")
+
+    Args:
+        url: Address of the gateway; default `TOOLGATE_URL`.
+        api_key: API key of the organization or agent; default `TOOLGATE_API_KEY`.
+        agent_id: The agent, unless `acting_as` or a decoration sets another; default `TOOLGATE_AGENT_ID`.
+        timeout: Total deadline of one request with its retries, in seconds; default `TOOLGATE_TIMEOUT`, else 5.
+        allow_insecure: Permit plain http to hosts other than this machine.
+        ca: A PEM file of the certificates to trust instead of the system's, or an `ssl.SSLContext`; default
+            `TOOLGATE_CA_FILE`.
+        client_cert: PEM files of the client certificate and its key, and the key's password; default
+            `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY` and `TOOLGATE_CLIENT_KEY_PASSWORD`.
+        proxy: Address of an `http` proxy that tunnels TLS to the gateway; default `TOOLGATE_PROXY`.
+        transport: A transport of the HTTP library, or an in-process gateway, instead of the network.
+        outbox: Where log entries are stored until the gateway has them, or `"memory"`; default `TOOLGATE_OUTBOX`, else
+            the user's state folder.
+
+    Raises:
+        ConfigurationError: If a setting is missing or wrong; the message names it and the fix.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        agent_id: str | None = None,
+        *,
+        timeout: float | None = None,
+        allow_insecure: bool = False,
+        ca: str | PathLike[str] | SSLContext | None = None,
+        client_cert: ClientCert | None = None,
+        proxy: str | None = None,
+        transport: object | None = None,
+        outbox: str | PathLike[str] | None = None,
+    ) -> None:
+        settings = load_settings(
+            url,
+            api_key,
+            agent_id,
+            timeout,
+            allow_insecure=allow_insecure,
+            ca=ca,
+            client_cert=client_cert,
+            proxy=proxy,
+            transport=transport,
+        )
+        self._guard_state = GuardState(settings, transport, load_place(outbox))
+
+    @classmethod
+    def embedded(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        agent: str,
+        allow: Actions = (),
+        require_approval: Actions = (),
+        timeout: float | None = None,
+        hold: Actions | None = None,
+    ) -> Self:
+        """Return a guard with the complete gateway in this process, on its own thread and without a port.
+
+        For notebooks, tests and agents on one machine. It is a guardrail and no security boundary: code in this process
+        can approve requests as well. Needs the extra `service`.
+
+            guard = Guard.embedded(":memory:", agent="demo", allow=["mail.read"], require_approval=["mail.send"])
+
+        Args:
+            path: The database file, created if it is missing; `":memory:"` is gone after `close`.
+            agent: Name of the agent; the same file and name are the same agent.
+            allow: Actions that are allowed: names, or names with limits, like `{"stripe.refund": {"max_amount": 100}}`.
+            require_approval: Actions that a person must approve, in the same form. Permissions that are in neither are
+                deleted.
+            timeout: As for `Guard`.
+            hold: Deprecated name of `require_approval`.
+
+        Raises:
+            ConfigurationError: If an argument is wrong, the extra is missing, or the file cannot be used.
+        """
+        from toolgate.embedded import embedded_guard
+
+        if hold is not None:
+            if require_approval:
+                raise ConfigurationError("Pass require_approval alone: hold is its deprecated name")
+            warn_renamed("Guard.embedded(hold=)", "require_approval=")
+            require_approval = hold
+        return embedded_guard(cls, path, agent, allow, require_approval, timeout)
+
+    @property
+    def gateway(self) -> EmbeddedGateway:
+        """The gateway in this process, with the approver's methods: `pending`, `approve`, `deny`.
+
+        Raises:
+            ConfigurationError: If the guard was not made by `Guard.embedded`.
+        """
+        from toolgate.embedded import EmbeddedGateway
+
+        if not isinstance(self._guard_state.transport, EmbeddedGateway):
+            raise ConfigurationError(
+                "this guard's gateway is not in this process; decide with `toolgate approvals`, or make the guard "
+                "with Guard.embedded(…)"
+            )
+        return self._guard_state.transport
+
+    def __repr__(self) -> str:
+        settings = self._guard_state.settings
+        key = masked(settings.api_key)
+        return f"Guard(url={settings.url!r}, api_key={key!r}, agent_id={settings.agent_id!r})"
+
+    def guarded(
+        self,
+        action: str,
+        *,
+        on_hold: OnHold = "raise",
+        hold_timeout: float | None = None,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        redact: Iterable[str | re.Pattern[str]] = (),
+        ignore: Iterable[str] = (),
+        amount: AmountFrom | None = None,
+        context: ContextFrom | None = None,
+        agent_id: str | None = None,
+        fail_open: bool = False,
+        unbound: Iterable[str] = (),
+    ) -> Callable[[Guardable], Guardable]:
+        """Return a decorator that guards functions, coroutine functions, generators, context managers and methods.
+
+            @guard.guarded("stripe.refund", on_hold="wait")
+            def refund(charge_id: str, amount: float) -> str: ...
+
+        A synchronous function waits for the gateway on its own thread: called on the thread of an event loop, it blocks
+        the loop, as any blocking call does.
+
+        Args:
+            action: The action, like `service.operation`.
+            on_hold: What happens when the call requires an approval. `raise` and `pause` raise `ApprovalPending`, to be
+                continued with `resume`; `wait` waits for the approver. A function is called with the
+                `ApprovalPending` and returns one of these words, or `check` to ask the gateway again at once; its
+                exceptions propagate, and no return value lets the tool run. For a coroutine function it may be
+                asynchronous.
+            hold_timeout: Seconds to wait for the approver; None for no limit. The request stays pending afterwards; it
+                is withdrawn when the waiting call is cancelled or interrupted.
+            include: The only arguments that are shown; the others are bound by a keyed digest. Secrets stay hidden.
+            exclude: Arguments that are not shown; they are bound by a keyed digest.
+            redact: Further names to hide, also inside arguments, and compiled patterns: a text or number that matches
+                is hidden as a whole.
+            ignore: Arguments that are not sent at all: they may differ after an approval.
+            amount: The argument that is also sent as `amount`, to be compared with `max_amount`, or a function that
+                takes arguments by their names and returns a number.
+            context: Values that the approver sees and the approval covers beside the arguments: a function that takes
+                arguments by their names and returns a mapping, or the name of an argument that is a mapping.
+            agent_id: The agent, unless `acting_as` sets another.
+            fail_open: Run the tool without a decision when no gateway can be reached, with a warning on the logger
+                `toolgate` and a log entry that says so: permission, `max_amount` and approval are not checked then.
+                Never after a response, nor while the last decision about this action denied it.
+            unbound: Deprecated name of `ignore`.
+
+        Returns:
+            A decorator. The decorated function raises, beside its own exceptions, `ActionDenied`, `ApprovalPending`,
+            `ApprovalDenied`, `ApprovalExpired`, `GatewayUnavailable`, `GatewayProtocolError`, `OutboxFull` or
+            `ConfigurationError`, and has not run then.
+
+        Raises:
+            ConfigurationError: If an option is wrong or the function cannot be guarded.
+        """
+        from toolgate._decorator import decorate
+
+        return decorate(
+            self._find_state,
+            action,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            include=include,
+            exclude=exclude,
+            redact=redact,
+            ignore=ignore,
+            unbound=unbound,
+            amount=amount,
+            context=context,
+            agent_id=agent_id,
+            fail_open=fail_open,
+        )
+
+    def action(
+        self,
+        action: str,
+        context: Mapping[str, object] | None = None,
+        *,
+        on_hold: OnHold = "raise",
+        hold_timeout: float | None = None,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        redact: Iterable[str | re.Pattern[str]] = (),
+        amount: AmountFrom | None = None,
+        agent_id: str | None = None,
+        fail_open: bool = False,
+        edits: bool = False,
+    ) -> Action:
+        """Guard a block: `with guard.action("db.drop", context={…}) as act:`, also `async with`.
+
+        Args:
+            action: The action.
+            context: What the gateway compares and an approver reads; `amount` is compared with `max_amount`.
+            on_hold: As for `guarded`.
+            hold_timeout: As for `guarded`, in seconds.
+            include: As for `guarded`, with names in the context.
+            exclude: As for `guarded`, with names in the context.
+            redact: As for `guarded`.
+            amount: As for `guarded`, with names in the context.
+            agent_id: The agent; wins over `acting_as`.
+            fail_open: As for `guarded`.
+            edits: The body reads `act.context`: an approver's edit is applied to it. Otherwise an edited approval is
+                denied.
+
+        Raises:
+            ConfigurationError: If an option is wrong or the context is not a mapping.
+        """
+        return make_action(
+            self._find_state,
+            action,
+            context,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            include=include,
+            exclude=exclude,
+            redact=redact,
+            amount=amount,
+            agent_id=agent_id,
+            fail_open=fail_open,
+            edits=edits,
+        )
+
+    def resume(self, approval_id: str) -> Resume:
+        """Continue an approval request: `with guard.resume(approval_id): tool(...)`, also `async with`.
+
+        The first guarded call or block of this guard that begins inside, in this thread or task, continues the request,
+        also in another process. If it is approved, the tool runs; while it is pending, `on_hold` applies. The call is
+        checked with this approval or not at all.
+
+        Args:
+            approval_id: The approval request, from `ApprovalPending.approval_id`.
+
+        Returns:
+            A context manager, to be entered once.
+
+        Raises:
+            ConfigurationError: If the id is not valid; at the call, if the gateway does not know it or it belongs to
+                another action or agent.
+        """
+        return Resume(approval_id, lambda state: state is self._guard_state)
+
+    @property
+    def entries_lost(self) -> int:
+        """Number of log entries of this guard and process that were lost (`fail_open`); each is logged as an error."""
+        return self._guard_state.recorder.entries_lost
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait until pending log entries are sent, `timeout` seconds at most.
+
+        It ends as soon as the gateway does not accept one: the entries stay in the outbox.
+
+        Returns:
+            True if no entry is pending.
+        """
+        return self._guard_state.recorder.flush(timeout)
+
+    async def aflush(self, timeout: float = 5.0) -> bool:  # noqa: ASYNC109 - the contract's argument
+        """Wait until pending log entries are sent; asynchronous form of `flush`."""
+        return await self._guard_state.recorder.aflush(timeout)
+
+    def close(self) -> None:
+        """Send pending log entries and refuse further calls; may be called again."""
+        self._guard_state.close()
+
+    async def aclose(self) -> None:
+        """Close as `close` does, and close the running event loop's connections too."""
+        await self._guard_state.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise PicklingError(
+            "a Guard cannot be pickled; make one with the same settings in the other process, and guard functions at the "
+            "top level of a module, which are pickled by name"
+        )
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def _find_state(self) -> GuardState:
+        return self._guard_state

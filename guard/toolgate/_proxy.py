@@ -1,0 +1,166 @@
+"""Proxies that replace guarded functions and methods: they look like the function, and can be copied."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+import wrapt
+
+from toolgate.errors import ConfigurationError
+
+__all__ = [
+    "GuardedBoundFunction",
+    "GuardedFunction",
+    "guarded_action",
+    "hides_or_derives",
+    "is_guarded",
+    "refuse_guarded",
+]
+
+if TYPE_CHECKING:
+    _Wrapper = wrapt.FunctionWrapper[..., Any]
+    _BoundWrapper = wrapt.BoundFunctionWrapper[..., Any]
+else:
+    _Wrapper = wrapt.FunctionWrapper
+    _BoundWrapper = wrapt.BoundFunctionWrapper
+
+
+class GuardedBoundFunction(_BoundWrapper):
+    """Guarded method taken from its instance or class; can be copied and pickled with its owner."""
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return getattr, (self._owner(), self.__name__)
+
+    def __copy__(self) -> GuardedBoundFunction:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return getattr(copy.deepcopy(self._owner(), memo), self.__name__)
+
+    def _owner(self) -> Any:
+        owner = getattr(self.__wrapped__, "__self__", None)
+        return self._self_owner if owner is None else owner
+
+
+class GuardedFunction(_Wrapper):
+    """Guarded function or other callable object.
+
+    It is pickled by its module and name, as functions are. Other callables can be copied, but not pickled.
+
+    Args:
+        function: The callable.
+        wrapper: Called instead of it.
+        guard: Guards a copy in the same way.
+    """
+
+    __bound_function_wrapper__ = GuardedBoundFunction
+
+    def __init__(
+        self, function: Callable[..., Any], wrapper: Callable[..., Any], guard: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(function, wrapper)
+        self._self_guard = guard
+
+    def __reduce_ex__(self, protocol: object) -> str:
+        name = getattr(self, "__qualname__", None)
+        if name is None or _find(getattr(self, "__module__", None), name) is not self:
+            raise PicklingError(
+                f"cannot pickle the guarded function {name or self.__wrapped__!r}: it is not found by its module and "
+                "name; decorate a function at the top level of a module"
+            )
+        return str(name)
+
+    def __copy__(self) -> Any:
+        return self._copied(copy.copy)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._copied(lambda wrapped: copy.deepcopy(wrapped, memo))
+
+    def _copied(self, copied: Callable[[Any], Any]) -> Any:
+        wrapped = self.__wrapped__
+        if isinstance(wrapped, (classmethod, staticmethod)):
+            # Python does not copy them, and only the class's own dictionary holds them.
+            return self
+        function = copied(wrapped)
+        return self if function is wrapped else self._self_guard(function)
+
+
+def refuse_guarded(function: Any, action: str) -> None:
+    """Refuse a function that is guarded already, at whatever depth.
+
+    Raises:
+        ConfigurationError: Naming the function and the action.
+    """
+    guarded = _find_guarded(function)
+    if guarded is not None:
+        raise ConfigurationError(
+            f"{getattr(guarded, '__qualname__', guarded)!r} is already guarded; "
+            f"remove @guarded({action!r}) or the other"
+        )
+
+
+def guarded_action(function: object) -> str | None:
+    """Return the action of a guarded function, also inside other decorators; None if it is not guarded."""
+    guarded = _find_guarded(function)
+    return None if guarded is None else str(guarded._self_wrapper.action)  # noqa: SLF001 - public name in wrapt
+
+
+def hides_or_derives(function: object) -> bool:
+    """Return True if a guarded function sends other values to the gateway than its arguments."""
+    guarded = _find_guarded(function)
+    return guarded is not None and not guarded._self_wrapper.is_plain  # noqa: SLF001 - public name in wrapt
+
+
+def is_guarded(function: object) -> bool:
+    """Return True if every call of `function` is checked: the function itself is the guarded one.
+
+    False for a decorator around a guarded function: it may return without calling it, as `functools.cache` does.
+    """
+    # First: a guarded method looks like the method it guards.
+    if type(function) in (GuardedFunction, GuardedBoundFunction):
+        return True
+    if isinstance(function, (classmethod, staticmethod)) or inspect.ismethod(function):
+        return is_guarded(function.__func__)
+    if isinstance(function, type):
+        return False
+    return type(inspect.getattr_static(type(function), "__call__", None)) is GuardedFunction
+
+
+def _find_guarded(function: Any) -> Any:
+    current: Any = function
+    seen: list[Any] = []
+    while current is not None and not any(current is each for each in seen):
+        if type(current) in (GuardedFunction, GuardedBoundFunction):
+            return current
+        seen.append(current)
+        current = _inside(current)
+    return None
+
+
+def _inside(function: Any) -> Any:
+    if isinstance(function, (classmethod, staticmethod)) or inspect.ismethod(function):
+        return function.__func__
+    if isinstance(function, (functools.partial, functools.partialmethod)):
+        return function.func
+    if isinstance(function, type):
+        return None
+    return getattr(function, "__wrapped__", None) or _call_method(function)
+
+
+def _call_method(function: Any) -> Any:
+    """Return the guarded `__call__` of an object, or the function inside it."""
+    method = inspect.getattr_static(type(function), "__call__", None)
+    return method if type(method) is GuardedFunction else getattr(method, "__wrapped__", None)
+
+
+def _find(module: str | None, name: str) -> Any:
+    found: Any = sys.modules.get(module or "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found

@@ -1,0 +1,244 @@
+"""Settings: arguments before environment before default. Nothing is read at import."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, urlsplit
+
+from toolgate._http.network import DEFAULT_NETWORK, ClientCert, Network, load_network
+from toolgate._identity import valid_id
+from toolgate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "Settings",
+    "checked_timeout",
+    "checked_url",
+    "load_settings",
+    "masked",
+    "proxies_allowed",
+    "travels_readable",
+]
+
+DEFAULT_TIMEOUT: Final = 5.0
+_HTTP_LIBRARIES: Final = ("httpx", "httpx2")
+# Showing four characters of something shorter would show too much of it.
+_SHORTEST_MASKED: Final = 16
+_SHORTEST_TIMEOUT: Final = 0.01
+_LONGEST_TIMEOUT: Final = 86_400
+_LONGEST_URL: Final = 2_000
+# RFC 1035, 2.3.4; underscores are no part of a host name, but stand in names of containers.
+_LONGEST_HOST: Final = 253
+_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the gateway is and how it is talked to.
+
+    Attributes:
+        url: Address of the gateway without a trailing slash.
+        api_key: The organization's or the agent's API key (spec §5).
+        agent_id: The agent that acts unless something nearer says otherwise.
+        timeout: Total deadline of one request with all its retries, in seconds.
+        http: The HTTP library, `httpx` or `httpx2`.
+        network: How it is reached.
+    """
+
+    url: str
+    api_key: str
+    agent_id: str | None
+    timeout: float
+    http: str
+    network: Network = DEFAULT_NETWORK
+
+    def __repr__(self) -> str:
+        return f"Settings(url={self.url!r}, api_key={masked(self.api_key)!r}, agent_id={self.agent_id!r})"
+
+
+def load_settings(
+    url: str | None = None,
+    api_key: str | None = None,
+    agent_id: str | None = None,
+    timeout: float | None = None,
+    *,
+    allow_insecure: bool = False,
+    ca: str | os.PathLike[str] | ssl.SSLContext | None = None,
+    client_cert: ClientCert | None = None,
+    proxy: str | None = None,
+    transport: object | None = None,
+) -> Settings:
+    """Read and validate the settings; what is not given comes from `TOOLGATE_*` or the default.
+
+    Raises:
+        ConfigurationError: Naming the argument or variable that is missing or wrong, and the cure.
+    """
+    address = _url(_required(url, "url", "TOOLGATE_URL"), allow_insecure=allow_insecure)
+    return Settings(
+        url=address,
+        api_key=_api_key(_required(api_key, "api_key", "TOOLGATE_API_KEY")),
+        agent_id=_optional(agent_id, "agent_id", "TOOLGATE_AGENT_ID", valid_id),
+        timeout=checked_timeout(timeout),
+        http=_http_library(),
+        network=load_network(address, ca, client_cert, proxy, transport=transport),
+    )
+
+
+def masked(api_key: str) -> str:
+    """The form of a key that may be shown: its prefix and last four characters."""
+    prefix, separator, rest = api_key.partition("_")
+    if not separator or len(rest) < _SHORTEST_MASKED or prefix not in ("ak", "test"):
+        return "…"
+    return f"{prefix}_…{api_key[-4:]}"
+
+
+def checked_url(url: str) -> str:
+    """A gateway's address without a trailing slash, be it https or not.
+
+    Raises:
+        ConfigurationError: Naming what is wrong with it, and the cure.
+    """
+    return _url(url, allow_insecure=True)
+
+
+def travels_readable(url: str) -> bool:
+    """Whether a secret sent to `url` could be read on its way: plain http to another machine."""
+    parts = urlsplit(url)
+    return parts.scheme != "https" and not _is_loopback(parts.hostname or "")
+
+
+def proxies_allowed(url: str) -> bool:
+    """Whether the environment's proxies may carry requests to `url`.
+
+    Only TLS to another host: in a tunnel a proxy can neither read the key nor answer in the gateway's place.
+    """
+    parts = urlsplit(url)
+    return parts.scheme == "https" and not _is_loopback(parts.hostname or "")
+
+
+def _required(value: str | None, name: str, variable: str) -> str:
+    found = value if value is not None else os.environ.get(variable)
+    if found is None or found == "":
+        raise ConfigurationError(f"{name} is not set; set {variable} or pass Guard({name}=…)")
+    return found
+
+
+def _optional(value: str | None, name: str, variable: str, check: Callable[[object, str], str]) -> str | None:
+    if value is not None:
+        return check(value, name)
+    found = os.environ.get(variable)
+    return check(found, variable) if found else None
+
+
+def _api_key(key: object) -> str:
+    # Copied from a page or read from a file, a key often comes with a space or a line end around it.
+    stripped = key.strip() if isinstance(key, str) else ""
+    if not stripped or not all("!" <= char <= "~" for char in stripped):
+        raise ConfigurationError(
+            "api_key is empty, or contains white space or other characters that no key has; copy TOOLGATE_API_KEY again"
+        )
+    return stripped
+
+
+def _url(url: object, *, allow_insecure: bool) -> str:
+    if not isinstance(url, str) or not all("!" <= char <= "~" and char != "\\" for char in url):
+        raise ConfigurationError(
+            "url contains white space or characters no address has; set TOOLGATE_URL again"
+        )
+    if len(url) > _LONGEST_URL:
+        raise ConfigurationError(
+            f"url has {len(url):,} characters, more than {_LONGEST_URL:,}; set TOOLGATE_URL again"
+        )
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigurationError(
+            "url cannot be read; use a form like 'https://gateway.example.com'"
+        ) from None
+    if "@" in parts.netloc:
+        # Not echoed: what stands before the @ is usually a password.
+        raise ConfigurationError("url contains a user or password; put the credential into TOOLGATE_API_KEY")
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigurationError(
+            f"url {url!r} is no web address; use a form like 'https://gateway.example.com'"
+        )
+    if "?" in url or "#" in url:
+        raise ConfigurationError(
+            f"url of {host!r} has a query or fragment; leave off everything from '?' or '#'"
+        )
+    if not _is_host(host):
+        raise ConfigurationError(
+            f"url names the host {host!r}, which cannot exist; use a form like 'https://gateway.example.com'"
+        )
+    _refuse_plain_text(parts, host, allow_insecure=allow_insecure)
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _refuse_plain_text(parts: SplitResult, host: str, *, allow_insecure: bool) -> None:
+    if allow_insecure or not travels_readable(parts.geturl()):
+        return
+    raise ConfigurationError(
+        f"url of {host!r} is plain http, so the API key would travel readable; "
+        "use https, or pass Guard(allow_insecure=True) inside a network you trust"
+    )
+
+
+def _is_host(host: str) -> bool:
+    if ":" in host:
+        try:
+            ip_address(host)
+        except ValueError:
+            return False
+        return True
+    name = host.removesuffix(".")
+    return len(name) <= _LONGEST_HOST and all(_LABEL.fullmatch(label) for label in name.split("."))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def checked_timeout(value: float | None = None) -> float:
+    """Seconds in which a gateway must answer; what is not given comes from `TOOLGATE_TIMEOUT` or the default.
+
+    Raises:
+        ConfigurationError: Naming what is wrong with it, and the cure.
+    """
+    text: object = value if value is not None else os.environ.get("TOOLGATE_TIMEOUT") or DEFAULT_TIMEOUT
+    try:
+        seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # refused below
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not _SHORTEST_TIMEOUT <= seconds <= _LONGEST_TIMEOUT:
+        raise ConfigurationError(
+            f"timeout is {text!r}; pass Guard(timeout=…) or set TOOLGATE_TIMEOUT to seconds "
+            f"from {_SHORTEST_TIMEOUT} to {_LONGEST_TIMEOUT}, like 5"
+        )
+    return seconds
+
+
+def _http_library() -> str:
+    name = os.environ.get("TOOLGATE_HTTP") or "httpx"
+    if name not in _HTTP_LIBRARIES:
+        raise ConfigurationError(f"TOOLGATE_HTTP is {name!r}; use one of {', '.join(_HTTP_LIBRARIES)}")
+    if find_spec(name) is None:
+        raise ConfigurationError(
+            f"TOOLGATE_HTTP is {name!r}, which is not installed; pip install {name}, or unset TOOLGATE_HTTP"
+        )
+    return name

@@ -1,1 +1,0 @@
-"""Running a tool of each kind between its check and its log entry."""
