@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeAlias, cast
+from typing import Final, Literal, Protocol, TypeAlias
 
 from toolgate._capture.context import Captured
 from toolgate._capture.facts import clip, with_facts
@@ -220,8 +220,8 @@ def _with_stable_key(entry: Entry, who: Identity, status: LogStatus, approval_id
     """Return the entry so that a repeated call with a call id has one pending or denied entry, not one per repetition."""
     if who.call_id is None or status not in ("denied", "pending"):
         return entry
-    parts = [status, entry.body["action"], who.agent_id, who.run_id, who.call_id, approval_id]
-    key = hashlib.sha256(dumps(cast("list[Json]", parts)).encode()).hexdigest()[:_KEY_LENGTH]
+    parts: list[Json] = [status, entry.body["action"], who.agent_id, who.run_id, who.call_id, approval_id]
+    key = hashlib.sha256(dumps(parts).encode()).hexdigest()[:_KEY_LENGTH]
     # The gateway accepts a repeated key only with the same body.
     body = {name: value for name, value in entry.body.items() if name not in _CHANGING}
     return Entry(body, key)

@@ -74,19 +74,20 @@ class Driver:
             case WriteIntent():
                 return self.recorder.intend(effect.entry, may_be_lost=effect.may_be_lost)
             case WriteEntry():
-                return self.recorder.record(effect.entry, effect.intent)
+                self.recorder.record(effect.entry, effect.intent)
             case GetApproval():
                 return self._client.approval(effect.approval_id, effect.wait)
             case CancelApproval():
                 return self._client.cancel(effect.approval_id, effect.seconds)
             case Sleep():
-                return self._sleep(effect.seconds)
+                self._sleep(effect.seconds)
             case AskCaller():
                 return self._ask(effect)
             case Cleanup():
-                return drive(effect.make_flow(), self)
+                drive(effect.make_flow(), self)
             case _:
                 raise TypeError(f"{effect!r} is not an effect")
+        return None
 
     def _ask(self, effect: AskCaller) -> OnHoldWord:
         answer: object = self._on_hold if isinstance(self._on_hold, str) else self._on_hold(effect.pending)
@@ -130,19 +131,20 @@ class AsyncDriver:
                 return await self.recorder.aintend(effect.entry, may_be_lost=effect.may_be_lost)
             case WriteEntry():
                 # Awaits nothing: a coroutine that is being closed must not.
-                return self.recorder.record(effect.entry, effect.intent)
+                self.recorder.record(effect.entry, effect.intent)
             case GetApproval():
                 return await self._client.approval(effect.approval_id, effect.wait)
             case CancelApproval():
                 return await self._client.cancel(effect.approval_id, effect.seconds)
             case Sleep():
-                return await self._sleep(effect.seconds)
+                await self._sleep(effect.seconds)
             case AskCaller():
                 return await self._ask(effect)
             case Cleanup():
-                return await self.clean_up(effect, None)
+                await self.clean_up(effect, None)
             case _:
                 raise TypeError(f"{effect!r} is not an effect")
+        return None
 
     async def clean_up(self, effect: Cleanup, error: BaseException | None) -> None:
         """Perform a cleanup in a task that outlives the cancellation of this one."""

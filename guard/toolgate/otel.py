@@ -154,11 +154,14 @@ class ObservedFlow(Generator[Effect, Any, None]):
     def send(self, value: Any) -> Effect:
         """Send a reply into the flow, and report it and the next effect."""
         self._received(value)
+        # Current while the flow runs, so that log entries refer to the span of the call.
+        self._attach_call()
         try:
             effect = self._flow.send(value)
         except StopIteration:
             self._end(*self._outcome)
             raise
+        self.detach()
         self._yielded(effect)
         return effect
 
@@ -231,8 +234,6 @@ class ObservedFlow(Generator[Effect, Any, None]):
             self._attach(span)
         elif isinstance(effect, WriteEntry):
             self._identify(self._call.approval_id, self._call.decision_id)
-            # The log entry belongs to the call, whenever it is sent.
-            self._attach(span)
 
     def _begin(self) -> None:
         call, name = self._call, self._tool or self._call.action
@@ -269,6 +270,11 @@ class ObservedFlow(Generator[Effect, Any, None]):
         if decision is not None:
             _set_ids(span, decision.approval_id, decision.decision_id)
         _finish(span, outcome, error)
+
+    @_suppress_errors
+    def _attach_call(self) -> None:
+        if self._span is not None:
+            self._attach(self._span)
 
     def _attach(self, span: Span) -> None:
         context = trace.set_span_in_context(span)

@@ -78,7 +78,7 @@ async def test_a_coroutine_is_permitted_as_a_function_is() -> None:
     with pytest.raises(ConfigurationError, match="fails open"):
         await guard.action("db.read", {}, fail_open=True).aauthorize()
     held = guard.action("db.drop", {"table": "users"}, on_hold=change, edits=True)
-    assert (await held.apermit()).context == {"table": "old_users"}
+    assert (await held.aauthorize()).context == {"table": "old_users"}
     assert await guard.aflush(5)
     assert "success" not in [each.status for each in fake.entries]
 

@@ -291,14 +291,14 @@ NO = Decision(allowed=False, requires_approval=False, reason="no")
 
 def test_what_does_not_fit_is_not_forgotten() -> None:
     """More refusals than can be remembered: nothing fails open any more."""
-    refusals = DeniedActions(bound=2)
+    refusals = DeniedActions(max_pairs=2)
     for agent in ("one", "two"):
         refusals.note(asked(agent), NO)
-    assert not refusals.holds(asked("three"))
+    assert not refusals.contains("three", asked("three").action)
     refusals.note(asked("three"), NO)
-    assert refusals.holds(asked("three"))
+    assert refusals.contains("three", asked("three").action)
     refusals.note(asked("three"), YES)
-    assert refusals.holds(asked("four"))
+    assert refusals.contains("four", asked("four").action)
 
 
 def test_one_memory_for_each_gateway() -> None:
@@ -317,10 +317,10 @@ def test_many_threads() -> None:
     def work(name: str) -> None:
         for _ in range(500):
             refusals.note(asked(name), NO)
-            assert refusals.holds(asked(name))
+            assert refusals.contains(name, asked(name).action)
             refusals.note(asked(name), YES)
-            assert not refusals.holds(asked(name))
-            counts.append(refusals.count())
+            assert not refusals.contains(name, asked(name).action)
+            counts.append(refusals.count_unchecked())
 
     threads = [threading.Thread(target=work, args=(str(number),)) for number in range(8)]
     for thread in threads:
@@ -334,10 +334,12 @@ def test_a_fork_remembers() -> None:
     """A child knows what its parent was refused, and counts for itself."""
     refusals = DeniedActions()
     refusals.note(asked("one"), NO)
-    refusals.count()
+    refusals.count_unchecked()
     child = os.fork()
     if child == 0:
-        os._exit(0 if refusals.holds(asked("one")) and refusals.count() == 1 else 1)
+        os._exit(
+            0 if refusals.contains("one", asked("one").action) and refusals.count_unchecked() == 1 else 1
+        )
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

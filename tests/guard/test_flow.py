@@ -1,4 +1,4 @@
-"""Every path of the flow, driven by hand: no gateway, no clock, no tool."""
+"""Decisions, outcomes and failures of one call, without gateway, clock or tool."""
 
 from __future__ import annotations
 
@@ -6,84 +6,95 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from toolgate.steps import Approval, AwaitApproval, Check, Intend, Raised, Recapture, Record, Returned, Run
+from support.flows import WHO, Arguments, FlowRun
 
-from toolgate import ActionDenied, ApprovalDenied, ApprovalExpired, ApprovalPending, Decision
-from toolgate._call import Call, OnHold
-from toolgate._capture.context import Captured
-from toolgate._effects import Flow
-from toolgate._flow import guarded_call
-from toolgate._identity import Identity
+from toolgate import ActionDenied, ConfigurationError, Decision, GatewayProtocolError, GatewayUnavailable
+from toolgate._effects import (
+    Cleanup,
+    HandOver,
+    Raised,
+    Returned,
+    RunTool,
+    SendCheck,
+    WriteEntry,
+    WriteIntent,
+)
+from toolgate._flow import authorized_call
+from toolgate._models import Check
 from toolgate._outbox.entries import Intent
+from toolgate._process_state import DeniedActions
 
-WHO = Identity("agent-1", "run-1")
 ALLOWED = Decision(allowed=True, requires_approval=False, decision_id="d-1")
 BLOCKED = Decision(allowed=False, requires_approval=False, reason="no permission", decision_id="d-2")
 HELD = Decision(allowed=False, requires_approval=True, reason="ask", approval_id="appr-1", decision_id="d-3")
+INTENT = Intent(7, "key", 1)
+UNREACHED = GatewayUnavailable("no route to host", answered=False, reached=False)
 
 
-def start(on_hold: OnHold = "raise", context: dict[str, Any] | None = None) -> Flow:
-    captured = Captured({"n": 1} if context is None else context, hidden=("hunter22",))
-    return guarded_call(Call("a.b", WHO, captured, on_hold))
+def checked(context: dict[str, Any], approval_id: str | None = None) -> SendCheck:
+    return SendCheck(Check("a.b", WHO, context, approval_id))
 
 
-def ended(flow: Flow, answer: object) -> None:
-    with pytest.raises(StopIteration):
-        flow.send(answer)
+def allowed(**options: Any) -> FlowRun:
+    """A flow at its tool's turn."""
+    run = FlowRun(**options)
+    assert isinstance(run.reply(ALLOWED), WriteIntent)
+    assert run.reply(INTENT) == RunTool()
+    return run
 
 
-def waiting() -> Flow:
-    """A flow that has been held and asks what became of its approval."""
-    flow = start("wait")
-    next(flow)
-    assert isinstance(flow.send(HELD), Record)
-    assert flow.send(None) == AwaitApproval("a.b", WHO, "appr-1")
-    return flow
-
-
-def test_allowed_and_returned() -> None:
-    """An allowed call runs and is recorded as success with its duration."""
-    flow = start()
-    assert next(flow) == Check("a.b", WHO, {"n": 1})
-    unknown = Record("a.b", WHO, "pending", {"n": 1, "outcome": "unknown"}, None, "d-1")
-    assert flow.send(ALLOWED) == Intend(unknown)
-    intent = Intent(7, "key", 1)
-    assert flow.send(intent) == Run()
-    record = flow.send(Returned(1.5, {"rows": 3}))
-    context = {"n": 1, "rows": 3, "duration_ms": 1.5}
-    assert record == Record("a.b", WHO, "success", context, None, "d-1", intent=intent)
-    ended(flow, None)
+def test_allowed_call_writes_an_intent_runs_and_logs_success() -> None:
+    run = FlowRun()
+    assert run.effect == checked({"n": 1})
+    effect = run.reply(ALLOWED)
+    assert isinstance(effect, WriteIntent)
+    assert not effect.may_be_lost
+    assert (
+        effect.entry.body.items()
+        >= {
+            "action": "a.b",
+            "agent_id": "agent-1",
+            "run_id": "run-1",
+            "status": "pending",
+            "context": {"n": 1, "outcome": "unknown"},
+            "decision_id": "d-1",
+        }.items()
+    )
+    assert run.reply(INTENT) == RunTool()
+    assert run.entries == []
+    assert run.reply(Returned(1.5, {"rows": 3})) is None
+    (entry,) = run.entries
+    assert (entry["status"], entry["context"]) == ("success", {"n": 1, "rows": 3, "duration_ms": 1.5})
+    assert run.keys == [INTENT.key]
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("saw hunter22"), StopIteration("saw hunter22"), GeneratorExit("x")]
 )
-def test_allowed_and_raised(error: BaseException) -> None:
-    """Whatever a tool raises is recorded as failed, without hidden values, and does not end the flow early."""
-    flow = start()
-    next(flow)
-    flow.send(ALLOWED)
-    flow.send(None)
-    record = flow.send(Raised(error, 2.0))
-    assert isinstance(record, Record)
-    assert record.status == "failed"
-    assert record.context["error"] == {
+def test_exception_of_the_tool_is_logged_without_hidden_values(error: BaseException) -> None:
+    run = allowed()
+    run.reply(Raised(error, 2.0))
+    (entry,) = run.entries
+    assert entry["status"] == "failed"
+    assert entry["context"]["error"] == {
         "type": type(error).__name__,
         "message": str(error).replace("hunter22", "[redacted]"),
     }
-    assert record.context["duration_ms"] == 2.0
-    ended(flow, None)
+    assert entry["context"]["duration_ms"] == 2.0
+
+
+def test_tool_that_pauses_is_logged_as_pending() -> None:
+    run = allowed(pauses=(ValueError,))
+    run.reply(Raised(ValueError("later"), 2.0))
+    (entry,) = run.entries
+    assert entry["status"] == "pending"
+    assert "called again" in entry["context"]["reason"]
 
 
 def test_facts_never_overwrite_arguments() -> None:
-    """Arguments that have a fact's name keep it; the fact gets a trailing underscore."""
-    flow = start(context={"error": "mine", "duration_ms": 7, "duration_ms_": 8})
-    next(flow)
-    flow.send(ALLOWED)
-    flow.send(None)
-    record = flow.send(Raised(ValueError("x"), 2.0))
-    assert isinstance(record, Record)
-    assert record.context == {
+    run = allowed(context={"error": "mine", "duration_ms": 7, "duration_ms_": 8})
+    run.reply(Raised(ValueError("x"), 2.0))
+    assert run.entries[0]["context"] == {
         "error": "mine",
         "duration_ms": 7,
         "duration_ms_": 8,
@@ -92,141 +103,183 @@ def test_facts_never_overwrite_arguments() -> None:
     }
 
 
-def test_blocked() -> None:
-    """A blocked call is recorded as denied, raises ActionDenied and never runs."""
-    flow = start()
+def test_denied_call_is_logged_and_does_not_run() -> None:
+    run = FlowRun()
+    error = run.refused(BLOCKED, ActionDenied)
+    assert (error.reason, error.action, error.agent_id) == ("no permission", "a.b", "agent-1")
+    assert error.decision_id == "d-2"
+    (entry,) = run.entries
+    assert (entry["status"], entry["decision_id"]) == ("denied", "d-2")
+    assert entry["context"] == {"n": 1, "reason": "no permission"}
+
+
+def test_reason_of_a_denial_stands_beside_an_argument_of_that_name() -> None:
+    run = FlowRun(context={"reason": "the caller's own"})
+    run.refused(BLOCKED, ActionDenied)
+    assert run.entries[0]["context"] == {"reason": "the caller's own", "reason_": "no permission"}
+
+
+def test_argument_that_changes_during_the_check_denies_the_call() -> None:
+    arguments = Arguments({"n": 1})
+    run = FlowRun(arguments=arguments, verifies=True)
+    run.reply(ALLOWED)
+    arguments.changed = "n"
+    error = run.refused(INTENT, ActionDenied)
+    assert "'n' changed" in error.reason
+    assert run.entries[0]["status"] == "denied"
+    # The denial replaces the intent: no entry says that the outcome is unknown.
+    assert run.keys == [INTENT.key]
+
+
+def test_arguments_that_cannot_be_read_again_deny_the_call() -> None:
+    class Unreadable(Arguments):
+        def difference(self) -> str | None:
+            raise ZeroDivisionError
+
+    run = FlowRun(arguments=Unreadable({"n": 1}), verifies=True)
+    run.reply(ALLOWED)
+    assert "ZeroDivisionError" in run.refused(INTENT, ActionDenied).reason
+
+
+def test_arguments_are_released_before_the_tool_runs() -> None:
+    assert allowed().call.arguments is None
+
+
+def test_call_that_runs_elsewhere_is_handed_over_without_an_entry() -> None:
+    run = FlowRun(runs_elsewhere=True, verifies=True)
+    assert run.reply(ALLOWED) == HandOver({"n": 1, "outcome": "unknown"}, "agent-1", None, "d-1")
+    assert run.reply(None) is None
+    assert (run.entries, run.has_run) == ([], False)
+
+
+def test_call_that_runs_elsewhere_is_denied_if_its_arguments_changed() -> None:
+    run = FlowRun(runs_elsewhere=True, verifies=True)
+    run.arguments.changed = "n"
+    assert "'n' changed" in run.refused(ALLOWED, ActionDenied).reason
+
+
+@pytest.mark.parametrize(
+    "error", [UNREACHED, GatewayProtocolError("not a decision"), ConfigurationError("no key")]
+)
+def test_call_without_a_decision_does_not_run(error: Exception) -> None:
+    run = FlowRun()
+    assert run.refused(error, type(error)) is error
+    assert run.entries == []
+
+
+def fails_open(denied: DeniedActions | None = None, **options: Any) -> FlowRun:
+    return FlowRun(fail_open=True, denied_actions=denied or DeniedActions(), **options)
+
+
+def test_call_that_fails_open_runs_without_a_decision_and_says_so() -> None:
+    run = fails_open()
+    effect = run.fail(UNREACHED)
+    assert isinstance(effect, WriteIntent)
+    assert effect.may_be_lost
+    assert effect.entry.body["context"] == {
+        "n": 1,
+        "outcome": "unknown",
+        "fail_open": True,
+        "no_answer": "no route to host",
+    }
+    assert run.reply(None) == RunTool()
+    run.reply(Returned(1.0))
+    assert run.entries[0]["context"]["fail_open"] is True
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        GatewayUnavailable("503", status=503),
+        GatewayUnavailable("reset", answered=False, reached=True),
+        GatewayUnavailable("half", answered=True, reached=False),
+        GatewayProtocolError("not a decision"),
+    ],
+)
+def test_call_does_not_fail_open_after_a_response_or_a_connection(error: Exception) -> None:
+    assert fails_open().refused(error, type(error)) is error
+
+
+def test_denied_action_does_not_fail_open() -> None:
+    denied = DeniedActions()
+    denied.note(Check("a.b", WHO, {}), BLOCKED)
+    assert fails_open(denied).refused(UNREACHED, GatewayUnavailable) is UNREACHED
+
+
+def test_held_call_does_not_fail_open_later() -> None:
+    run = fails_open(on_hold=lambda _: "check")
+    run.reply(HELD)
+    assert run.refused(UNREACHED, GatewayUnavailable) is UNREACHED
+
+
+def test_resumed_call_does_not_fail_open() -> None:
+    run = fails_open(resumes="appr-1")
+    assert run.refused(UNREACHED, GatewayUnavailable) is UNREACHED
+
+
+def test_interrupted_check_of_a_waiting_call_is_cleaned_up() -> None:
+    assert isinstance(FlowRun(on_hold="wait").interrupt(), Cleanup)
+
+
+def test_interrupted_check_of_other_calls_leaves_the_request() -> None:
+    assert FlowRun(on_hold="raise").interrupt() is None
+
+
+@pytest.mark.parametrize("decision", [ALLOWED, BLOCKED])
+def test_cleanup_of_an_interrupted_check_changes_nothing_without_a_request(decision: Decision) -> None:
+    cleanup = FlowRun(on_hold="wait").interrupt()
+    assert isinstance(cleanup, Cleanup)
+    flow = cleanup.make_flow()
+    effect = next(flow)
+    assert isinstance(effect, SendCheck)
+    assert effect.check.dry_run
+    with pytest.raises(StopIteration):
+        flow.send(decision)
+
+
+def test_cleanup_of_an_interrupted_check_repeats_it_with_its_key() -> None:
+    run = FlowRun(on_hold="wait")
+    sent = run.effect
+    assert isinstance(sent, SendCheck)
+    cleanup = run.interrupt()
+    assert isinstance(cleanup, Cleanup)
+    flow = cleanup.make_flow()
     next(flow)
-    assert flow.send(BLOCKED) == Record(
-        "a.b", WHO, "denied", {"n": 1, "reason": "no permission"}, None, "d-2", "no permission"
-    )
-    with pytest.raises(ActionDenied) as raised:
-        flow.send(None)
-    assert (raised.value.reason, raised.value.action, raised.value.agent_id) == (
-        "no permission",
-        "a.b",
-        "agent-1",
-    )
-    assert raised.value.decision_id == "d-2"
+    repeated = flow.send(HELD)
+    assert isinstance(repeated, SendCheck)
+    assert repeated.check.key == sent.check.key
+    assert getattr(flow.send(HELD), "approval_id", None) == "appr-1"
 
 
-def test_held_raises() -> None:
-    """A held call is recorded as pending with its approval and raises ApprovalPending."""
-    flow = start()
-    next(flow)
-    assert flow.send(HELD) == Record("a.b", WHO, "pending", {"n": 1, "reason": "ask"}, "appr-1", "d-3", "ask")
-    with pytest.raises(ApprovalPending) as raised:
-        flow.send(None)
-    assert raised.value.approval_id == "appr-1"
-    assert raised.value.reason == "ask"
+def test_closed_flow_yields_nothing_more() -> None:
+    FlowRun(on_hold="wait").flow.close()
+    run = FlowRun(on_hold="wait")
+    run.reply(HELD)
+    run.flow.close()
 
 
-def test_approved_and_unchanged() -> None:
-    """After approval the equal call is checked with the approval's id, runs, and is recorded with it."""
-    flow = waiting()
-    assert flow.send(Approval("approved")) == Recapture()
-    assert flow.send(Captured({"n": 1})) == Check("a.b", WHO, {"n": 1}, "appr-1")
-    assert isinstance(flow.send(ALLOWED), Intend)
-    assert flow.send(None) == Run()
-    record = flow.send(Returned(1.0))
-    assert isinstance(record, Record)
-    assert (record.status, record.approval_id) == ("success", "appr-1")
+def test_pending_entry_of_a_call_with_an_id_is_one_entry() -> None:
+    who = replace(WHO, call_id="call-1")
+    runs = [FlowRun(who=who) for _ in range(2)]
+    for run in runs:
+        run.refused(BLOCKED, ActionDenied)
+    assert runs[0].keys == runs[1].keys
+    assert runs[0].entries == runs[1].entries
+    other = FlowRun(who=replace(who, call_id="call-2"))
+    other.refused(BLOCKED, ActionDenied)
+    assert other.keys != runs[0].keys
 
 
-@pytest.mark.parametrize("changed", [{"n": 2}, {"n": True}, {"n": 1, "m": None}])
-def test_approved_and_changed(changed: dict[str, Any]) -> None:
-    """Arguments that changed while waiting are a new request: the old approval does not cover them."""
-    flow = waiting()
-    flow.send(Approval("approved"))
-    assert flow.send(Captured(changed)) == Check("a.b", WHO, changed, None)
-    assert isinstance(flow.send(HELD), Record)
+def test_authorized_call_runs_unless_an_argument_changed() -> None:
+    arguments = Arguments({"n": 1})
+    assert next(authorized_call(arguments)) == RunTool()
+    assert next(authorized_call(None)) == RunTool()
+    arguments.changed = "n"
+    with pytest.raises(ConfigurationError, match="nothing ran"):
+        next(authorized_call(arguments))
 
 
-def test_approved_and_switched_off() -> None:
-    """An approval does not outlive the permission: the deciding check may still block."""
-    flow = waiting()
-    flow.send(Approval("approved"))
-    flow.send(Captured({"n": 1}))
-    # Asked once more without the approval: perhaps only that was gone.
-    assert flow.send(BLOCKED) == Check("a.b", WHO, {"n": 1})
-    record = flow.send(BLOCKED)
-    assert isinstance(record, Record)
-    assert record.status == "denied"
-    with pytest.raises(ActionDenied):
-        flow.send(None)
-
-
-@pytest.mark.parametrize("seen", ["approved", "consumed"])
-def test_used_up_by_an_equal_call(seen: Any) -> None:
-    """Of two equal calls that wait, the one that comes too late is held anew and waits for its own approval."""
-    flow = waiting()
-    assert flow.send(Approval(seen)) == Recapture()
-    assert flow.send(Captured({"n": 1})) == Check("a.b", WHO, {"n": 1}, "appr-1")
-    assert flow.send(BLOCKED) == Check("a.b", WHO, {"n": 1})
-    assert isinstance(flow.send(replace(HELD, approval_id="appr-2")), Record)
-    assert flow.send(None) == AwaitApproval("a.b", WHO, "appr-2")
-
-
-def test_declined() -> None:
-    """A person's no is recorded as denied and raises ApprovalDenied with their note."""
-    flow = waiting()
-    record = flow.send(Approval("denied", "too much"))
-    assert isinstance(record, Record)
-    assert (record.status, record.context["reason"]) == ("denied", "too much")
-    with pytest.raises(ApprovalDenied, match="too much") as raised:
-        flow.send(None)
-    assert raised.value.approval_id == "appr-1"
-
-
-def test_expired() -> None:
-    """An expiry is recorded as such and raises ApprovalExpired, which is no denial."""
-    flow = waiting()
-    record = flow.send(Approval("expired"))
-    assert isinstance(record, Record)
-    assert "expired" in str(record.context["reason"])
-    with pytest.raises(ApprovalExpired) as raised:
-        flow.send(None)
-    assert not isinstance(raised.value, ActionDenied)
-
-
-@pytest.mark.parametrize("status", ["cancelled", "replaced"])
-def test_withdrawn(status: Any) -> None:
-    """An approval that is gone in another way blocks the call, and says in which."""
-    flow = waiting()
-    flow.send(Approval(status))
-    with pytest.raises(ActionDenied, match=status) as raised:
-        flow.send(None)
-    assert not isinstance(raised.value, ApprovalDenied)
-
-
-def test_time_is_up() -> None:
-    """A wait that ends undecided raises ApprovalPending and records nothing further."""
-    flow = waiting()
-    with pytest.raises(ApprovalPending):
-        flow.send(None)
-
-
-def test_held_again() -> None:
-    """A check after approval that holds anew waits for the new request."""
-    flow = waiting()
-    flow.send(Approval("approved"))
-    flow.send(Captured({"n": 1}))
-    again = Decision(allowed=False, requires_approval=True, reason="ask", approval_id="appr-2")
-    assert isinstance(flow.send(again), Record)
-    assert flow.send(None) == AwaitApproval("a.b", WHO, "appr-2")
-
-
-def test_an_argument_called_reason() -> None:
-    """The reason of an entry is the gateway's, beside an argument of that name and a fact of the tool's."""
-    flow = start(context={"reason": "the caller's own"})
-    next(flow)
-    record = flow.send(BLOCKED)
-    assert isinstance(record, Record)
-    assert record.reason == "no permission"
-    assert record.context == {"reason": "the caller's own", "reason_": "no permission"}
-    flow = start()
-    next(flow)
-    flow.send(ALLOWED)
-    flow.send(None)
-    record = flow.send(Returned(1.0, {"reason": "the tool's own"}))
-    assert isinstance(record, Record)
-    assert record.reason is None
+def test_log_entries_are_effects() -> None:
+    """`FlowRun` collects them: the flow itself writes nothing."""
+    flow = FlowRun().flow
+    assert isinstance(flow.send(BLOCKED), WriteEntry)

@@ -10,7 +10,7 @@ import pytest
 from support.waiting import until
 
 import toolgate
-from toolgate import ConfigurationError, Guard, GuardError, action, configure, default, guarded
+from toolgate import ConfigurationError, Guard, GuardError, _default, action, configure, guarded
 
 KEY = "ak_" + "k3y" * 12 + "z"
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -19,7 +19,7 @@ HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person",
 
 @pytest.fixture
 def no_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(default, "_default", None)
+    monkeypatch.setattr(_default, "_default", None)
     for name in ("URL", "API_KEY", "AGENT_ID", "TIMEOUT", "HTTP"):
         monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
     yield

@@ -112,7 +112,7 @@ async def test_no_outcome_logs_a_secret(make_guard: Any, gateway: Any, everythin
             ) -> Any:
                 return run()
 
-            limits = {"exclude": {"body"}, "unbound": {"trace", "run"}, **options}
+            limits = {"exclude": {"body"}, "ignore": {"trace", "run"}, **options}
             guarded = guard.guarded(f"mail.{name}", **limits)(atool if asynchronous else tool)
             try:
                 await guarded(**given, n=1) if asynchronous else guarded(**given, n=1)

@@ -21,7 +21,7 @@ from toolgate import (
     GatewayProtocolError,
     GatewayUnavailable,
     Guard,
-    default,
+    _default,
 )
 
 HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
@@ -288,13 +288,13 @@ def test_another_thread(guard: Guard, gateway: Any) -> None:
 
 @pytest.fixture
 def of_the_module(gateway: Any, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(default, "_default", None)
+    monkeypatch.setattr(_default, "_default", None)
     toolgate.configure(
         "http://127.0.0.1:9", "ak_" + "z" * 37, "agent-1", transport=httpx.MockTransport(gateway)
     )
     yield
-    assert default._default is not None
-    default._default.close()
+    assert _default._default is not None
+    _default._default.close()
 
 
 @pytest.mark.usefixtures("of_the_module")
@@ -313,10 +313,10 @@ def test_the_modules_own(guard: Guard, gateway: Any) -> None:
 
 def test_no_guard_is_made(gateway: Any, guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of the module's own `resume` does not need settings that nothing inside needs."""
-    monkeypatch.setattr(default, "_default", None)
+    monkeypatch.setattr(_default, "_default", None)
     with toolgate.resume("appr-9"):
         guard.guarded("a.b")(lambda: None)()
-    assert default._default is None
+    assert _default._default is None
     assert [each.get("approval_id") for each in gateway.checks] == [None]
 
 

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.waiting import until
 
-from toolgate import Guard, GuardError, acting_as, spans, tool_call
+from toolgate import Guard, GuardError, acting_as, otel, tool_call
 
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
@@ -68,7 +68,7 @@ class Seen:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
     found = Seen()
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: found.traces)
-    monkeypatch.setattr(spans.metrics, "get_meter_provider", lambda: found.meters)
+    monkeypatch.setattr(otel.metrics, "get_meter_provider", lambda: found.meters)
     yield found
     found.traces.shutdown()
     found.meters.shutdown()

@@ -273,7 +273,7 @@ async def test_cancelled_while_asking_and_the_gateway_is_gone(
 
 async def test_cancelled_while_asking_beside_an_equal_call(guard: Guard, tool: Any, waiting: Waiting) -> None:
     """Somebody else who waits for the same request keeps it."""
-    other = PendingApproval(guard._guard_state.waiters)
+    other = PendingApproval(guard._guard_state.pending_approvals)
     other.begin("appr-1")
     await cancelled_while_it_asks(tool, waiting)
     assert (len(waiting.keys), waiting.cancelled) == (2, 0)
@@ -396,7 +396,7 @@ def test_time_is_up(guard: Guard, waiting: Waiting) -> None:
 
 def test_interrupted_beside_an_equal_call(guard: Guard, waiting: Waiting, sync_tool: Any) -> None:
     """A thread that is interrupted leaves the request to another that waits for the same."""
-    other = PendingApproval(guard._guard_state.waiters)
+    other = PendingApproval(guard._guard_state.pending_approvals)
     other.begin("appr-1")
 
     def interrupt() -> Any:
@@ -412,7 +412,7 @@ def test_interrupted_beside_an_equal_call(guard: Guard, waiting: Waiting, sync_t
 def test_an_equal_call_of_another_guard(make_guard: Callable[..., Guard], waiting: Waiting) -> None:
     """Who waits through another guard of the same gateway keeps the request alive as well."""
     ours, theirs = (make_guard(transport=Transport(waiting)) for _ in range(2))
-    other = PendingApproval(theirs._guard_state.waiters)
+    other = PendingApproval(theirs._guard_state.pending_approvals)
     other.begin("appr-1")
 
     def interrupt() -> Any:

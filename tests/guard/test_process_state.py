@@ -80,7 +80,7 @@ def test_a_fork_while_somebody_leaves() -> None:
     """A child is not held up by a thread of the parent that was just looking who waits."""
     code = (
         "import os, threading\n"
-        "from toolgate.waiters import PendingApproval, PendingApprovals\n"
+        "from toolgate._process_state import PendingApproval, PendingApprovals\n"
         "waiters, inside, done = PendingApprovals(), threading.Event(), threading.Event()\n"
         "class Slow:\n"
         "    def __hash__(self): return 0\n"
