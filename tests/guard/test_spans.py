@@ -302,7 +302,7 @@ def test_without_a_provider_nothing_is_told() -> None:
         "guard = toolgate.Guard('http://127.0.0.1:9', 'ak_' + 'a' * 37, 'agent', transport=httpx.MockTransport(\n"
         "    lambda request: httpx.Response(200, json=allowed)))\n"
         "guard.guarded('a.b')(lambda: 1)()\n"
-        "print('toolgate.meters' in sys.modules and sys.modules['toolgate.spans']._telemetry, \n"
+        "print('toolgate.otel' in sys.modules and sys.modules['toolgate.otel']._telemetry, \n"
         "      any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     for more, expected in (("", "False False"), ("import opentelemetry.trace", "None True")):

@@ -339,7 +339,7 @@ class GatewayClient(_Operations):
                 else:
                     step = operation.send(response)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            return end.value  # type: ignore[no-any-return]  # typeshed does not type StopIteration.value
 
 
 class AsyncGatewayClient(_Operations):
@@ -401,7 +401,7 @@ class AsyncGatewayClient(_Operations):
                 else:
                     step = operation.send(response)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            return end.value  # type: ignore[no-any-return]  # typeshed does not type StopIteration.value
 
 
 def key_scope(headers: Mapping[str, str]) -> tuple[str, str] | None:

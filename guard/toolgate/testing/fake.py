@@ -128,7 +128,7 @@ class FakeGateway(InProcessGateway, Records):
     def replacing(self, guard: Guard) -> Iterator[Guard]:
         """Connect `guard`, and everything that it guards, to this gateway inside the block."""
         fake_guard = self.guard()
-        replaced, guard._guard_state = guard._guard_state, fake_guard._runtime  # noqa: SLF001 - of this package
+        replaced, guard._guard_state = guard._guard_state, fake_guard._guard_state  # noqa: SLF001 - of this package
         try:
             yield guard
         finally:
