@@ -67,7 +67,7 @@ def decorate(
         warn_renamed("unbound=", "ignore=", stacklevel=4)
         ignore = unbound
     rules = Rules(
-        include=include, exclude=exclude, redact=redact, unbound=ignore, amount=amount, context=context
+        include=include, exclude=exclude, redact=redact, ignore=ignore, amount=amount, context=context
     )
     options = make_options(
         action,

@@ -44,7 +44,7 @@ async def test_wrapper_begun_between_callbacks_is_asked_about_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"redact": {"to"}}, {"amount": "sum"}, {"exclude": {"to"}}, {"unbound": {"to"}}]
+    "options", [{"redact": {"to"}}, {"amount": "sum"}, {"exclude": {"to"}}, {"ignore": {"to"}}]
 )
 def test_wrapper_of_a_function_that_hides_or_derives_arguments_is_refused(options: dict[str, Any]) -> None:
     gateway = FakeGateway(allow=["pay"])

@@ -106,7 +106,7 @@ def freeze_call(
     """
     freezer = Freezer()
     texts: tuple[str, ...] = ()
-    if rules.unbound:
+    if rules.ignore:
         left_out = {name for name in arguments if type(name) is str and rules.leaves_out(name)}
         texts = tuple(arguments[name] for name in left_out if type(arguments[name]) is str)
         arguments = {name: value for name, value in arguments.items() if name not in left_out}

@@ -33,7 +33,7 @@ class Rules:
         include: The only arguments that are shown, the others being hidden; None shows all of them.
         exclude: Arguments that are hidden: bound by their digest, shown to nobody.
         redact: More names to hide wherever they occur, also inside arguments, and patterns of values to hide.
-        unbound: Arguments that are left out altogether: a call may differ in them after approval.
+        ignore: Arguments that are left out altogether: a call may differ in them after approval.
         amount: The argument whose value is also sent as `amount`, to be compared with `max_amount`, or a
             function that computes it from the arguments.
         context: The argument whose members stand in the context as well, or a function that computes them.
@@ -48,14 +48,14 @@ class Rules:
         include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
         redact: Iterable[str | re.Pattern[str]] = (),
-        unbound: Iterable[str] = (),
+        ignore: Iterable[str] = (),
         amount: AmountFrom | None = None,
         context: ContextFrom | None = None,
     ) -> None:
         self.include = None if include is None else _names("include", include)
         self.exclude = _names("exclude", exclude)
         self.redact, self._patterns = _names_and_patterns(redact)
-        self.unbound = _names("unbound", unbound)
+        self.ignore = _names("ignore", ignore)
         self.amount, self._computed_amount = _source(AMOUNT, amount)
         self.context, self._computed_context = _source("context", context)
         if self.amount == AMOUNT:
@@ -64,18 +64,18 @@ class Rules:
         self.visible = {AMOUNT, self.amount or AMOUNT}
         self.extra: frozenset[str] = frozenset()
         self.known: frozenset[str] | None = None
-        for option in ("exclude", "redact", "unbound"):
+        for option in ("exclude", "redact", "ignore"):
             for name in sorted(self.visible & getattr(self, option)):
                 raise ConfigurationError(
                     f"{option} names {name!r}, which is compared with max_amount; leave it out of {option}"
                 )
-        for name in sorted((self.include or frozenset()) & (self.exclude | self.unbound)):
-            raise ConfigurationError(f"include names {name!r}, which is also excluded or unbound; choose one")
+        for name in sorted((self.include or frozenset()) & (self.exclude | self.ignore)):
+            raise ConfigurationError(f"include names {name!r}, which is also excluded or ignored; choose one")
 
     @property
     def is_plain(self) -> bool:
         """Whether the context is the arguments and nothing else."""
-        hidden = self.exclude or self.redact or self._patterns or self.unbound
+        hidden = self.exclude or self.redact or self._patterns or self.ignore
         derived = (self.amount, self._computed_amount, self.context, self._computed_context)
         return self.include is None and not hidden and all(each is None for each in derived)
 
@@ -96,7 +96,7 @@ class Rules:
         fitted = copy.copy(self)
         fitted.known = binder.names()
         fitted.extra = extra = frozenset() if binder.extra is None else frozenset((binder.extra,))
-        for option in ("include", "exclude", "unbound"):
+        for option in ("include", "exclude", "ignore"):
             unknown = (getattr(self, option) or frozenset()) - binder.names() - extra
             if unknown and not extra:
                 raise ConfigurationError(
@@ -118,7 +118,7 @@ class Rules:
 
     def leaves_out(self, name: str) -> bool:
         """Return whether the argument is not sent at all."""
-        return self._is_named_in(self.unbound, name) and name not in self.visible
+        return self._is_named_in(self.ignore, name) and name not in self.visible
 
     def hides(self, name: str) -> bool:
         """Return whether the argument is sent as a digest."""

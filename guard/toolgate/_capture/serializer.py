@@ -39,7 +39,7 @@ __all__ = [
 Frozen: TypeAlias = "bool | int | float | Decimal | str | bytes | list[Frozen] | dict[str, Frozen] | Secret | Extended | Opaque | None"
 
 # The option that leaves an argument out, as the error for an unsupported argument names it.
-_LEAVE_OUT: Final = "unbound="
+_LEAVE_OUT: Final = "ignore="
 _CURE: Final = f"pass plain data, or name the argument in {_LEAVE_OUT} and show what matters of it with a context= function"
 
 _MAX_VALUES: Final = 1_000_000

@@ -20,15 +20,15 @@ class OutboxFault(Exception):
 
     Args:
         reason: What is wrong.
-        cure: How to fix it.
+        hint: How to fix it.
         full: Whether the outbox has reached its limit and nothing else is wrong.
     """
 
-    def __init__(self, reason: str, cure: str, *, full: bool = False) -> None:
-        super().__init__(f"{reason}; {cure}")
+    def __init__(self, reason: str, hint: str, *, full: bool = False) -> None:
+        super().__init__(f"{reason}; {hint}")
         self.full = full
         self.reason = reason
-        self.cure = cure
+        self.hint = hint
 
 
 class Busy(Exception):

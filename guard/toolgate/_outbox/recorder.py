@@ -342,7 +342,7 @@ def _end_of_process(living: list[Recorder]) -> float:
 
 
 def _refusal(action: str, fault: OutboxFault) -> OutboxFull:
-    return OutboxFull(action=action, reason=fault.reason, cure=fault.cure)
+    return OutboxFull(action=action, reason=fault.reason, hint=fault.hint)
 
 
 #: another process is writing

@@ -356,8 +356,8 @@ def test_derivation() -> None:
 
 
 def test_options() -> None:
-    """Excluded arguments are digests, unbound ones absent, redacted names hidden wherever they are."""
-    rules = Rules(exclude={"body"}, unbound={"session"}, redact={"Iban"})
+    """Excluded arguments are digests, ignored ones absent, redacted names hidden wherever they are."""
+    rules = Rules(exclude={"body"}, ignore={"session"}, redact={"Iban"})
     captured = capture(
         {"body": "the text", "session": "s-12345", "to": {"iban": "DE00"}, "password": None}, rules, HIDER
     )
@@ -379,14 +379,14 @@ def plain(a: int, amount: int = 0, cents: int = 0) -> None: ...
     ("function", "options", "message"),
     [
         (plain, {"exclude": {"b"}}, "exclude names 'b'"),
-        (plain, {"unbound": ["b"]}, "unbound names 'b'"),
+        (plain, {"ignore": ["b"]}, "ignore names 'b'"),
         (plain, {"amount": "price"}, "amount names 'price'"),
         (plain, {"amount": "cents"}, "also has an argument 'amount'"),
         (tool, {"amount": "rest"}, "amount names 'rest'"),
         (tool, {"amount": "unknown"}, "amount names 'unknown'"),
         (tool, {"exclude": {"amount"}}, "exclude names 'amount'"),
         (tool, {"amount": "cents", "exclude": {"cents"}}, "exclude names 'cents'"),
-        (tool, {"amount": "cents", "unbound": {"cents"}}, "unbound names 'cents'"),
+        (tool, {"amount": "cents", "ignore": {"cents"}}, "ignore names 'cents'"),
         (plain, {"redact": {"amount"}}, "redact names 'amount'"),
         (plain, {"exclude": "body"}, "collection of names"),
         (plain, {"redact": [1]}, "collection of names"),
@@ -403,8 +403,8 @@ def test_wrong_options(function: Any, options: dict[str, Any], message: str) -> 
 
 
 def test_amount_in_extra_keywords_stays_visible() -> None:
-    """An amount given through **kwargs is compared even when all of them are unbound or excluded."""
-    for rules in (Rules(exclude={"more"}), Rules(unbound={"more"})):
+    """An amount given through **kwargs is compared even when all of them are ignored or excluded."""
+    for rules in (Rules(exclude={"more"}), Rules(ignore={"more"})):
         found = context(rules.fits(Binder(tool), tool), a=1, amount=5, other=7)
         assert found["amount"] == 5
         assert found.get("other") != 7

@@ -251,9 +251,9 @@ def test_different_calls_are_never_the_same(one: Any, other: Any, rules: Rules) 
 
 
 @given(CALLS, PLAIN, PLAIN)
-def test_only_the_unbound_may_differ(call: Any, one: Any, other: Any) -> None:
-    """What is unbound changes no context, and nothing else is left out of one."""
-    rules = Rules(unbound={"session"})
+def test_only_ignored_arguments_may_differ(call: Any, one: Any, other: Any) -> None:
+    """An ignored argument changes no context, and nothing else is left out of one."""
+    rules = Rules(ignore={"session"})
     first, second = (capture({**call, "session": each}, rules, HIDER).context for each in (one, other))
     assert dumps(first) == dumps(second)
 
@@ -328,6 +328,6 @@ def test_capture_is_json_or_refused(call: dict[str, Any], rules: Rules) -> None:
     try:
         context = capture(call, rules, HIDER).context
     except ConfigurationError as error:
-        assert "unbound=" in str(error)  # noqa: PT017 - one of two outcomes
+        assert "ignore=" in str(error)  # noqa: PT017 - one of two outcomes
     else:
         loads(dumps(context).encode())

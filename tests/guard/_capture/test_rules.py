@@ -60,15 +60,15 @@ def test_include_shows_the_amount_and_what_is_computed() -> None:
     assert found == {"cents": 250, "amount": 250, "euros": 2.5}
 
 
-@pytest.mark.parametrize("option", ["include", "exclude", "unbound"])
+@pytest.mark.parametrize("option", ["include", "exclude", "ignore"])
 def test_the_name_of_all_other_keywords_stands_for_each(option: str) -> None:
     """Naming the `**more` parameter names every keyword it takes, and none it does not."""
     options: dict[str, Any] = {option: {"more"}}
     rules = Rules(**options).fits(Binder(order), order)
     found = context(rules, quantity=1, price=2, x="hello")
-    hidden = {"exclude": {"x"}, "include": {"quantity", "price"}, "unbound": set[str]()}[option]
+    hidden = {"exclude": {"x"}, "include": {"quantity", "price"}, "ignore": set[str]()}[option]
     assert {name for name, value in found.items() if isinstance(value, dict)} == hidden
-    assert ("x" in found) == (option != "unbound")
+    assert ("x" in found) == (option != "ignore")
 
 
 def test_rules_of_one_decoration_do_not_mix_functions() -> None:
@@ -178,7 +178,7 @@ def by_position(quantity: int, /) -> int:
         (plain, {"include": {"c"}}, "include names 'c'"),
         (plain, {"include": "a"}, "collection of names"),
         (plain, {"include": {"a"}, "exclude": {"a"}}, "include names 'a'"),
-        (plain, {"include": {"a"}, "unbound": {"a"}}, "include names 'a'"),
+        (plain, {"include": {"a"}, "ignore": {"a"}}, "include names 'a'"),
         (plain, {"redact": [re.compile(b"x")]}, "patterns of text"),
         (plain, {"redact": re.compile("x")}, "collection of names"),
         (plain, {"amount": 5}, "a function"),

@@ -98,12 +98,12 @@ def test_unsupported_argument_is_refused_with_its_name_type_and_cure(name: str) 
     with pytest.raises(ConfigurationError) as refused:
         freeze_call({"order": value}, Rules())
     assert f"argument 'order' {problem}" in str(refused.value).replace(f"{__name__}.", "test_serializer.")
-    assert "name the argument in unbound=" in str(refused.value)
+    assert "name the argument in ignore=" in str(refused.value)
     assert "a context= function" in str(refused.value)
 
 
-def test_unbound_argument_is_not_looked_at() -> None:
-    call = freeze_call({"session": Session(), "n": 1}, Rules(unbound={"session"}))
+def test_ignored_argument_is_not_looked_at() -> None:
+    call = freeze_call({"session": Session(), "n": 1}, Rules(ignore={"session"}))
     assert call.arguments == {"n": 1}
 
 
