@@ -104,6 +104,32 @@ class FlatteringField(pydantic.BaseModel):
         return 1
 
 
+@dataclasses.dataclass
+class DataRow(dict[str, Any]):
+    total: int = 1
+
+
+@dataclasses.dataclass
+class DataError(Exception):
+    total: int = 1
+
+
+@dataclasses.dataclass
+class DataQueue(collections.deque[Any]):
+    total: int = 1
+
+
+def filled(made: Any, **members: Any) -> Any:
+    made.update(members)
+    return made
+
+
+def queued(item: int) -> DataQueue:
+    made = DataQueue()
+    made.append(item)
+    return made
+
+
 class Text(str):  # noqa: SLOT000 - its attributes are what is tested
     pass
 
@@ -221,6 +247,9 @@ LOOK_ALIKES: dict[str, tuple[Any, Any]] = {
     "dataclass": (Data(1), Data(2)),
     "dataclass with slots": (SlottedData(1), SlottedData(2)),
     "dataclass without repr": (QuietData(1), QuietData(2)),
+    "dataclass that is a mapping": (filled(DataRow(), a=1), filled(DataRow(), a=2)),
+    "dataclass that is an exception": (having(DataError(), args=(1,)), having(DataError(), args=(2,))),
+    "dataclass that is a queue": (queued(1), queued(2)),
     "attribute of a dataclass": (having(Data(1), more=1), having(Data(1), more=2)),
     "attribute of a dataclass or none": (Data(1), having(Data(1), more=2)),
     "class of a dataclass's field": (Data(1), Data("1")),

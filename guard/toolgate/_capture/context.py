@@ -129,7 +129,7 @@ def show(call: FrozenCall, rules: Rules, fingerprinter: Fingerprinter) -> Captur
         if value is not None and rules.hides(name):
             context[redactor.name(name)] = redactor.hide(value)
         elif name in rules.visible:
-            if isinstance(value, Extended):
+            if isinstance(value, Extended) and _is_number(value.value):
                 context[f"${name}"] = fingerprinter.frozen(value.more)
             context[name] = redactor.amount(value)
         else:
@@ -167,9 +167,9 @@ class _Redactor:
 
     def amount(self, value: Frozen) -> Json:
         """Return a value in which no secret is searched for: an amount is never taken for a card number."""
-        value = value.value if isinstance(value, Extended) else value
-        if isinstance(value, (int, float, Decimal)):
-            return value
+        number = value.value if isinstance(value, Extended) else value
+        if isinstance(number, (int, float, Decimal)):
+            return number
         return self._sendable(value) if isinstance(value, str) else self.argument(value)
 
     def hide(self, value: Frozen) -> dict[str, Json]:
@@ -320,5 +320,9 @@ def _count(value: object) -> int:
     return count
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, Decimal))
+
+
 def _is_amount(name: str, value: Json) -> bool:
-    return name == AMOUNT and isinstance(value, (int, float, Decimal))
+    return name == AMOUNT and _is_number(value)

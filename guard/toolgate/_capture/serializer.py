@@ -49,6 +49,7 @@ _MAX_DEPTH: Final = 100
 _MAX_DIGITS: Final = 400
 _MAX_BITS: Final = 1_329
 
+_WORD: Final = object.__basicsize__ // 2
 _SCALARS: Final = frozenset((bool, type(None)))
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 # Their own storage is the value itself, or a cache of it.
@@ -197,11 +198,11 @@ class Freezer:
         for base, write in _WRITERS:
             if issubclass(kind, base):
                 return self._extended(value, self._text(_written(value, base, write)), _attributes(value))
-        if (fields := fields_of(value)) is not None:
-            return self._fields(value, kind, fields)
         for base in _CONTAINERS:
             if issubclass(kind, base):
                 return self._extended(value, self._container(value, base), _attributes(value))
+        if (fields := fields_of(value)) is not None:
+            return self._fields(value, kind, fields)
         return self._special(value, kind)
 
     def _special(self, value: Any, kind: type) -> Frozen:
@@ -275,7 +276,7 @@ class Freezer:
             raise _UnsupportedError(f"makes the call contain more than {_MAX_CHARACTERS:,} characters")
 
 
-def _number(value: Any) -> int | float | Decimal | str:
+def _number(value: Any) -> int | float | Decimal | str | Extended:
     kind = type(value)
     if kind is int:
         if value.bit_length() < _MAX_BITS:
@@ -290,7 +291,8 @@ def _number(value: Any) -> int | float | Decimal | str:
             return "NaN" if value.is_nan() else "Infinity" if value > 0 else "-Infinity"
         if max(len(digits), abs(exponent), abs(value.adjusted())) <= _MAX_DIGITS:
             return value  # type: ignore[no-any-return]  # likewise
-    raise _UnsupportedError(f"contains a number of more than {_MAX_DIGITS} digits")
+    digits_of_it = hex(value) if kind is int else str(value)
+    return Extended(_label(value), f"a number of more than {_MAX_DIGITS} digits", {"digits": digits_of_it})
 
 
 def _written(value: Any, base: Any, write: Any) -> str:
@@ -310,11 +312,15 @@ def _written(value: Any, base: Any, write: Any) -> str:
 def fields_of(value: object) -> dict[str, Any] | None:
     """Return all that a dataclass or pydantic model stores, by name, or None for any other object.
 
-    Read from storage, because the model's own serializers may leave out or replace what the tool reads.
+    Read from storage, because the model's own serializers may leave out or replace what the tool reads. A class that
+    inherits storage of another kind, such as the arguments of an exception, is another object.
     """
-    kind = type(value)
+    kind: Any = type(value)
     model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     if not dataclasses.is_dataclass(kind) and (model is None or not issubclass(kind, model)):
+        return None
+    words = len(_slots(kind)) + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    if kind.__itemsize__ or kind.__basicsize__ > object.__basicsize__ + _WORD * words:
         return None
     found = _attributes(value)
     for name in ("__pydantic_extra__", "__pydantic_private__"):
