@@ -299,7 +299,7 @@ class OutageLog:
         """Log that entries are accepted again."""
         if self._interval:
             self._interval = 0.0
-            logger.info("the gateway takes log entries again", extra={"toolgate_event": "record_resumed"})
+            logger.info("the gateway accepts log entries again", extra={"toolgate_event": "record_resumed"})
 
 
 def _number(text: str | None) -> int | None:

@@ -255,14 +255,15 @@ class Outbox:
         """
         with self.side_lock, self._lock:
             connection, lock, file = self._connection, self._file_lock, self.file
-            rows = 0
+            # A file that cannot be read is not deleted.
+            is_empty = False
             if connection is None and file is not None:
                 # Closed by a fork.
                 with contextlib.suppress(sqlite3.Error):
                     connection = connect(file)
             if connection is not None:
                 with contextlib.suppress(sqlite3.Error):
-                    (rows,) = connection.execute("SELECT rows FROM totals").fetchone()
+                    is_empty = connection.execute("SELECT rows = 0 FROM totals").fetchone() == (1,)
                     running = connection.execute("SELECT EXISTS (SELECT 1 FROM entries WHERE state = 0)")
                     if file is not None and running.fetchone()[0]:
                         self._connection = connection
@@ -270,10 +271,10 @@ class Outbox:
                 connection.close()
             self._connection = self._file_lock = self.file = None
             if lock is not None and file is not None:
-                if rows:
-                    lock.release()
-                else:
+                if is_empty:
                     delete_file(file, lock)
+                else:
+                    lock.release()
 
     def _insert(self, key: str, state: int, size: int, body: str) -> int:
         if self._others is None:
@@ -354,7 +355,7 @@ class Outbox:
         self._warned_at = reached
         logger.warning(
             "the outbox %r is %d %% full: %d log entries wait for the gateway; when it is full, guarded tools "
-            "are refused: look why the gateway does not take them",
+            "are refused; check why the gateway does not accept them",
             str(self.place.path or "memory"),
             round(reached * 100),
             rows,

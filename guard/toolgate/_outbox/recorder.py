@@ -266,7 +266,7 @@ class Recorder:
     def _let_go(self) -> None:
         """Leave what is in the file to other processes; what is in memory only is lost, and logged."""
         sender = self.sender()
-        self._lose(sender, "the guard is closed, and nobody has taken them")
+        self._lose(sender, "the guard was closed before they could be sent")
         sender.outbox.close()
 
     def _lose(self, sender: Sender, reason: str) -> None:

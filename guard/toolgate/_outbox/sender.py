@@ -427,7 +427,7 @@ class Sender:
             return
         moved, self._adopted = found
         if moved:
-            logger.info("%d log entries of processes that are gone are sent now", moved)
+            logger.info("%d log entries of processes that have ended are sent now", moved)
         if self._adopted:
             self._adopt_at = now + _ADOPT_EVERY
 
@@ -470,7 +470,7 @@ def _log_parked(row: Row, reason: str) -> None:
         body.get("action"),
         body.get("agent_id"),
         body.get("status"),
-        reason=f"laid aside in the outbox: {reason}",
+        reason=f"parked in the outbox: {reason}",
         approval_id=body.get("approval_id"),
         level=logging.ERROR,
     )

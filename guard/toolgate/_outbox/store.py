@@ -219,6 +219,12 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
         lock = FileLock(lock_path(file))
         # SQLite gives its other files the mode of this one.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        if place.full_sync and os.name == "posix":
+            # SQLite does not make a new folder survive power loss.
+            for each in (folder.parent, folder):
+                descriptor = os.open(each, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
     except OSError as error:
         raise _unusable(folder, error) from error
     connection = None

@@ -226,6 +226,20 @@ def test_an_empty_file_is_deleted(make_outbox: Make, tmp_path: Path) -> None:
     assert sorted(file.suffix for file in (tmp_path / "outbox").iterdir()) == [".db", ".lock"]
 
 
+def test_a_file_that_cannot_be_read_is_not_deleted(make_outbox: Make) -> None:
+    """It may hold entries: only a file that is known to be empty is deleted."""
+    outbox = make_outbox()
+    outbox.add(entry())
+    file = outbox.file
+    assert file is not None
+    outbox._do(lambda db: db.execute("DROP TABLE totals"))
+    outbox.close()
+    assert file.exists()
+    lock = FileLock.acquire(file.with_suffix(".lock"))
+    assert lock is not None
+    lock.release()
+
+
 def test_closed_while_a_tool_runs_the_file_stays_locked(make_outbox: Make) -> None:
     """Otherwise another process would send the intent as a call with an unknown outcome."""
     outbox = make_outbox()
