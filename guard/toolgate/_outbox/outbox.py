@@ -58,6 +58,7 @@ UPDATE entries SET state = 1, body = ?, bytes = max(bytes, ?) WHERE id = ? AND k
 """
 _FINISH_SAME_SIZE: Final = "UPDATE entries SET state = 1, body = ? WHERE id = ? AND key = ? AND state = 0"
 _BATCH: Final = "SELECT id, key, body FROM entries WHERE old = ? AND state = 1 AND id > ? ORDER BY id LIMIT ?"
+_STORE_TARGET: Final = "UPDATE target SET (url, fingerprint, environment, organization) = (?, ?, ?, ?)"
 _TAKE_IN: Final = (
     "INSERT INTO entries (key, state, old, bytes, body, reason) VALUES (?, max(?, 1), 1, ?, ?, ?)"
 )
@@ -104,9 +105,9 @@ class Outbox:
 
     def learn(self, organization: str, environment: str) -> None:
         """Store the organization and environment of the API key, as a response named them."""
-        target = replace(self.target, organization=organization, environment=environment)
-        if target != self.target:
-            self.target, self._target_stored = target, False
+        if (self.target.organization, self.target.environment) != (organization, environment):
+            self.target = replace(self.target, organization=organization, environment=environment)
+            self._target_stored = False
 
     # Writing.
 
@@ -329,11 +330,10 @@ class Outbox:
                 self.file, self._file_lock, connection = create_file(self.place.path, self.target, self.place)
             self._connection = connection
         if not self._target_stored:
-            self._target_stored = True
-            connection.execute(
-                "UPDATE target SET (url, fingerprint, environment, organization) = (?, ?, ?, ?)",
-                astuple(self.target),
-            )
+            target = self.target
+            connection.execute(_STORE_TARGET, astuple(target))
+            # Another thread may have learned more meanwhile.
+            self._target_stored = target is self.target
         return connection
 
     def _full(self, rows: int) -> OutboxFault:

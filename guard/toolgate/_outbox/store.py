@@ -284,7 +284,7 @@ def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connec
         if not stat.S_ISREG(found.st_mode) or (os.name == "posix" and found.st_uid != os.geteuid()):
             raise OutboxFault(
                 f"the outbox file {str(file)!r} is not a regular file of this user",
-                "remove it from the outbox",
+                "set TOOLGATE_OUTBOX to a folder of each user's own, without links in it",
             )
         with contextlib.closing(connect(file, full_sync=True, timeout=1.0)) as connection:
             (actual,) = connection.execute("PRAGMA user_version").fetchone()
