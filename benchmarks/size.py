@@ -66,7 +66,9 @@ def calls_of_one_guarded_call() -> Counter[CodeType]:
             found[frame.f_code] += 1
 
     transport = httpx.MockTransport(respond)
-    with Guard("http://127.0.0.1:9", "ak_" + "k" * 37, "agent", transport=transport, outbox="memory") as guard:
+    with Guard(
+        "http://127.0.0.1:9", "ak_" + "k" * 37, "agent", transport=transport, outbox="memory"
+    ) as guard:
 
         @guard.guarded("math.add")
         def add(a: int, b: int) -> int:

@@ -115,7 +115,7 @@ class PollSchedule:
         return self.pause()
 
 
-def await_decision(call: Call, schedule: PollSchedule, reason: str | None) -> _Approved:
+def await_decision(call: Call, reason: str | None) -> _Approved:
     """Do what `on_hold` says with a call that requires an approval.
 
     Returns:
@@ -129,7 +129,7 @@ def await_decision(call: Call, schedule: PollSchedule, reason: str | None) -> _A
         if word == "raise" and call.who.call_id is None:
             raise call.pending_error(reason)
         # A call with an id may be repeated, and an approver may have decided in the meantime.
-        approval_id, approval = yield from _latest(call, schedule, waits=word == "wait")
+        approval_id, approval = yield from _latest(call, waits=word == "wait")
         if approval is not None and approval.status != "pending":
             return (yield from _apply(call, approval_id, approval))
         if word != "check":
@@ -137,21 +137,21 @@ def await_decision(call: Call, schedule: PollSchedule, reason: str | None) -> _A
             raise call.pending_error(reason)
 
 
-def resume_approval(call: Call, schedule: PollSchedule, resumes: str) -> _Approved:
+def resume_approval(call: Call, resumes: str) -> _Approved:
     """Continue the approval request `resumes`; returns and raises as `await_decision`."""
     call.approval_id = resumes
     approval_id = resumes
-    approval = yield from _read(call, schedule, approval_id)
+    approval = yield from _read(call, approval_id)
     if approval is not None:
         yield from _ensure_same_call(call, approval)
-        approval_id, approval = yield from _latest(call, schedule, waits=False, first=approval)
+        approval_id, approval = yield from _latest(call, waits=False, first=approval)
     if approval is None:
         raise call.pending_error(None)
     if approval.status != "pending":
         return (yield from _apply(call, approval_id, approval))
     reason = "the approval request is still pending"
     yield from log_pending(call, reason)
-    return (yield from await_decision(call, schedule, reason))
+    return (yield from await_decision(call, reason))
 
 
 def log_pending(call: Call, reason: str | None) -> Flow:
@@ -219,14 +219,14 @@ def _on_hold(call: Call, reason: str | None) -> Generator[Effect, Any, OnHoldWor
 
 
 def _latest(
-    call: Call, schedule: PollSchedule, *, waits: bool, first: Approval | None = None
+    call: Call, *, waits: bool, first: Approval | None = None
 ) -> Generator[Effect, Any, tuple[str, Approval | None]]:
     """Return the last approval request of the chain of edits, and its id."""
     approval_id, approval, seen = call.approval_id or "", first, set[str]()
     while True:
         if approval is None:
             read = _wait if waits else _read
-            approval = yield from read(call, schedule, approval_id)
+            approval = yield from read(call, approval_id)
         if approval is None or approval.status != "replaced" or approval.replaced_by is None:
             return approval_id, approval
         seen.add(approval_id)
@@ -235,11 +235,11 @@ def _latest(
         approval_id, approval = approval.replaced_by, None
 
 
-def _read(call: Call, schedule: PollSchedule, approval_id: str) -> Generator[Effect, Any, Approval | None]:
+def _read(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | None]:
     """Read an approval request once; a call that waits outlasts an outage meanwhile."""
     try:
         if call.on_hold == "wait":
-            return (yield from _poll(call, schedule, approval_id, once=True))
+            return (yield from _poll(call, approval_id, once=True))
         return _logged(call, approval_id, (yield GetApproval(approval_id)))
     except GatewayUnavailable:
         if call.resumes is None and call.who.call_id is not None:
@@ -253,12 +253,12 @@ def _read(call: Call, schedule: PollSchedule, approval_id: str) -> Generator[Eff
         raise
 
 
-def _wait(call: Call, schedule: PollSchedule, approval_id: str) -> Generator[Effect, Any, Approval | None]:
+def _wait(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | None]:
     """Poll until an approver has decided or the time is over; withdraw the request if the call is interrupted."""
     call.log("waiting", "held", approval_id=approval_id)
     call.pending.begin(approval_id)
     try:
-        approval = yield from _poll(call, schedule, approval_id)
+        approval = yield from _poll(call, approval_id)
     except (Interrupted, KeyboardInterrupt):
         yield from _withdraw(call, approval_id)
         raise
@@ -269,9 +269,8 @@ def _wait(call: Call, schedule: PollSchedule, approval_id: str) -> Generator[Eff
     return approval
 
 
-def _poll(
-    call: Call, schedule: PollSchedule, approval_id: str, *, once: bool = False
-) -> Generator[Effect, Any, Approval | None]:
+def _poll(call: Call, approval_id: str, *, once: bool = False) -> Generator[Effect, Any, Approval | None]:
+    schedule = call.schedule = call.schedule or PollSchedule(call.hold_timeout, call.clock)
     while (seconds := schedule.next_poll()) is not None:
         try:
             approval = yield GetApproval(approval_id, 0 if once else seconds, polls=not once)

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from toolgate._capture.context import Captured
 from toolgate._capture.facts import clip, with_facts
@@ -18,6 +18,9 @@ from toolgate._models import Check, LogStatus
 from toolgate._outbox.entries import Entry, Intent, new_entry
 from toolgate._process_state import DeniedActions, PendingApproval
 from toolgate.errors import ActionDenied, ApprovalPending
+
+if TYPE_CHECKING:
+    from toolgate._approval_flow import PollSchedule
 
 __all__ = ["Arguments", "Call", "OnHold", "OnHoldWord", "log_entry"]
 
@@ -78,6 +81,7 @@ class Call:
         decision_id: The last decision.
         edited: Whether `captured` contains an approver's edit.
         no_answer: Why there is no decision, if the call failed open.
+        schedule: When the call polls its approval request; None before it does.
     """
 
     action: str
@@ -98,6 +102,7 @@ class Call:
     decision_id: str | None = None
     edited: bool = False
     no_answer: str | None = None
+    schedule: PollSchedule | None = None
 
     def check(self, approval_id: str | None) -> Check:
         """Return the request for a decision, to be covered by that approval or by any."""

@@ -94,7 +94,7 @@ def is_class_method_of(function: Any, owner: object) -> bool:
     From Python 3.13 on a class method calls what it wraps with the class as first argument and without
     binding it, so that nothing else distinguishes `cls` from an argument.
     """
-    if not isinstance(owner, type) or "." not in getattr(function, "__qualname__", ""):
+    if not isinstance(owner, type):
         return False
     found = inspect.getattr_static(owner, function.__name__, None)
     return isinstance(found, classmethod) and found.__func__ is function

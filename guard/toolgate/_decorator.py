@@ -123,6 +123,7 @@ class _Tool:
         self._options = options
         self._binder = binder
         self._kind = kind
+        self._may_be_method = "." in getattr(inner, "__qualname__", "")
         named = inner if hasattr(inner, "__qualname__") else type(inner).__call__
         self._names = None if kind is Kind.VALUE else (named.__name__, named.__qualname__)
         self.proxy: Any = None
@@ -148,7 +149,7 @@ class _Tool:
         # All of this at the call, so that a wrong argument fails where it is passed, and not where it is awaited.
         owner: tuple[Any, ...] = ()
         drop_first = instance is not None
-        if not drop_first and args and is_class_method_of(self.proxy, args[0]):
+        if self._may_be_method and not drop_first and args and is_class_method_of(self.proxy, args[0]):
             drop_first, owner, args = True, args[:1], args[1:]
         rules = self._options.rules
         bound = self._binder.bind(args, kwargs, drop_first=drop_first, reserved=rules.reserved)

@@ -30,7 +30,6 @@ from functools import partial
 from typing import Any, Final, cast
 
 from toolgate._approval_flow import (
-    PollSchedule,
     await_decision,
     deny,
     log_pending,
@@ -109,10 +108,9 @@ def authorized_call(arguments: Arguments | None) -> Flow:
 
 def _decide(call: Call) -> Flow:
     """Return when the tool may run."""
-    schedule = PollSchedule(call.hold_timeout, call.clock)
     approval_id: str | None = None
     if call.resumes is not None:
-        approval_id = yield from resume_approval(call, schedule, call.resumes)
+        approval_id = yield from resume_approval(call, call.resumes)
     while True:
         decision = yield from _check(call, approval_id)
         if decision is None:
@@ -123,7 +121,7 @@ def _decide(call: Call) -> Flow:
             return
         if decision.held:
             yield from log_pending(call, decision.reason)
-            approval_id = yield from await_decision(call, schedule, decision.reason)
+            approval_id = yield from await_decision(call, decision.reason)
         elif approval_id is not None and call.resumes is None:
             # An equal call may have consumed the approval; without it the gateway creates a new request.
             approval_id = None

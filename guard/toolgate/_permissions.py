@@ -1,4 +1,4 @@
-"""What an agent may do, as it is written in Python: names of actions, or names with their limits."""
+"""Permissions written in Python: names of actions, or names with limits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Actions", "Limits", "Permitted", "is_amount_required", "read_limits"
 
 
 class Limits(TypedDict, total=False):
-    """What limits an action.
+    """Limits of an action.
 
     Attributes:
         max_amount: The largest `amount` of a call.
-        amount_required: Whether a call without an amount is blocked, where there is a maximum; default True.
+        amount_required: With a maximum, whether a call without an amount is denied; default True.
     """
 
     max_amount: float | Decimal
@@ -32,13 +32,13 @@ _KNOWN: Final = ("max_amount", "amount_required")
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
-    """One action an agent may do.
+    """Permission for one action.
 
     Attributes:
         action: The action.
-        held: Whether each call waits for a person.
-        max_amount: The largest amount, if there is one.
-        amount_required: Whether a call without an amount is blocked, where there is a maximum.
+        held: Whether each call requires an approval.
+        max_amount: The largest amount of a call; None for no limit.
+        amount_required: Whether a call without an amount is denied.
     """
 
     action: str
@@ -48,10 +48,10 @@ class Permitted:
 
 
 def read_permissions(allow: Actions, require_approval: Actions) -> list[Permitted]:
-    """Read `allow=…` and `require_approval=…`.
+    """Return the permissions of the arguments `allow` and `require_approval`.
 
     Raises:
-        ConfigurationError: Naming what is wrong with them, and the cure.
+        ConfigurationError: Naming the action or limit that is wrong, and the fix.
     """
     found: dict[str, Permitted] = {}
     for name, actions, held in (("allow", allow, False), ("require_approval", require_approval, True)):
@@ -65,10 +65,10 @@ def read_permissions(allow: Actions, require_approval: Actions) -> list[Permitte
 
 
 def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) -> Permitted:
-    """The permission for `action` with these limits.
+    """Return the permission for `action` with these limits.
 
     Raises:
-        ConfigurationError: Naming what is wrong with them, and the cure.
+        ConfigurationError: Naming the action or limit that is wrong, and the fix.
     """
     exact_action(action)
     if limits is not None and not isinstance(limits, Mapping):
@@ -95,7 +95,7 @@ def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) ->
 
 
 def is_amount_required(*, has_maximum: bool, wanted: bool | None) -> bool:
-    """Return whether calls without an amount are blocked: with a maximum they are, unless the caller says otherwise."""
+    """Return whether calls without an amount are denied: with a maximum they are, unless the caller disables it."""
     return has_maximum and wanted is not False
 
 
@@ -120,5 +120,5 @@ def _amount(action: str, maximum: object) -> Decimal:
 def _decimal(number: object) -> Decimal | None:
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         return None
-    # A float's own digits, and not those of the binary number behind it.
+    # The digits that Python prints, and not the exact value of the binary fraction.
     return Decimal(repr(number)) if isinstance(number, float) else Decimal(number)

@@ -1,4 +1,4 @@
-"""Settings: arguments before environment before default. Nothing is read at import."""
+"""Settings of a guard: arguments, then environment variables, then defaults. Nothing is read at import."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ __all__ = [
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
-# Showing four characters of something shorter would show too much of it.
+# Four characters of a shorter key would be too large a part of it.
 _SHORTEST_MASKED: Final = 16
 _SHORTEST_TIMEOUT: Final = 0.01
 _LONGEST_TIMEOUT: Final = 86_400
 _LONGEST_URL: Final = 2_000
-# RFC 1035, 2.3.4; underscores are no part of a host name, but stand in names of containers.
+# RFC 1035, 2.3.4; underscores are not allowed in host names, but names of containers contain them.
 _LONGEST_HOST: Final = 253
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the gateway is and how it is talked to.
+    """Address of the gateway, credentials, and how to connect.
 
     Attributes:
         url: Address of the gateway without a trailing slash.
-        api_key: The organization's or the agent's API key (spec §5).
-        agent_id: The agent that acts unless something nearer says otherwise.
+        api_key: API key of the organization or the agent.
+        agent_id: The agent, unless a call or block sets another.
         timeout: Total deadline of one request with all its retries, in seconds.
         http: The HTTP library, `httpx` or `httpx2`.
-        network: How it is reached.
+        network: TLS and proxy settings.
     """
 
     url: str
@@ -78,10 +78,10 @@ def load_settings(
     proxy: str | None = None,
     transport: object | None = None,
 ) -> Settings:
-    """Read and validate the settings; what is not given comes from `TOOLGATE_*` or the default.
+    """Read and validate the settings; those that are not passed come from `TOOLGATE_*` or the defaults.
 
     Raises:
-        ConfigurationError: Naming the argument or variable that is missing or wrong, and the cure.
+        ConfigurationError: Naming the argument or variable that is missing or wrong, and the fix.
     """
     address = _url(_required(url, "url", "TOOLGATE_URL"), allow_insecure=allow_insecure)
     return Settings(
@@ -95,7 +95,7 @@ def load_settings(
 
 
 def masked(api_key: str) -> str:
-    """The form of a key that may be shown: its prefix and last four characters."""
+    """Return the part of a key that may be shown: its prefix and last four characters."""
     prefix, separator, rest = api_key.partition("_")
     if not separator or len(rest) < _SHORTEST_MASKED or prefix not in ("ak", "test"):
         return "…"
@@ -103,24 +103,24 @@ def masked(api_key: str) -> str:
 
 
 def checked_url(url: str) -> str:
-    """A gateway's address without a trailing slash, be it https or not.
+    """Return the address of a gateway without a trailing slash, also for plain http.
 
     Raises:
-        ConfigurationError: Naming what is wrong with it, and the cure.
+        ConfigurationError: Naming the value and the fix.
     """
     return _url(url, allow_insecure=True)
 
 
 def travels_readable(url: str) -> bool:
-    """Whether a secret sent to `url` could be read on its way: plain http to another machine."""
+    """Return True if a secret sent to `url` could be read on the network: plain http to another machine."""
     parts = urlsplit(url)
     return parts.scheme != "https" and not _is_loopback(parts.hostname or "")
 
 
 def proxies_allowed(url: str) -> bool:
-    """Whether the environment's proxies may carry requests to `url`.
+    """Return True if proxies of the environment may be used for `url`.
 
-    Only TLS to another host: in a tunnel a proxy can neither read the key nor answer in the gateway's place.
+    Only for TLS to another host: a proxy can neither read the key nor forge a response inside a tunnel.
     """
     parts = urlsplit(url)
     return parts.scheme == "https" and not _is_loopback(parts.hostname or "")
@@ -141,20 +141,18 @@ def _optional(value: str | None, name: str, variable: str, check: Callable[[obje
 
 
 def _api_key(key: object) -> str:
-    # Copied from a page or read from a file, a key often comes with a space or a line end around it.
+    # A key that was copied from a page or read from a file often has a space or line end around it.
     stripped = key.strip() if isinstance(key, str) else ""
     if not stripped or not all("!" <= char <= "~" for char in stripped):
         raise ConfigurationError(
-            "api_key is empty, or contains white space or other characters that no key has; copy TOOLGATE_API_KEY again"
+            "api_key is empty, or contains white space or other invalid characters; copy TOOLGATE_API_KEY again"
         )
     return stripped
 
 
 def _url(url: object, *, allow_insecure: bool) -> str:
     if not isinstance(url, str) or not all("!" <= char <= "~" and char != "\\" for char in url):
-        raise ConfigurationError(
-            "url contains white space or characters no address has; set TOOLGATE_URL again"
-        )
+        raise ConfigurationError("url contains white space or invalid characters; set TOOLGATE_URL again")
     if len(url) > _LONGEST_URL:
         raise ConfigurationError(
             f"url has {len(url):,} characters, more than {_LONGEST_URL:,}; set TOOLGATE_URL again"
@@ -167,11 +165,11 @@ def _url(url: object, *, allow_insecure: bool) -> str:
             "url cannot be read; use a form like 'https://gateway.example.com'"
         ) from None
     if "@" in parts.netloc:
-        # Not echoed: what stands before the @ is usually a password.
+        # Not part of the message: the text before the @ is usually a password.
         raise ConfigurationError("url contains a user or password; put the credential into TOOLGATE_API_KEY")
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigurationError(
-            f"url {url!r} is no web address; use a form like 'https://gateway.example.com'"
+            f"url {url!r} is not a web address; use a form like 'https://gateway.example.com'"
         )
     if "?" in url or "#" in url:
         raise ConfigurationError(
@@ -179,7 +177,7 @@ def _url(url: object, *, allow_insecure: bool) -> str:
         )
     if not _is_host(host):
         raise ConfigurationError(
-            f"url names the host {host!r}, which cannot exist; use a form like 'https://gateway.example.com'"
+            f"url names the host {host!r}, which is not valid; use a form like 'https://gateway.example.com'"
         )
     _refuse_plain_text(parts, host, allow_insecure=allow_insecure)
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
@@ -189,7 +187,7 @@ def _refuse_plain_text(parts: SplitResult, host: str, *, allow_insecure: bool) -
     if allow_insecure or not travels_readable(parts.geturl()):
         return
     raise ConfigurationError(
-        f"url of {host!r} is plain http, so the API key would travel readable; "
+        f"url of {host!r} is plain http, so that the API key could be read on the network; "
         "use https, or pass Guard(allow_insecure=True) inside a network you trust"
     )
 
@@ -215,10 +213,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def checked_timeout(value: float | None = None) -> float:
-    """Seconds in which a gateway must answer; what is not given comes from `TOOLGATE_TIMEOUT` or the default.
+    """Return the deadline of a request in seconds; without a value that of `TOOLGATE_TIMEOUT` or the default.
 
     Raises:
-        ConfigurationError: Naming what is wrong with it, and the cure.
+        ConfigurationError: Naming the value and the fix.
     """
     text: object = value if value is not None else os.environ.get("TOOLGATE_TIMEOUT") or DEFAULT_TIMEOUT
     try:

@@ -1,7 +1,7 @@
 """Guarded calls while the interpreter shuts down.
 
-Three phases matter: exit handlers run (threads work), all exit handlers have run (a thread would be stopped before it
-has sent anything), and finalization (imports fail, and starting a thread blocks for ever).
+Three phases matter: exit handlers run (threads work); all exit handlers have run (a thread would be
+stopped before it has sent anything); finalization (imports fail, and starting a thread blocks for ever).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def ensure_not_finalizing(is_finalizing: Callable[[], bool] = sys.is_finalizing)
 
 @atexit.register
 def _send_rest() -> None:
-    """Send what calls in exit handlers have recorded.
+    """Send the log entries of calls in exit handlers.
 
     Exit handlers run in reverse order: the recorder's own handler, which the first call registers, runs earlier, or
-    never if that call is itself made by an exit handler.
+    not at all if an exit handler makes that call.
     """
     global _done  # noqa: PLW0603 - once in the process
     _done = True

@@ -83,7 +83,9 @@ class Binder:
         bound = self._signature_for(drop_first=drop_first).bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = self._without_owner(bound.arguments, drop_first=drop_first)
-        extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
+        if self.extra is None:
+            return arguments
+        extra: dict[str, Any] = arguments.pop(self.extra)
         named = _named(extra, arguments, reserved)
         return {**arguments, **{free: extra[name] for free, name in named.items()}}
 
@@ -144,6 +146,8 @@ class Binder:
 
     def _without_owner(self, arguments: Mapping[str, Any], *, drop_first: bool) -> dict[str, Any]:
         dropped = None if self._signature_for(drop_first=drop_first) is not self._signature else self._owner
+        if dropped is None:
+            return dict(arguments)
         return {name: value for name, value in arguments.items() if name != dropped}
 
     def _without_first(self) -> Signature:

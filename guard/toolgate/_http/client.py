@@ -406,9 +406,8 @@ class AsyncGatewayClient(_Operations):
 
 def key_scope(headers: Mapping[str, str]) -> tuple[str, str] | None:
     """Return organization and environment of the API key, if the response names them."""
-    organization, environment = (
-        headers.get(f"x-toolgate-{name}") for name in ("organization", "environment")
-    )
+    organization = headers.get("x-toolgate-organization")
+    environment = headers.get("x-toolgate-environment")
     return (organization, environment) if organization and environment else None
 
 
