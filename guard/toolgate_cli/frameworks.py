@@ -5,9 +5,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from toolgate_cli.entry_points import load_plugin
-from toolgate_cli.hooks.claude_code import OLDEST, TESTED
+from toolgate_cli.hooks.claude_code import OLDEST, TESTED, read_status
 from toolgate_cli.hooks.claude_code import PROGRAM as CLAUDE_CODE
-from toolgate_cli.hooks.status import read_status
 from toolgate_cli.output import Column, fail, print_json, print_table, sanitize
 
 _COLUMNS: Final = (

@@ -206,7 +206,7 @@ def create(
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Allow an agent an action, from its next call on. Asks for your password."""
+    """Allow an agent to do an action, from its next call on. Asks for your password."""
     terms = _Terms(
         max_amount, amount_required, requires_approval, required_approvals, separation_of_duties, approval_ttl
     )

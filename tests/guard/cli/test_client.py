@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+import typer
 from support.pretend_gateway import PretendGateway
 
 from toolgate._http.messages import Response
 from toolgate_cli import client
-from toolgate_cli.client import MAX_RATE_LIMIT_WAIT, RateLimitWait
+from toolgate_cli.client import MAX_RATE_LIMIT_WAIT, GatewayError, RateLimitWait
 
 
 @pytest.fixture
@@ -68,3 +69,40 @@ def test_a_command_gives_up(gateway: PretendGateway, run: Any, slept: list[float
     assert ended.exit_code == 1
     assert "retry after 600 seconds" in ended.stderr
     assert slept == []
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (
+            503,
+            "whether it was done is unknown: the gateway refused POST '/api/agents?environment=production' with 503: full",
+        ),
+        (409, "the gateway refused POST '/api/agents?environment=production' with 409: full"),
+        (401, "your login has ended; run: toolgate login"),
+    ],
+)
+def test_unfinished_change_is_reported_as_unknown(
+    gateway: PretendGateway, run: Any, status: int, message: str
+) -> None:
+    gateway.answers["POST", "/api/agents"] = (status, {"detail": "full"})
+    ended = run("agents", "create", "bot")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f"toolgate: {message}")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_outage_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    outage, error = client.Outage(), GatewayError("no response", unavailable=True)
+    outage.end()
+    for _ in range(2):
+        outage.report(error, "not printed")
+    outage.end()
+    outage.end()
+    assert capsys.readouterr().err.splitlines() == [
+        "toolgate: no response; retrying",
+        "toolgate: the gateway answers again",
+    ]
+    with pytest.raises(typer.Exit):
+        outage.report(GatewayError("refused", status=403), "refused: ask an admin")
+    assert capsys.readouterr().err == "toolgate: refused: ask an admin\n"

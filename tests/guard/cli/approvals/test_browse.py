@@ -8,7 +8,6 @@ import pytest
 from support.pretend_gateway import APPROVAL, PretendGateway
 
 from toolgate_cli.approvals.requests import shorten_ids
-from toolgate_cli.durations import format_duration, parse_duration
 
 HOSTILE = (
     "x[bold red]y[/]\x1b[31m\x1b]0;t\x07\n│ amount 1\u202e\u200b\u2028\ud800\U000e0041[link=http://e.test]z"
@@ -139,27 +138,3 @@ def test_short_ids_are_beginnings_that_name_one() -> None:
         "0199a3f2-4b1c-7000-b",
         "0199a3f2-4b1d",
     ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-5, "0 s"), (59.9, "59 s"), (60, "1 min"), (3600, "1 h"), (11_520, "3 h 12 min"), (187_200, "2 d 4 h")],
-)
-def test_spans_are_told(seconds: float, text: str) -> None:
-    """In the two largest units."""
-    assert format_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("5min", 300), ("1H", 3600), ("2d", 172_800)]
-)
-def test_spans_are_read(text: str, seconds: int) -> None:
-    """As people write them."""
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "1", "h", "-1h", "1.5h", "1h30m", "٣h", "9999999999d"])
-def test_what_is_no_span_is_refused(text: str) -> None:
-    """With the text and how to write one."""
-    with pytest.raises(ValueError, match="1h"):
-        parse_duration(text)
