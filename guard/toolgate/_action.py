@@ -189,7 +189,7 @@ class Action:
             return str(error)
         return None
 
-    def as_given(self) -> None:
+    def discard_edit(self) -> None:
         """Discard the edit."""
         self._edits = {}
 

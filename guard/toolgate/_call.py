@@ -53,7 +53,7 @@ class Arguments(Protocol):
         """Return the name of the first argument that changed since the last `capture`, or None."""
         ...
 
-    def as_given(self) -> None:
+    def discard_edit(self) -> None:
         """Discard the edit."""
         ...
 

@@ -19,7 +19,7 @@
 A call whose tool runs in another process ends where the intent would be written. A resumed call begins at its approval
 request, and is checked with that approval or not at all.
 
-Only an allowed decision, or a first check that reached no gateway of a call that fails open, leads to `RunTool`.
+`RunTool` is yielded only after an allowed decision, or, with `fail_open=True`, after a first check that no gateway received.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _decide(call: Call) -> Flow:
             # An equal call may have consumed the approval; without it the gateway creates a new request.
             approval_id = None
             if call.edited and call.arguments is not None:
-                call.arguments.as_given()
+                call.arguments.discard_edit()
                 call.captured, call.edited = call.arguments.capture(), False
         else:
             raise (yield from deny(call, decision.reason))

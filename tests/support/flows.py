@@ -40,7 +40,7 @@ class Arguments:
     def difference(self) -> str | None:
         return self.changed
 
-    def as_given(self) -> None:
+    def discard_edit(self) -> None:
         self.edited = None
         self.contexts = [self.given]
 

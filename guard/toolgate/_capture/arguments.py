@@ -135,7 +135,7 @@ class CallArguments:
             return str(error)
         return None
 
-    def as_given(self) -> None:
+    def discard_edit(self) -> None:
         """Discard the edit."""
         self._edits = {}
 
