@@ -62,6 +62,11 @@ class _Approval:
     def context(self) -> dict[str, Any]:
         return self.check.get("context") or {}
 
+    def equals(self, other: _Approval) -> bool:
+        return exact(self.context) == exact(other.context) and _is_same(
+            self.check, other.check, "agent_id", "action", "run_id", "call_id"
+        )
+
     def change(self, status: str, note: str | None = None) -> None:
         self.status, self.note = status, note
         waiters, self.waiters = self.waiters, []
@@ -207,6 +212,11 @@ class FakeGateway(InProcessGateway, Records):
             if rule.permitted and (reason := _amount_problem(rule.permitted, edited)):
                 raise ConfigurationError(f"Approval {approval.approval_id!r} cannot be edited so: {reason}")
             successor = _Approval({**approval.check, "context": edited}, approval.expires_at)
+            if any(
+                self._status(each) == "pending" and each.equals(successor)
+                for each in self._approvals.values()
+            ):
+                raise ConfigurationError("An equal request is pending already: decide about that one")
             successor.status, successor.note, successor.approved_context = "approved", note, edited
             self._approvals[successor.approval_id] = successor
             approval.replaced_by, approval.approved_context = successor.approval_id, edited

@@ -1,0 +1,108 @@
+"""The fake gateway and an embedded one make the same decisions after any sequence of checks and decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolgate import ConfigurationError, Guard, acting_as
+from toolgate.embedded import EmbeddedGateway
+from toolgate.permitted import Actions
+from toolgate.testing import FakeGateway
+
+pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
+
+ALLOW: Actions = {"read": {"max_amount": 1}}
+REQUIRE_APPROVAL: Actions = {"write": {"max_amount": 2}}
+
+# Weighted, so that most sequences decide about few different calls several times.
+AMOUNTS = st.sampled_from([1, 1, 1, 2, 2, 3, "1"])
+CALL_IDS = st.sampled_from([None, None, "a", "a", "b"])
+REQUESTS = st.sampled_from([-1, -1, -1, -2, -3])
+CHECKS = st.tuples(
+    st.just("check"),
+    st.sampled_from([*["write"] * 9, "read"]),
+    AMOUNTS,
+    CALL_IDS,
+    st.sampled_from([False] * 5 + [True]),
+)
+STEPS = st.one_of(
+    CHECKS,
+    CHECKS,
+    CHECKS,
+    st.tuples(st.just("use"), REQUESTS, AMOUNTS, CALL_IDS),
+    st.tuples(st.just("approve"), REQUESTS),
+    st.tuples(st.just("edit"), REQUESTS, AMOUNTS),
+    st.tuples(st.just("deny"), REQUESTS),
+    st.tuples(st.just("cancel"), REQUESTS, st.booleans()),
+)
+
+
+class Run:
+    """One run of an agent at one gateway. Ids of approval requests are replaced by their order."""
+
+    def __init__(self, guard: Guard, gateway: FakeGateway | EmbeddedGateway) -> None:
+        self.guard, self.gateway = guard, gateway
+        self.run_id = uuid4().hex
+        self.requests: list[str] = []
+
+    def do(self, step: tuple[Any, ...]) -> object:
+        match step:
+            case "check", action, amount, call_id, dry_run:
+                return self.check(action, amount, call_id, dry_run=dry_run)
+            case "use", index, amount, call_id if self.requests:
+                return self.check("write", amount, call_id, approval_id=self.request(index))
+            case ("approve" | "edit" | "deny") as decide, index, *amount if self.requests:
+                options: Any = {"context": {"amount": amount[0]}} if amount else {}
+                method = self.gateway.deny if decide == "deny" else self.gateway.approve
+                try:
+                    method(self.request(index), **options)
+                except ConfigurationError as error:
+                    # The messages differ in the beginning and for edits; the reason of a refusal is at the end.
+                    return str(error).rpartition(": ")[2].rstrip("']}") if not amount else "refused"
+                return "decided"
+            case "cancel", index, rejected if self.requests:
+                return self.guard.cancel(self.request(index), rejected=rejected).status
+        return None
+
+    def check(self, action: str, amount: object, call_id: str | None, **options: Any) -> object:
+        with acting_as(self.guard._runtime.settings.agent_id or "", run_id=self.run_id):
+            decision = self.guard.check(action, {"amount": amount}, call_id=call_id, **options)
+        if decision.approval_id is not None and decision.approval_id not in self.requests:
+            self.requests.append(decision.approval_id)
+        reason = decision.reason
+        for number, approval_id in enumerate(self.requests):
+            reason = reason and reason.replace(approval_id, f"request {number}")
+        request = decision.approval_id and self.requests.index(decision.approval_id)
+        return decision.outcome, reason, request, decision.let_through
+
+    def request(self, index: int) -> str:
+        return self.requests[max(index, -len(self.requests))]
+
+    def statuses(self) -> list[str]:
+        return [self.guard.approval(each, newest=True).status for each in self.requests]
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Guard]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOOLGATE_DENIALS_BEFORE_BLOCK", "1000000")
+        patch.setenv("TOOLGATE_PENDING_PER_AGENT", "1000000")
+        patch.setenv("TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE", "1000000")
+        with Guard.embedded(":memory:", agent="bot", allow=ALLOW, require_approval=REQUIRE_APPROVAL) as guard:
+            yield guard
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, min_size=4, max_size=16))
+def test_decisions_are_the_same(embedded: Guard, steps: list[tuple[Any, ...]]) -> None:
+    gateway = FakeGateway(ALLOW, REQUIRE_APPROVAL)
+    fake, real = Run(gateway.guard(), gateway), Run(embedded, embedded.gateway)
+    for step in steps:
+        assert (step, fake.do(step)) == (step, real.do(step))
+        assert (step, fake.statuses()) == (step, real.statuses())
