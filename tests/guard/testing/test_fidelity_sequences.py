@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import ConfigurationError, Guard, acting_as
+from toolgate._permissions import Actions
 from toolgate.embedded import EmbeddedGateway
-from toolgate.permitted import Actions
 from toolgate.testing import FakeGateway
 
 pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
@@ -71,7 +71,7 @@ class Run:
         return None
 
     def check(self, action: str, amount: object, call_id: str | None, **options: Any) -> object:
-        with acting_as(self.guard._runtime.settings.agent_id or "", run_id=self.run_id):
+        with acting_as(self.guard._state.settings.agent_id or "", run_id=self.run_id):
             decision = self.guard.check(action, {"amount": amount}, call_id=call_id, **options)
         if decision.approval_id is not None and decision.approval_id not in self.requests:
             self.requests.append(decision.approval_id)
@@ -79,7 +79,7 @@ class Run:
         for number, approval_id in enumerate(self.requests):
             reason = reason and reason.replace(approval_id, f"request {number}")
         request = decision.approval_id and self.requests.index(decision.approval_id)
-        return decision.outcome, reason, request, decision.let_through
+        return decision.outcome, reason, request, decision.already_used
 
     def request(self, index: int) -> str:
         return self.requests[max(index, -len(self.requests))]
