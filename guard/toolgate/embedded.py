@@ -281,12 +281,12 @@ def _ended() -> TransportError:
     return TransportError("the embedded gateway ended", answered=False, reached=False)
 
 
-_open_runtimes: weakref.WeakSet[GuardState] = weakref.WeakSet()
+_open_guards: weakref.WeakSet[GuardState] = weakref.WeakSet()
 
 
-def _close_at_exit(runtime: GuardState) -> None:
+def _close_at_exit(state: GuardState) -> None:
     _register_exit_handler()
-    _open_runtimes.add(runtime)
+    _open_guards.add(state)
 
 
 @functools.cache
@@ -297,5 +297,5 @@ def _register_exit_handler() -> None:
 
 def _close_all() -> None:
     with ExitStack() as stack:
-        for runtime in list(_open_runtimes):
-            stack.callback(runtime.close_at_exit)
+        for state in list(_open_guards):
+            stack.callback(state.close_at_exit)

@@ -71,7 +71,7 @@ class Run:
         return None
 
     def check(self, action: str, amount: object, call_id: str | None, **options: Any) -> object:
-        with acting_as(self.guard._state.settings.agent_id or "", run_id=self.run_id):
+        with acting_as(self.guard._guard_state.settings.agent_id or "", run_id=self.run_id):
             decision = self.guard.check(action, {"amount": amount}, call_id=call_id, **options)
         if decision.approval_id is not None and decision.approval_id not in self.requests:
             self.requests.append(decision.approval_id)
