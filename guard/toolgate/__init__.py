@@ -5,7 +5,8 @@
     @guarded("stripe.refund")
     def refund(charge_id: str, amount: float) -> str: ...
 
-Every module is imported at its first use; decorating imports no HTTP library.
+Each submodule is imported at the first use of one of its names, so that `import toolgate` is fast. Decorating a
+function does not import the HTTP library; the first call does.
 """
 
 from __future__ import annotations

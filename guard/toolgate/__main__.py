@@ -3,5 +3,5 @@
 import runpy
 
 if __name__ == "__main__":
-    # By name, because the SDK does not import the command line.
+    # Run by name instead of imported: the SDK must not depend on the command line.
     runpy.run_module("toolgate_cli", run_name="__main__")

@@ -38,13 +38,13 @@ __all__ = ["Action", "make_action"]
 
 
 class Action:
-    """One guarded block; entered once.
+    """Guarded block of code: checked when it is entered, and logged when it is left. It can be entered once.
 
     Attributes:
-        context: The context as passed; what the block adds to it is part of the log entry. A value that the block
-            changes is logged under its name with a trailing underscore: the checked values stay as they were. If it
-            is not a mapping in the end, the entry says so. With `edits=True` it contains the approver's edits before
-            the body runs.
+        context: A copy of the context that the caller passed. Values that the body of the block adds are logged. A
+            value that the body changes is logged under its name with a trailing underscore, beside the checked value.
+            If the body replaces `context` by an object that is not a mapping, the log entry contains a note instead.
+            With `edits=True`, `context` contains the approver's edits before the body runs.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Action:
         if not isinstance(edits, bool):
             raise ConfigurationError(f"edits is {edits!r}; use True or False")
         self.context: dict[str, Any] = {} if context is None else copy_context(context)
-        # The body of the block may read the mapping that was passed, and not `act.context`.
+        # Changes of the caller's mapping are detected too: the body may read that mapping instead of `act.context`.
         self._given: Mapping[str, object] = {} if context is None else context
         self._at_begin: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
         self._snapshot: Snapshot | None = None
@@ -102,9 +102,9 @@ class Action:
             await adrive(self._flow, self._async_driver, self._outcome(error))
 
     def authorize(self) -> AuthorizedCall:
-        """Check the action for a tool that another process runs: instead of `with`, and once.
+        """Check the action for a tool that another process runs. Call this once, instead of entering the block.
 
-        Nothing is logged about the tool here: the process that runs it logs the outcome with `Guard.record`.
+        This process does not log the tool's outcome: the process that runs the tool does, with `Guard.record`.
 
         Raises:
             GuardError: The tool must not run.
@@ -115,7 +115,7 @@ class Action:
         return self._authorized(effect)
 
     async def aauthorize(self) -> AuthorizedCall:
-        """Check as `authorize` does, instead of `async with`; a cancelled call withdraws its approval request.
+        """Asynchronous form of `authorize`; if it is cancelled, the approval request is withdrawn.
 
         Raises:
             GuardError: The tool must not run.
@@ -136,9 +136,10 @@ class Action:
         return await self.aauthorize()
 
     def proof(self) -> AbstractContextManager[None]:
-        """Let an equal guarded call inside the block run by this block's decision, once and without a second check.
+        """Return a context manager in which one call with the same action and arguments runs without a second check.
 
-        For a tool whose function calls a guarded function: `with guard.action(…) as act, act.proof(): …`.
+        Use it if the body of the block calls a guarded function: the decision about the block then also covers that
+        call, once. Example: `with guard.action("db.drop", {"table": "t"}) as act, act.proof(): drop(table="t")`.
 
         Raises:
             ConfigurationError: The block has not been entered.
@@ -150,17 +151,17 @@ class Action:
         return authorize(self._guard_state, self._options.action, agent_id, self._checked)
 
     def capture(self) -> Captured:
-        """Return the context as JSON, with an approver's edit.
+        """Return the context as redacted JSON, including an approver's edit.
 
         Raises:
-            ConfigurationError: If a value that is derived from the context cannot be computed.
+            ConfigurationError: If a value is not JSON, or a value derived from the context cannot be computed.
         """
         captured = self._snapshots().take({**copy_context(self.context), **self._edits})
         self._checked = captured.context
         return captured
 
     def difference(self) -> str | None:
-        """Return the first name whose value changed since the last `capture`, or None."""
+        """Return the name of a value that changed since the last `capture`, or None."""
         context, given = copy_context(self.context), copy_context(self._given)
         replaced = _find_replaced(self._at_begin[0], context) or _find_replaced(self._at_begin[1], given)
         if replaced is not None:
@@ -170,7 +171,7 @@ class Action:
         return self._snapshots().difference({**context, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Keep an approver's edit for the context; return why it cannot be applied, or None."""
+        """Store the edit that turns `asked` into `approved`; return None, or why the edit cannot be applied."""
         try:
             amount = self._options.rules.amount
             derived = self._snapshots().derived
@@ -179,7 +180,7 @@ class Action:
         except UneditableError as error:
             return str(error)
         if edits and not self._accepts_edits:
-            # The body may never read `act.context`.
+            # Without edits=True the body may not read `act.context`, and would run with the unedited values.
             return f"{min(edits)!r} was changed, and the block was not made with edits=True"
         self._edits = edits
         try:
@@ -242,7 +243,7 @@ class Action:
         duration = elapsed_ms(self._began)
         try:
             added = self._added()
-        except Exception:  # noqa: BLE001 - the end of the block must be logged, whatever its body left here
+        except Exception:  # noqa: BLE001 - an unreadable `act.context` must not prevent the log entry
             kind = type(getattr(self, "context", None)).__name__
             added = {"additions": clip(f"not recorded: act.context is not a readable mapping, but {kind}")}
         return Returned(duration, added) if error is None else Raised(error, duration, added)
@@ -253,7 +254,7 @@ class Action:
             try:
                 now |= capture({name: value}, self._options.rules, self._fingerprinter()).context
             except ConfigurationError as error:
-                # The block has run: whatever it left here must not prevent the log entry.
+                # The body has run and must be logged, even if it added a value that is not JSON.
                 now["additions"] = clip(f"not recorded: {error}")
         added = {name: value for name, value in now.items() if self._checked.get(name, _ABSENT) != value}
         return fit(added, self._fingerprinter(), beside=self._checked)
@@ -274,7 +275,7 @@ def make_action(
     fail_open: bool,
     edits: bool,
 ) -> Action:
-    """Check the options and return the block; entered, it finds its guard with `find_state`.
+    """Check the options and return the block, which calls `find_state` for its guard when it is entered.
 
     Raises:
         ConfigurationError: Naming the option, its value and the fix.
@@ -298,7 +299,10 @@ def _ensure_handed_over(effect: object) -> HandOver:
 
 
 def _find_replaced(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> str | None:
-    """Return the first name that has another value now, or None."""
+    """Return the first name whose value in `before` is a different object in `now`, or None.
+
+    Equal immutable values, such as two equal strings, count as unchanged.
+    """
     for name in {**before, **now}:
         old, new = before.get(name, _ABSENT), now.get(name, _ABSENT)
         if old is not new and not (is_immutable(old) and is_immutable(new) and repr(old) == repr(new)):

@@ -1,4 +1,8 @@
-"""Flow of a call that requires an approval: ask the caller, poll, follow edits, withdraw when interrupted. No I/O."""
+"""Flow of a call that requires an approval: call `on_hold`, poll the approval request, apply edits, withdraw it.
+
+An approver who edits the arguments of a call creates a new approval request that replaces the first one; edits can
+form a chain of requests. The functions here are generators that yield effects (see `_effects`) and do no I/O.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +49,14 @@ __all__ = [
     "withdraw_unanswered",
 ]
 
-#: Each approval request in a chain is an approver's edit of the one before.
+#: The longest chain of approval requests that is followed; each request is an approver's edit of the one before.
 MAX_EDITS: Final = 32
+# Seconds: the longest long poll, the shortest time between two polls, and the outage after which a call that has no
+# `hold_timeout` fails.
 _MAX_POLL: Final = 30
 _MIN_ROUND: Final = 1.0
 _MAX_OUTAGE: Final = 300.0
-# Seconds for the withdrawal of a request, and for each of the two checks that find out what to withdraw.
+# Seconds: deadline of a withdrawal, and of each of the two checks in `withdraw_unanswered`.
 _CANCEL_TIMEOUT: Final = 2.0
 _CHECK_TIMEOUT: Final = 1.0
 
@@ -58,24 +64,24 @@ _Approved = Generator[Effect, Any, str | None]
 
 
 class PollSchedule:
-    """When a call that waits for an approver reads the approval request again.
+    """Times at which a call that waits for an approver polls its approval request.
 
     Args:
-        hold_timeout: Seconds to wait in all; None waits as long as the gateway responds now and then.
-        clock: Monotonic seconds.
+        hold_timeout: Seconds to wait in total; None waits without limit, unless the gateway is unavailable for 300 s.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, hold_timeout: float | None, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._hold_timeout = hold_timeout
-        # From the first poll on, and once for the whole call, also when it requires a second approval.
+        # Set at the first poll. If the call requires a second approval, the same deadline applies.
         self._deadline: float | None = None
         self._polled_at = 0.0
         self._unavailable_since: float | None = None
         self._polled_last = False
 
     def next_poll(self) -> int | None:
-        """Return how many seconds the gateway may take for its next response; None when the time is over."""
+        """Return for how many seconds the gateway may hold the next poll, or None after the deadline."""
         self._polled_at = self._clock()
         if self._hold_timeout is None:
             return _MAX_POLL
@@ -86,17 +92,18 @@ class PollSchedule:
             return int(min(_MAX_POLL, left))
         if self._polled_last or self._unavailable_since is not None:
             return None
-        # A decision made during the last pause counts; an unavailable gateway is not polled again.
+        # One last poll at the deadline finds a decision that was made during the pause before. It is omitted if the
+        # gateway is unavailable.
         self._polled_last = True
         return 0
 
     def responded(self) -> None:
-        """Note that the gateway responded: an outage is over."""
+        """Register a response of the gateway, which ends an outage."""
         self._unavailable_since = None
 
     def pause(self) -> float:
         """Return the seconds to pause before the next poll."""
-        # A gateway or proxy that does not hold a long poll must not be polled without a pause.
+        # At least one second between polls: a proxy may answer a long poll at once, and the loop would then be busy.
         rest = _MIN_ROUND - (self._clock() - self._polled_at)
         if self._deadline is not None:
             rest = min(rest, self._deadline - self._clock())
@@ -106,7 +113,7 @@ class PollSchedule:
         """Return the seconds to pause after a failed poll.
 
         Raises:
-            GatewayUnavailable: `error`, if no `hold_timeout` is set and the outage lasts 300 s.
+            GatewayUnavailable: `error`, if no `hold_timeout` is set and the gateway has been unavailable for 300 s.
         """
         if self._unavailable_since is None:
             self._unavailable_since = self._polled_at
@@ -116,29 +123,30 @@ class PollSchedule:
 
 
 def await_decision(call: Call, reason: str | None) -> _Approved:
-    """Do what `on_hold` says with a call that requires an approval.
+    """Raise or wait for the approver, as `on_hold` demands for a call that requires an approval.
 
     Returns:
-        The approval to check the call with, or None for a new request.
+        The id of the approval that the next check must use; None if the next check may create a new request.
 
     Raises:
-        GuardError: The call may not run.
+        GuardError: The call is pending, rejected, expired or denied; its tool must not run.
     """
     while True:
         word = yield from _on_hold(call, reason)
         if word == "raise" and call.who.call_id is None:
             raise call.pending_error(reason)
-        # A call with an id may be repeated, and an approver may have decided in the meantime.
+        # A call with a call id reads the request before it raises: its framework may be repeating the call, and an
+        # approver may have decided in the meantime.
         approval_id, approval = yield from _latest(call, waits=word == "wait")
         if approval is not None and approval.status != "pending":
             return (yield from _apply(call, approval_id, approval))
         if word != "check":
-            # With the first id of the chain: from there a later call can follow all edits.
+            # The error contains the first id of the chain of edits, from which a later call can follow all of them.
             raise call.pending_error(reason)
 
 
 def resume_approval(call: Call, resumes: str) -> _Approved:
-    """Continue the approval request `resumes`; returns and raises as `await_decision`."""
+    """Continue the call with the approval request `resumes`; return and raise as `await_decision` does."""
     call.approval_id = resumes
     approval_id = resumes
     approval = yield from _read(call, approval_id)
@@ -155,11 +163,11 @@ def resume_approval(call: Call, resumes: str) -> _Approved:
 
 
 def log_pending(call: Call, reason: str | None) -> Flow:
-    """Log that the call requires an approval."""
+    """Write a log entry with status `pending`, since the call requires an approval."""
     if call.on_hold != "wait" or call.approval_id is None:
         yield call.entry("pending", {"reason": clip(reason or "")})
         return
-    # From here on the call waits: if it is interrupted while it logs, its request is withdrawn too.
+    # The call counts as waiting before it logs: if it is interrupted while it logs, its request is withdrawn too.
     call.pending.begin(call.approval_id)
     try:
         yield call.entry("pending", {"reason": clip(reason or "")})
@@ -175,7 +183,7 @@ def deny(
     *,
     intent: Intent | None = None,
 ) -> Generator[Effect, Any, ActionDenied]:
-    """Log that the call is denied, and return the error to raise."""
+    """Write a log entry with status `denied`, and return the error that the caller of this function raises."""
     error = call.denial(reason, kind)
     yield call.denied_entry(error.reason, intent)
     return error
@@ -184,8 +192,10 @@ def deny(
 def withdraw_unanswered(call: Call, check: Check) -> Flow:
     """Withdraw the approval request that an interrupted check may have created.
 
-    A dry run comes first: an approved request would be consumed by a second check. Sent again with its key, the check
-    then returns the request that it created, or creates the one that is withdrawn.
+    The response to the check is lost, so the id of the request is unknown. A dry run is sent first: if the call is
+    already approved, a second real check would consume the approval. If the dry run requires an approval, the check is
+    sent again with the same idempotency key, and the gateway returns the id of the request that it created for this
+    key, or creates one. That request is withdrawn.
     """
     dry_run = Check(check.action, check.who, check.context, dry_run=True)
     try:
@@ -203,7 +213,7 @@ def withdraw_unanswered(call: Call, check: Check) -> Flow:
 
 
 def unknown_approval(approval_id: str, error: GatewayProtocolError, source: str) -> ConfigurationError | None:
-    """Return the error to raise if the gateway responded that the approval request does not exist."""
+    """Return the error to raise if `error` has the status 404 (the approval request does not exist), else None."""
     if error.status != HTTPStatus.NOT_FOUND:
         return None
     return ConfigurationError(
@@ -221,7 +231,7 @@ def _on_hold(call: Call, reason: str | None) -> Generator[Effect, Any, OnHoldWor
 def _latest(
     call: Call, *, waits: bool, first: Approval | None = None
 ) -> Generator[Effect, Any, tuple[str, Approval | None]]:
-    """Return the last approval request of the chain of edits, and its id."""
+    """Follow the chain of edits and return the id and state of its last request; None as state if it is not known."""
     approval_id, approval, seen = call.approval_id or "", first, set[str]()
     while True:
         if approval is None:
@@ -236,14 +246,14 @@ def _latest(
 
 
 def _read(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | None]:
-    """Read an approval request once; a call that waits outlasts an outage meanwhile."""
+    """Read an approval request once; with `on_hold="wait"`, retry while the gateway is unavailable."""
     try:
         if call.on_hold == "wait":
             return (yield from _poll(call, approval_id, once=True))
         return _logged(call, approval_id, (yield GetApproval(approval_id)))
     except GatewayUnavailable:
         if call.resumes is None and call.who.call_id is not None:
-            # Repeated later, the call reads it again.
+            # The call raises `ApprovalPending`; when the framework repeats it, the request is read again.
             return None
         raise
     except GatewayProtocolError as error:
@@ -254,7 +264,7 @@ def _read(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | Non
 
 
 def _wait(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | None]:
-    """Poll until an approver has decided or the time is over; withdraw the request if the call is interrupted."""
+    """Poll until an approver has decided or the deadline has passed; withdraw the request if interrupted."""
     call.log("waiting", "held", approval_id=approval_id)
     call.pending.begin(approval_id)
     try:
@@ -302,7 +312,7 @@ def _cancel(call: Call, approval_id: str) -> Flow:
     try:
         yield CancelApproval(approval_id, _CANCEL_TIMEOUT)
     except GuardError as error:
-        # 409: the first of two attempts arrived, although its response did not.
+        # 409 means that the request is withdrawn already: an earlier attempt arrived, and its response was lost.
         if getattr(error, "status", None) != HTTPStatus.CONFLICT:
             call.log(
                 "cancel_failed", "held", reason=str(error), approval_id=approval_id, level=logging.WARNING
@@ -312,7 +322,7 @@ def _cancel(call: Call, approval_id: str) -> Flow:
 
 
 def _ensure_same_call(call: Call, approval: Approval) -> Flow:
-    """Refuse to continue the approval request of another call."""
+    """Raise if the approval request belongs to a call with another action, agent or arguments."""
     for name, theirs, ours in (
         ("action", approval.action, call.action),
         ("agent", approval.agent_id, call.who.agent_id),
@@ -330,9 +340,9 @@ def _ensure_same_call(call: Call, approval: Approval) -> Flow:
 
 
 def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
-    """Continue with a request that is no longer pending."""
+    """Return the approval to check the call with, or raise if the request was rejected, has expired or was consumed."""
     edited = approval_id != call.approval_id
-    # From here on log entries and errors contain the last request of the chain.
+    # Further log entries and errors contain the id of the last request in the chain of edits.
     call.approval_id = approval_id
     if approval.status == "consumed" and call.resumes is not None:
         raise (yield from deny(call, "the approval has been used already"))
@@ -344,7 +354,7 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
     if approval.status == "denied":
         raise (yield from deny(call, approval.note or "the approval request was declined", ApprovalDenied))
     if approval.status == "expired":
-        # The log has no status for an expiry; the reason says that no approver refused.
+        # Log entries have no status for an expiry: the status is `denied`, and the reason contains the expiry.
         reason = "the approval request expired before it was decided or used"
         yield call.denied_entry(reason)
         raise ApprovalExpired(
@@ -354,11 +364,14 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
 
 
 def _recapture(call: Call, approval_id: str) -> _Approved:
-    """Read the arguments again: an approval covers exactly the arguments that were shown."""
+    """Capture the arguments again, and return the approval only if they are still the approved ones.
+
+    If they have changed, a new check is needed (None); a resumed call, which must use its approval, is denied.
+    """
     before = call.captured
     if call.arguments is not None:
         call.captured = call.arguments.capture()
-    # As text: in Python True equals 1, in JSON it does not.
+    # Compared as JSON text, because True == 1 in Python.
     same = dumps(call.captured.context, canonical=True) == dumps(before.context, canonical=True)
     if not same and call.resumes is not None:
         call.captured = before
@@ -367,14 +380,14 @@ def _recapture(call: Call, approval_id: str) -> _Approved:
 
 
 def _apply_edit(call: Call, approved: dict[str, Json] | None) -> Flow:
-    """Put the approver's edit into the arguments, and deny the call if the result is not exactly what was approved."""
+    """Apply the approver's edit to the arguments; deny the call unless the result is exactly the approved context."""
     if approved is None:
         raise (yield from deny(call, "the approval was edited, and the gateway does not say how"))
     if call.arguments is None:
         raise (yield from deny(call, "the approver's edit cannot be applied: the tool has begun"))
     try:
         problem = call.arguments.edit(call.captured.context, approved)
-    except Exception as error:  # noqa: BLE001 - other people's classes convert the values; the tool does not run
+    except Exception as error:  # noqa: BLE001 - classes of the application convert the values and may raise anything
         problem = f"{type(error).__name__} while converting"
     if problem is not None:
         raise (yield from deny(call, clip(f"the approver's edit cannot be applied: {problem}")))

@@ -1,4 +1,8 @@
-"""State of one guarded call, and the log entries that describe it."""
+"""State of one guarded call, and its log entries.
+
+An intent is a log entry that is written before the tool runs; the entry with the outcome replaces it. Facts are details
+that are logged beside the arguments, such as the duration, the error or the reason of a denial.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +38,19 @@ OnHoldFunction: TypeAlias = Callable[
 OnHold: TypeAlias = Literal["pause", "raise", "wait"] | OnHoldFunction
 
 _KEY_LENGTH: Final = 32
-#: members that differ between two entries of the same call
+#: Members of a log entry that differ when a call is repeated and logged again.
 _CHANGING: Final = frozenset({"decision_id", "occurred_at", "traceparent"})
 
 
 class Arguments(Protocol):
-    """Arguments of a tool call, or the context of an action block."""
+    """Interface of the arguments of a tool call, or of the context of an action block."""
 
     def capture(self) -> Captured:
-        """Return them as JSON, with an approver's edit if there was one."""
+        """Return a redacted JSON copy of the arguments, including an approver's edit."""
         ...
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Apply the edit that turns `asked` into `approved`; return why that is impossible, or None."""
+        """Apply the edit that turns `asked` into `approved`; return None, or why the edit cannot be applied."""
         ...
 
     def difference(self) -> str | None:
@@ -54,34 +58,34 @@ class Arguments(Protocol):
         ...
 
     def discard_edit(self) -> None:
-        """Discard the edit."""
+        """Discard an approver's edit, so that the arguments are those that the caller passed."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One guarded call: what the gateway decides about, and what is known so far.
+    """State of one guarded call: its arguments, its options, and the results of its checks.
 
     Attributes:
         action: The action.
         who: The agent, its run and the call's id.
-        arguments: The arguments; None once the tool has them.
-        captured: The arguments as JSON, as they were when the gateway was last asked.
-        pending: The approval request that the call waits for.
-        clock: Monotonic seconds.
-        on_hold: What happens when the call requires an approval.
+        arguments: The arguments; None after they have been passed to the tool.
+        captured: The redacted JSON copy of the arguments that the next check sends.
+        pending: Registers the approval request that the call waits for.
+        clock: Returns monotonic seconds.
+        on_hold: What the call does when it requires an approval.
         hold_timeout: Seconds to wait for an approver; None for no limit.
-        resumes: The approval request that the call continues.
-        fail_open: Whether it may run when the gateway cannot be reached.
-        denied_actions: Actions that do not fail open.
-        pauses: Exceptions that the tool raises in order to be called again later.
-        verifies: Whether other code could change the arguments while the gateway decides; they are compared then.
-        runs_elsewhere: Whether another process runs the tool.
-        approval_id: The current approval request.
-        decision_id: The last decision.
-        edited: Whether `captured` contains an approver's edit.
-        no_answer: Why there is no decision, if the call failed open.
-        schedule: When the call polls its approval request; None before it does.
+        resumes: Id of the approval request that a resumed call continues; None for a new call.
+        fail_open: True if the tool may run when the gateway cannot be reached.
+        denied_actions: Actions that may not run without a decision even if `fail_open` is set.
+        pauses: Exceptions that the tool raises in order to be called again later; they are logged as `pending`.
+        verifies: True if other code could change the arguments during the check: they are compared before the run.
+        runs_elsewhere: True if another process runs the tool.
+        approval_id: Id of the approval request that the last check returned or used.
+        decision_id: Id of the last decision.
+        edited: True if `captured` contains an approver's edit.
+        no_answer: Error of the check, if the tool runs without a decision.
+        schedule: Times at which the call polls its approval request; None before the first poll.
     """
 
     action: str
@@ -105,16 +109,16 @@ class Call:
     schedule: PollSchedule | None = None
 
     def check(self, approval_id: str | None) -> Check:
-        """Return the request for a decision, to be covered by that approval or by any."""
+        """Return the check to send; with an `approval_id`, only that approval can allow the call."""
         reason = current_reason(self.captured.patterns)
         return Check(self.action, self.who, self.captured.context, approval_id, reason=reason)
 
     def intent(self) -> WriteIntent:
-        """Return the effect that records that the tool is about to run."""
+        """Return the effect that writes the intent: a log entry with unknown outcome, before the tool runs."""
         return WriteIntent(self._entry("pending", {"outcome": "unknown"}, None), self.fail_open)
 
     def entry(self, status: LogStatus, facts: dict[str, Json], intent: Intent | None = None) -> WriteEntry:
-        """Return the effect that logs the call with this status and these facts."""
+        """Return the effect that logs the call with this status and these facts; the entry replaces the intent."""
         reason = facts.get("reason") if status in ("denied", "pending") else None
         log_event(
             "record", self.action, self.who.agent_id, status, reason=reason, approval_id=self.approval_id
@@ -123,7 +127,7 @@ class Call:
         return WriteEntry(_with_stable_key(entry, self.who, status, self.approval_id), intent)
 
     def context_with(self, facts: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the captured context with facts beside it."""
+        """Return the context of a log entry: the captured arguments and the facts."""
         if self.no_answer is not None:
             facts = {**facts, "fail_open": True, "no_answer": self.no_answer}
         return with_facts(self.captured.context, facts)
@@ -201,10 +205,10 @@ def log_entry(
     Args:
         check: The call.
         status: Its outcome.
-        facts: Details beside the arguments.
-        approval_id: The approval request it belongs to.
-        decision_id: The decision it belongs to.
-        reason: Why it is denied or pending, for the standard logging.
+        facts: Details that are logged beside the arguments.
+        approval_id: The approval request of the call.
+        decision_id: The decision about the call.
+        reason: Why the call is denied or pending; written only to the standard logging.
     """
     who = check.who
     log_event("record", check.action, who.agent_id, status, reason=reason, approval_id=approval_id)
@@ -222,11 +226,14 @@ def log_entry(
 
 
 def _with_stable_key(entry: Entry, who: Identity, status: LogStatus, approval_id: str | None) -> Entry:
-    """Return the entry so that a repeated call with a call id has one pending or denied entry, not one per repetition."""
+    """Return the entry with an idempotency key that is the same each time a call with this call id is repeated.
+
+    The gateway then stores one `pending` or `denied` entry for the call, and not one for each repetition.
+    """
     if who.call_id is None or status not in ("denied", "pending"):
         return entry
     parts: list[Json] = [status, entry.body["action"], who.agent_id, who.run_id, who.call_id, approval_id]
     key = hashlib.sha256(dumps(parts).encode()).hexdigest()[:_KEY_LENGTH]
-    # The gateway accepts a repeated key only with the same body.
+    # The gateway rejects an idempotency key that is sent again with another body.
     body = {name: value for name, value in entry.body.items() if name not in _CHANGING}
     return Entry(body, key)

@@ -1,4 +1,4 @@
-"""Inspection of callables at decoration: their kind, what they wrap, and what cannot be guarded."""
+"""Inspection of a callable when it is decorated: its kind, the function inside it, and whether it can be guarded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def inner_function(function: Any) -> Any:
 
 
 class Kind(Enum):
-    """Kind of object that a call of a function returns."""
+    """Kinds of functions, by the object that a call returns."""
 
     VALUE = auto()
     COROUTINE = auto()
@@ -43,7 +43,7 @@ class Kind(Enum):
 
 
 def kind_of(function: Any) -> Kind:
-    """Return the kind of `function`, also for an object with `__call__` and behind `functools.partial`."""
+    """Return the kind of a function, of an object with a `__call__` method, or of the function in a `partial`."""
     while isinstance(function, functools.partial):
         function = function.func
     method = getattr(type(function), "__call__", None)  # noqa: B004 - the method is needed, not whether it exists
@@ -58,10 +58,10 @@ def kind_of(function: Any) -> Kind:
 
 
 def refuse_async(on_hold: OnHold, what: str) -> None:
-    """Refuse an asynchronous `on_hold` function for a synchronous tool.
+    """Raise if `on_hold` is a coroutine function; `what` describes the synchronous tool in the error message.
 
     Raises:
-        ConfigurationError: Naming the function and `what` is synchronous.
+        ConfigurationError: A synchronous tool cannot await `on_hold`.
     """
     if not isinstance(on_hold, str) and kind_of(on_hold) is Kind.COROUTINE:
         raise ConfigurationError(
@@ -70,10 +70,10 @@ def refuse_async(on_hold: OnHold, what: str) -> None:
 
 
 def refuse_unguardable(function: Any) -> None:
-    """Refuse classes, properties and objects that cannot be called.
+    """Raise if `function` is a class, a property, or an object that cannot be called.
 
     Raises:
-        ConfigurationError: Naming the object and the fix.
+        ConfigurationError: The message names the object and the fix.
     """
     inner = inner_function(function)
     if isinstance(inner, type):
@@ -89,10 +89,10 @@ def refuse_unguardable(function: Any) -> None:
 
 
 def is_class_method_of(function: Any, owner: object) -> bool:
-    """Return True if `owner` is a class that holds `function` inside a `classmethod`.
+    """Return True if `owner` is a class that has `function` as a class method.
 
-    From Python 3.13 on a class method calls what it wraps with the class as first argument and without
-    binding it, so that nothing else distinguishes `cls` from an argument.
+    Since Python 3.13 a `classmethod` passes the class as an ordinary first argument instead of binding the function.
+    This lookup is then the only way to distinguish `cls` from the other arguments.
     """
     if not isinstance(owner, type):
         return False
@@ -101,10 +101,10 @@ def is_class_method_of(function: Any, owner: object) -> bool:
 
 
 def is_in_class(function: Any) -> bool:
-    """Return True if `function` is being defined in a class body, so that its first parameter is `self` or `cls`.
+    """Return True if `function` is decorated inside a class body, so that its first parameter is `self` or `cls`.
 
-    Built-in methods, and methods taken from a finished class, have no such parameter: their first argument is sent to
-    the gateway as all others are.
+    For built-in methods, and for methods that are decorated after their class is complete, the result is False: their
+    first argument is sent to the gateway like all others.
     """
     if isinstance(function, (staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType)):
         return False
@@ -114,7 +114,7 @@ def is_in_class(function: Any) -> bool:
 
 
 def _is_of_finished_class(function: Any) -> bool:
-    # While a class body runs, its name does not exist yet or still refers to an older object.
+    # While the class body runs, the class cannot be found by its name yet, or the name refers to an older object.
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for part in str(function.__qualname__).split("."):
         found = inspect.getattr_static(found, part, None)
@@ -122,10 +122,14 @@ def _is_of_finished_class(function: Any) -> bool:
 
 
 def guard_inside(function: Any, guard: Callable[[Any], Any]) -> Any:
-    """Guard the function inside a partial or a context manager function; None if `function` itself is to be guarded.
+    """Guard the function inside a `functools.partial` or a `@contextmanager`, and return the new outer object.
 
-    The arguments of a `functools.partial` are then sent to the gateway as all others are, and a context manager is
-    checked when it is entered.
+    In this way the arguments in the partial are sent to the gateway, and a context manager is checked when it is
+    entered. Return None if `function` is neither, so that it must be guarded itself.
+
+    Args:
+        function: The object that is decorated.
+        guard: Returns the guarded form of a function.
 
     Raises:
         ConfigurationError: For an object whose `__call__` is a context manager function.
@@ -134,7 +138,7 @@ def guard_inside(function: Any, guard: Callable[[Any], Any]) -> Any:
     wrapped = _guard_inside(inner, guard)
     if wrapped is None or inner is function:
         return wrapped
-    # A class or static method.
+    # `function` is a class method or static method: wrap the result in the same way.
     return type(function)(wrapped)
 
 
@@ -185,7 +189,7 @@ async def _async() -> Any:
 
 
 _ABSENT: Final = object()
-# All functions that contextlib makes share one code object; nothing else marks them.
+# `contextlib` marks its functions in no way, but all that one of its decorators makes share one code object.
 _MANAGERS: Final[dict[types.CodeType, Callable[[Any], Any]]] = {
     _sync.__code__: contextlib.contextmanager,
     _async.__code__: contextlib.asynccontextmanager,

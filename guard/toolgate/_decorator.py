@@ -1,4 +1,4 @@
-"""The decorator `guarded`: what happens between a call of the decorated function and its tool."""
+"""The decorator `guarded`: it replaces a function by one that binds its arguments and starts a guarded call."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from toolgate._shutdown import ensure_not_finalizing
 
 __all__ = ["Guardable", "decorate"]
 
-# A bound of Callable alone is too narrow: pyright sees the class or static method object below the decorator.
+# Class and static methods are listed because pyright passes the `classmethod` object to a decorator above it, which is
+# not a Callable.
 Guardable = TypeVar(
     "Guardable",
     bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | partialmethod[Any]",
 )
 
-# The first call imports what only a call needs.
+# Modules that only a call needs are imported at the first call, to keep `import toolgate` fast.
 if TYPE_CHECKING:
     from functools import partialmethod
 
@@ -58,10 +59,10 @@ def decorate(
     agent_id: str | None,
     fail_open: bool,
 ) -> Callable[[Guardable], Guardable]:
-    """Check the options and return the decorator; every call finds its guard with `find_state`.
+    """Check the options and return the decorator. Each call of a decorated function calls `find_state` for its guard.
 
     Raises:
-        ConfigurationError: Here or when decorating, naming the problem and the fix.
+        ConfigurationError: An option is wrong; the decorator raises it too, for a function that cannot be guarded.
     """
     if unbound:
         warn_renamed("unbound=", "ignore=", stacklevel=4)
@@ -109,7 +110,7 @@ class _Decorator:
 
 
 class _Tool:
-    """One decorated function; wrapt calls it instead of the function."""
+    """Wrapper of one decorated function: `wrapt` calls this object instead of the function."""
 
     def __init__(
         self,
@@ -135,18 +136,18 @@ class _Tool:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the gateway is shown the arguments as they are."""
+        """True if no option hides an argument or adds a computed value to the context."""
         return self._options.rules.is_plain
 
     def __call__(
         self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        # Before the imports, which fail during finalization.
+        # This comes before the imports, which fail while the interpreter is finalizing.
         ensure_not_finalizing()
         from toolgate._capture.arguments import CallArguments
         from toolgate._invocation import RUNNERS, Invocation
 
-        # All of this at the call, so that a wrong argument fails where it is passed, and not where it is awaited.
+        # Coroutine functions bind their arguments here too: a wrong argument raises at the call, not at the `await`.
         owner: tuple[Any, ...] = ()
         drop_first = instance is not None
         if self._may_be_method and not drop_first and args and is_class_method_of(self.proxy, args[0]):
@@ -166,6 +167,6 @@ class _Tool:
         tool = partial(function, *owner) if owner else function
         result = RUNNERS[self._kind](Invocation(self._options, state, arguments, tool))
         if self._names is not None:
-            # Warnings about a coroutine that is never awaited name the tool.
+            # Python's warning about a coroutine that was never awaited then contains the name of the tool.
             result.__name__, result.__qualname__ = self._names
         return result

@@ -1,4 +1,7 @@
-"""Default guard of the module-level `guarded` and `action`: made at the first call, from the environment."""
+"""Default guard, which the module-level `guarded`, `action`, `resume` and `flush` use.
+
+`configure` sets it; without `configure`, the first call creates it from environment variables.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +47,14 @@ def configure(
     transport: object | None = None,
     outbox: str | PathLike[str] | None = None,
 ) -> None:
-    """Set or replace the default guard, before or after functions are decorated.
+    """Create the default guard, or replace it. Functions that are decorated already use the new guard from then on.
 
-    Calls under way finish with the guard they began with. The arguments are those of `Guard`.
+    The arguments are those of `Guard`. Calls that are running finish with the guard with which they began.
 
         toolgate.configure("https://gateway.example.com", agent_id="billing-bot")
 
     Raises:
-        ConfigurationError: If a setting is missing or wrong; the guard in place stays.
+        ConfigurationError: If a setting is missing or wrong; the previous default guard is kept.
     """
     global _default
     from toolgate._guard import Guard
@@ -71,7 +74,8 @@ def configure(
     with _lock:
         replaced, _default = _default, guard
     if replaced is not None:
-        # Not closed: other threads may be using it. Its connections close with the last reference.
+        # The old guard is not closed, because other threads may be using it. Its connections are closed when it is
+        # garbage-collected.
         replaced.flush(replaced._guard_state.settings.timeout)  # noqa: SLF001 - same package
 
 
@@ -95,7 +99,7 @@ def guarded(
         @guarded("stripe.refund")
         def refund(charge_id: str, amount: float) -> str: ...
 
-    The default guard is that of `configure`, or one made from `TOOLGATE_*` at the first call.
+    The default guard is set by `configure`; otherwise the first call creates it from the `TOOLGATE_*` variables.
 
     Raises:
         ConfigurationError: If an option is wrong or the function cannot be guarded.
@@ -131,7 +135,7 @@ def action(
     fail_open: bool = False,
     edits: bool = False,
 ) -> Action:
-    """Guard a block with the default guard; the options are those of `Guard.action`.
+    """Return a block of code that the default guard checks; the arguments are those of `Guard.action`.
 
     Raises:
         ConfigurationError: If an option is wrong.
@@ -155,7 +159,7 @@ def action(
 
 
 def resume(approval_id: str) -> Resume:
-    """Continue an approval request with the first call of the default guard inside the block; see `Guard.resume`.
+    """Return a block whose first call with the default guard continues an approval request; see `Guard.resume`.
 
     Raises:
         ConfigurationError: If the id is not valid.
@@ -166,13 +170,13 @@ def resume(approval_id: str) -> Resume:
 
 
 def flush(timeout: float = 5.0) -> bool:
-    """Wait until pending log entries of the default guard are sent, `timeout` seconds at most; see `Guard.flush`."""
+    """Wait up to `timeout` seconds until the queued log entries of the default guard are sent; see `Guard.flush`."""
     guard = _default
     return True if guard is None else guard.flush(timeout)
 
 
 def default_guard() -> Guard:
-    """Return the default guard; made from the environment if there is none yet.
+    """Return the default guard; create it from environment variables if there is none yet.
 
     Raises:
         ConfigurationError: If a setting is missing or wrong.
@@ -185,7 +189,7 @@ def default_guard() -> Guard:
             try:
                 _default = Guard()
             except ConfigurationError as error:
-                # An agent framework may swallow it; the pytest plugin still fails the test.
+                # An agent framework may catch the exception: the report lets the pytest plugin fail the test anyway.
                 report_setup_error(error)
                 raise
         return _default
