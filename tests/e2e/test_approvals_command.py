@@ -142,7 +142,7 @@ def test_a_denial_is_told_with_its_note(user, owner, held_agent):
     """What is denied stays denied, and the note reaches the agent."""
     approval_id = hold(owner, held_agent)
     words = ("approvals", "deny", approval_id, "--note", "not twice", "--password-stdin")
-    assert "denied; shop-assistant is told your note" in user.done(*words, typed=PASSWORD)
+    assert "denied; shop-assistant receives your note" in user.done(*words, typed=PASSWORD)
     assert "not twice" in owner.check(held_agent, "stripe.refund", REFUND).json()["reason"]
 
 

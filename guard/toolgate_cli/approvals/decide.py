@@ -195,7 +195,7 @@ def _send(client: GatewayClient, decision: _Decision) -> Approval:
 def _outcome_lines(answer: Approval, decision: _Decision, client: GatewayClient) -> Iterator[str]:
     """Yield the effect of a decision; details that the gateway does not return any more are left out."""
     if decision.verb == "deny":
-        yield f"denied; {sanitize(answer.agent_name)} is told" + (" your note" if answer.note else "")
+        yield "denied" + (f"; {sanitize(answer.agent_name)} receives your note" if answer.note else "")
         return
     if answer.replaced_by:
         yield f"edited: the new request is {sanitize(answer.replaced_by)}"

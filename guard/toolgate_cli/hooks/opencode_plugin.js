@@ -22,13 +22,13 @@ export const Toolgate = async ({ directory }) => {
         child.kill("SIGKILL")
         reject(new Error("Not done: the hook exceeded its time limit."))
       }, HOOK.seconds * 1000)
-      const said = { stdout: "", stderr: "" }
+      const output = { stdout: "", stderr: "" }
       for (const name of ["stdout", "stderr"]) {
         child[name].setEncoding("utf8")
-        child[name].on("data", (text) => (said[name] += text))
+        child[name].on("data", (text) => (output[name] += text))
       }
       child.on("error", (error) => reject(new Error(`Not done: the hook could not be started. ${error.message}.`)))
-      child.on("close", (code) => resolve({ code, ...said }))
+      child.on("close", (code) => resolve({ code, ...output }))
       // The process may end without reading; its status is the answer then.
       child.stdin.on("error", () => {})
       child.stdin.end(JSON.stringify(event))
@@ -39,21 +39,21 @@ export const Toolgate = async ({ directory }) => {
   }
 
   const answer = ({ code, stdout, stderr }) => {
-    let said = {}
+    let decision = {}
     try {
-      said = JSON.parse(stdout)
+      decision = JSON.parse(stdout)
     } catch {
       // Unreadable output is not a permission.
     }
-    if (code === 0 && said?.toolgate === "allowed") return said
-    throw new Error(said?.why || stderr.trim() || `Not done: the hook ended with status ${code} and no message.`)
+    if (code === 0 && decision?.toolgate === "allowed") return decision
+    throw new Error(decision?.why || stderr.trim() || `Not done: the hook ended with status ${code} and no message.`)
   }
 
   const record = (call, error) => {
-    const { asked, args, begun } = running.get(call) ?? {}
+    const { check, args, begun } = running.get(call) ?? {}
     if (!running.delete(call)) return
     // The object that the tool ran with: another plugin may have changed it after the check.
-    const event = { ...asked, event: "after", arguments: args, error, duration_ms: Date.now() - begun }
+    const event = { ...check, event: "after", arguments: args, error, duration_ms: Date.now() - begun }
     const done = run(event).catch(() => {}).finally(() => recording.delete(done))
     recording.add(done)
     return done
@@ -70,7 +70,7 @@ export const Toolgate = async ({ directory }) => {
 
     "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {
       const call = `${sessionID} ${callID}`
-      const asked = {
+      const check = {
         event: "before",
         tool,
         arguments: args,
@@ -81,16 +81,16 @@ export const Toolgate = async ({ directory }) => {
         servers,
         process: process.pid,
       }
-      const given = JSON.stringify(asked)
-      const changed = answer(await run(asked, call)).arguments
-      if (JSON.stringify(asked) !== given) throw new Error("Not done: the arguments changed during the check.")
+      const given = JSON.stringify(check)
+      const changed = answer(await run(check, call)).arguments
+      if (JSON.stringify(check) !== given) throw new Error("Not done: the arguments changed during the check.")
       if (changed) {
         // In place: OpenCode runs the tool with the object that it passed, and ignores a new one.
         for (const name of Object.keys(args)) delete args[name]
         for (const [name, value] of Object.entries(changed))
           Object.defineProperty(args, name, { value, writable: true, enumerable: true, configurable: true })
       }
-      running.set(call, { asked, args, begun: Date.now() })
+      running.set(call, { check, args, begun: Date.now() })
     },
 
     "tool.execute.after": ({ sessionID, callID }, output) => record(`${sessionID} ${callID}`, failure(output)),
