@@ -12,6 +12,8 @@ import threading
 from importlib import import_module
 from pathlib import Path
 
+import httpx
+
 from toolgate import GatewayUnavailable, Guard
 
 
@@ -74,8 +76,9 @@ def main(folder: Path, name: str, mode: str) -> int:
     if mode == "replay":
         return agent.replay()
     # What the first call loads takes longer than everything else together.
-    import_module("toolgate._outbox.sender")
-    import_module("toolgate._http.client")
+    for module in ("_outbox.sender", "_http.client", "_flow", "_invocation", "_generators"):
+        import_module(f"toolgate.{module}")
+    httpx.Client().close()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for number in itertools.count():
