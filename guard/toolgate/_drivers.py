@@ -1,7 +1,8 @@
-"""Drivers: perform the effects of a flow, on this thread or in this task.
+"""Drivers: perform the effects that the flow of a call yields, such as sending a check or writing a log entry.
 
-`drive` and `adrive` go on until the tool's turn or the end of the flow; `_invocation` and `_generators` run the tool in
-between. What happens to a call is decided by the flow alone.
+`Driver` performs them on the calling thread, `AsyncDriver` in the calling task. `drive` and `adrive` run a flow until
+it yields `RunTool`; then `_invocation` or `_generators` runs the tool, and a second call of `drive` continues the flow
+with the tool's outcome. Drivers contain no rules: the flow decides what happens to a call.
 """
 
 from __future__ import annotations
@@ -39,19 +40,20 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncDriver", "Driver", "adrive", "drive", "elapsed_ms", "ensure_authorized", "finish"]
 
-# An event loop that ends cancels each task once; a caller may have cancelled the call before.
+# A cleanup may be cancelled more than once: by the event loop, which cancels all tasks when it ends, and by the caller.
 _MAX_RESTARTS: Final = 3
+# Seconds.
 _CLEANUP_TIMEOUT: Final = 4.0
 
 
 class Driver:
-    """Performs effects on this thread.
+    """Performs the effects of one synchronous call, on the calling thread.
 
     Args:
         client: Client of the gateway.
-        recorder: Writer of log entries.
-        on_hold: The caller's `on_hold`.
-        sleep: Pauses, in seconds.
+        recorder: Writes log entries to the outbox.
+        on_hold: The option `on_hold` of the guarded function or block.
+        sleep: Pauses the thread; receives seconds.
     """
 
     def __init__(
@@ -101,13 +103,13 @@ class Driver:
 
 
 class AsyncDriver:
-    """Performs effects in this task.
+    """Performs the effects of one asynchronous call, in the calling task.
 
     Args:
         client: Client of the gateway.
-        recorder: Writer of log entries.
-        on_hold: The caller's `on_hold`.
-        sleep: Pauses, in seconds.
+        recorder: Writes log entries to the outbox.
+        on_hold: The option `on_hold` of the guarded function or block.
+        sleep: Pauses the task; receives seconds.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class AsyncDriver:
             case WriteIntent():
                 return await self.recorder.aintend(effect.entry, may_be_lost=effect.may_be_lost)
             case WriteEntry():
-                # Awaits nothing: a coroutine that is being closed must not.
+                # Synchronous, because the coroutine may be being closed, and may not await anything then.
                 self.recorder.record(effect.entry, effect.intent)
             case GetApproval():
                 return await self._client.approval(effect.approval_id, effect.wait)
@@ -147,11 +149,14 @@ class AsyncDriver:
         return None
 
     async def clean_up(self, effect: Cleanup, error: BaseException | None) -> None:
-        """Perform a cleanup in a task that outlives the cancellation of this one."""
+        """Perform a cleanup in a task of its own, which continues if the calling task is cancelled.
+
+        Wait for its end, unless `error` is a `GeneratorExit`: a coroutine that is being closed may not await.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # A coroutine that is closed after the end of its event loop can send nothing.
+            # The coroutine is closed after its event loop has ended: no request can be sent.
             return
         cleanup = _CleanupTask(lambda: adrive(effect.make_flow(), self))
         if not isinstance(error, GeneratorExit):
@@ -165,15 +170,15 @@ class AsyncDriver:
 
 
 def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool | HandOver | None:
-    """Perform effects until the tool's turn or the end of the flow.
+    """Perform the effects of a flow until the tool must run or the flow ends.
 
     Args:
         flow: The flow of one call.
         driver: Performs its effects.
-        outcome: The tool's outcome, after its turn.
+        outcome: The outcome of the tool, to continue the flow after the tool has run; None to begin the flow.
 
     Returns:
-        The effect that is the tool's turn, here or in another process; None at the end.
+        `RunTool` if the caller must run the tool now, `HandOver` if another process must run it; None at the end.
     """
     reply: object = outcome
     failure: Exception | None = None
@@ -204,7 +209,7 @@ def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool
 async def adrive(
     flow: Flow, driver: AsyncDriver, outcome: Outcome | None = None
 ) -> RunTool | HandOver | None:
-    """Perform effects as `drive` does; after the tool nothing is awaited, so that a coroutine may be closed."""
+    """Asynchronous form of `drive`. With an `outcome` it awaits nothing, so that it may be called while closing."""
     reply: object = outcome
     failure: Exception | None = None
     try:
@@ -232,7 +237,7 @@ async def adrive(
 
 
 def finish(flow: Flow, driver: Driver | AsyncDriver, outcome: Outcome) -> None:
-    """Log the outcome of a tool without waiting for anything: this may be a garbage collection."""
+    """Log the outcome of a tool without I/O on the network, because the garbage collector may be the caller."""
     reply: object = outcome
     while True:
         try:
@@ -245,17 +250,17 @@ def finish(flow: Flow, driver: Driver | AsyncDriver, outcome: Outcome) -> None:
 
 
 def ensure_authorized(effect: object) -> None:
-    """Raise unless the flow has yielded that the tool may run.
+    """Raise unless `effect`, which the flow yielded last, is `RunTool`: no other effect allows the tool to run.
 
     Raises:
-        GatewayProtocolError: It has not.
+        GatewayProtocolError: The flow ended without allowing the tool to run.
     """
     if not isinstance(effect, RunTool):
         raise GatewayProtocolError(f"the call was not authorized: its flow ended with {effect!r}")
 
 
 def elapsed_ms(began: float) -> float:
-    """Return the milliseconds since `began` on the performance counter."""
+    """Return the milliseconds since `began`, a value of `time.perf_counter`."""
     return round((time.perf_counter() - began) * 1000, 3)
 
 
@@ -272,16 +277,16 @@ def _interrupt(flow: Flow) -> list[Cleanup]:
 
 
 class _CleanupTask:
-    """Task that an ending event loop may cancel and that is then started again."""
+    """Task that is started again if the event loop cancels it because the loop is ending."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._task = self._start()
 
     async def wait(self) -> None:
-        """Wait until the task has ended, a few seconds at most, whatever is cancelled meanwhile.
+        """Wait until the task has ended, a few seconds at most, and ignore cancellations of the waiting task.
 
-        An event loop that ends cancels every task, the waiting one and this one, and waits for them.
+        When an event loop ends, it cancels both the waiting task and the cleanup, and then waits for both.
         """
         restarts = _MAX_RESTARTS
         while True:
@@ -297,7 +302,7 @@ class _CleanupTask:
 
     def _start(self) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.create_task(self._make())
-        # An event loop holds its tasks weakly.
+        # An event loop has only weak references to its tasks: the set prevents a garbage collection.
         _cleanup_tasks.add(task)
         task.add_done_callback(_cleanup_tasks.discard)
         return task

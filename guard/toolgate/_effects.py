@@ -1,7 +1,8 @@
-"""Effects of a flow: what it yields for a driver to perform, and what the driver sends back.
+"""Effects: objects with which the flow of a call requests I/O, and the replies that it receives.
 
-A flow is a generator. `_drivers` performs each effect and sends the result into the flow; an error of the gateway is
-thrown into it. Effects are data, so that a test can drive a flow without network, clock or tool.
+A flow is a generator that contains the rules of one guarded call and does no I/O. It yields an effect, such as
+`SendCheck`; a driver (`_drivers`) performs the effect and sends the reply into the generator, or throws the gateway's
+error into it. Tests can therefore run a flow without network, clock or tool.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class SendCheck:
 
     Attributes:
         check: The request.
-        seconds: Deadline; None for that of the settings.
+        seconds: Deadline in seconds; None for the timeout of the settings.
     """
 
     check: Check
@@ -54,8 +55,8 @@ class GetApproval:
 
     Attributes:
         approval_id: The approval request.
-        wait: Seconds that the gateway may wait for a change of its state.
-        polls: The read is one of many while the call waits for an approver.
+        wait: Seconds for which the gateway may delay its response until the state changes (long poll).
+        polls: True if the call is waiting for an approver and reads the request repeatedly.
     """
 
     approval_id: str
@@ -69,7 +70,7 @@ class CancelApproval:
 
     Attributes:
         approval_id: The approval request.
-        seconds: Deadline.
+        seconds: Deadline in seconds.
     """
 
     approval_id: str
@@ -92,11 +93,13 @@ class AskCaller:
 
 @dataclass(frozen=True, slots=True)
 class WriteIntent:
-    """Write to the outbox that the tool is about to run; the reply is an `Intent`, or None if it was lost.
+    """Write an intent to the outbox: a log entry with unknown outcome, before the tool runs.
+
+    The reply is the `Intent`; None if it could not be stored and `may_be_lost` is set.
 
     Attributes:
-        entry: The log entry that is sent if the process dies before the tool has ended.
-        may_be_lost: The call fails open, also when it cannot be recorded.
+        entry: The log entry, which is sent to the gateway only if the process dies before the tool has ended.
+        may_be_lost: True if the tool may run although the entry cannot be stored (`fail_open`).
     """
 
     entry: Entry
@@ -105,11 +108,11 @@ class WriteIntent:
 
 @dataclass(frozen=True, slots=True)
 class WriteEntry:
-    """Write a log entry to the outbox; the reply is None. Never fails.
+    """Write a log entry to the outbox; the reply is None. The driver raises no error if the entry cannot be stored.
 
     Attributes:
         entry: The log entry.
-        intent: What was written before the tool ran.
+        intent: The intent that the entry replaces; None if no intent was written.
     """
 
     entry: Entry
@@ -123,10 +126,10 @@ class RunTool:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The call is allowed and another process runs its tool; the reply is None.
+    """The call is allowed, and another process runs its tool; the reply is None.
 
     Attributes:
-        context: Context of the log entry to write if nothing is known about the tool's outcome.
+        context: Context of a log entry with unknown outcome, for a tool whose process never reports the outcome.
         agent_id: The agent.
         approval_id: The approval that covers the call, if it required one.
         decision_id: The decision.
@@ -143,14 +146,14 @@ class Cleanup:
     """Run another flow although the call was interrupted; the reply is None.
 
     Attributes:
-        make_flow: Creates that flow; called again if an event loop that ends has cancelled the first one.
+        make_flow: Creates that flow. It is called again if the event loop ends and cancels the first flow.
     """
 
     make_flow: Callable[[], Flow]
 
 
 class Interrupted(BaseException):
-    """Thrown into a flow when its thread or task is interrupted: the flow may yield `Cleanup` and raises it again."""
+    """Thrown into a flow whose thread or task is interrupted. The flow may yield `Cleanup`, and then re-raises it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +161,8 @@ class Returned:
     """The tool returned.
 
     Attributes:
-        duration_ms: How long it ran, in milliseconds.
-        facts: Further details for the log entry.
+        duration_ms: Run time of the tool in milliseconds.
+        facts: Further details that are logged beside the arguments.
     """
 
     duration_ms: float
@@ -170,13 +173,13 @@ class Returned:
 class Raised:
     """The tool raised an exception.
 
-    A tool's exception enters the flow as this value and not through `generator.throw`, which would turn a
-    StopIteration into a RuntimeError (PEP 479).
+    The driver sends this object into the flow instead of throwing the exception: in a generator, a thrown
+    StopIteration would become a RuntimeError (PEP 479).
 
     Attributes:
         error: The exception.
-        duration_ms: How long it ran, in milliseconds.
-        facts: Further details for the log entry.
+        duration_ms: Run time of the tool in milliseconds.
+        facts: Further details that are logged beside the arguments.
     """
 
     error: BaseException

@@ -26,13 +26,13 @@ def replace_file(
     `target` keeps its former content. A symbolic link at `target` is replaced, not followed.
 
     Args:
-        target: path of the finished file.
-        created: permission bits of the new file; the process's umask applies.
-        mode: exact permission bits to set after creation; None keeps those of `created`.
-        before_rename: called when everything is written; an exception prevents the rename.
+        target: Path of the finished file.
+        created: Permission bits of the new file; the process's umask applies.
+        mode: Exact permission bits to set after creation; None keeps those of `created`.
+        before_rename: Called after the content has been flushed to disk; an exception prevents the rename.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: The file cannot be written.
     """
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
     try:
@@ -50,11 +50,11 @@ def replace_file(
 
 
 class Hint(NamedTuple):
-    """Advice that error messages about a private file end with.
+    """Advice at the end of error messages about a private file.
 
     Attributes:
-        recreate: how to get the content again after removing the file.
-        exposed: what to do when other users of the machine could read it.
+        recreate: How the user gets the content again after removing the file.
+        exposed: Advice for a file that other users of the machine could read.
     """
 
     recreate: str
@@ -74,10 +74,11 @@ def read_private(path: Path, *, max_bytes: int = _MAX_PRIVATE_BYTES, hint: Hint 
     """Return the content of a private file, or None if it does not exist.
 
     Raises:
-        PrivateFileError: it is a link, belongs to another user, is readable by others, or is too long.
+        PrivateFileError: The file is a link, belongs to another user, may be used by other users, or is longer than
+            `max_bytes`.
     """
     try:
-        # O_NOFOLLOW and O_NONBLOCK: a link or a named pipe is never opened.
+        # O_NOFOLLOW rejects a symbolic link, and O_NONBLOCK prevents that opening a named pipe blocks.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         return None
@@ -103,7 +104,7 @@ def write_private(path: Path, content: bytes, *, hint: Hint = LOGIN_HINT) -> Non
     """Replace a file atomically with mode 0600, in a folder of mode 0700 that is created if missing.
 
     Raises:
-        PrivateFileError: the path is a link, the folder belongs to another user, or writing failed.
+        PrivateFileError: The path is a link, the folder belongs to another user, or writing failed.
     """
     with _os_errors_named(path, "write"):
         _prepare_folder(path.parent, hint)
@@ -116,7 +117,7 @@ def remove_private(path: Path) -> None:
     """Remove a file; a missing one is not an error.
 
     Raises:
-        PrivateFileError: it cannot be removed.
+        PrivateFileError: The file cannot be removed.
     """
     with _os_errors_named(path, "remove"):
         path.unlink(missing_ok=True)

@@ -1,13 +1,13 @@
-"""Flow of one guarded call, without network, clock or thread.
+"""Flow of one guarded call: a generator that contains its rules and yields effects, and does no I/O itself.
 
     check ── allowed ──► write the intent ──► compare the arguments ──► run the tool ──► log success / failed
       │                                         └─ changed ─► log denied ──► ActionDenied
-      ├───── gateway not reachable, and the call fails open ──► as allowed, and the log entry says so
+      ├───── gateway not reachable, fail_open=True ──► as allowed; the log entry contains fail_open
       ├───── denied ───► log denied ──► ActionDenied
       └───── approval required ─► log pending ─► raise, wait, or call on_hold (_approval_flow.py):
                  raise ──────► ApprovalPending
-                 approved ───► the arguments again ── equal ──► check with the approval's id
-                    │                            │              └─ denied: consumed by an equal call ─► check again
+                 approved ───► capture the arguments again ── equal ──► check with the approval's id
+                    │                            │                └─ denied: consumed by an equal call ─► check again
                     │                            └─ changed ─► check again
                  edited ─────► follow the chain of edits, wait for its last request
                     approved ► apply the edit ─┬─ exactly what was approved ─► check with the new approval's id
@@ -16,10 +16,12 @@
                  expired ────► log denied ──► ApprovalExpired
                  otherwise ──► log denied ──► ActionDenied
 
-A call whose tool runs in another process ends where the intent would be written. A resumed call begins at its approval
-request, and is checked with that approval or not at all.
+The intent is a log entry with unknown outcome that is written before the tool runs. If another process runs the tool,
+the flow ends before the intent. A resumed call begins with its approval request instead of a check, and its check uses
+that approval or is not sent.
 
-`RunTool` is yielded only after an allowed decision, or, with `fail_open=True`, after a first check that no gateway received.
+`RunTool` is yielded only after an allowed decision, or, with `fail_open=True`, after a first check that no gateway
+received.
 """
 
 from __future__ import annotations
@@ -60,12 +62,12 @@ _MAX_NO_ANSWER: Final = 200
 
 
 def guarded_call(call: Call) -> Flow:
-    """Check, record that the tool is about to run, run it, log its outcome.
+    """Check the call, write the intent, run the tool, and log its outcome.
 
     Raises:
         ActionDenied: The gateway denied the action, or an approver's edit cannot be applied.
-        ApprovalDenied: An approver rejected it.
-        ApprovalPending: It waits for an approver.
+        ApprovalDenied: An approver rejected the call.
+        ApprovalPending: The call requires an approval, and no approver has decided yet.
         ApprovalExpired: The approval request expired.
         ConfigurationError: The approval request to continue belongs to another action or agent.
     """
@@ -77,7 +79,7 @@ def guarded_call(call: Call) -> Flow:
         return
     intent = cast("Intent | None", (yield call.intent()))
     yield from _ensure_unchanged(call, intent)
-    # The tool may be among its own arguments: holding them would keep it alive.
+    # Releases the arguments: if a tool is one of its own arguments, this reference would prevent its collection.
     call.arguments = None
     outcome = cast("Outcome", (yield RunTool()))
     facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}
@@ -91,13 +93,13 @@ def guarded_call(call: Call) -> Flow:
 
 
 def authorized_call(arguments: Arguments | None) -> Flow:
-    """Run a tool whose call was decided, and is logged, by an enclosing block.
+    """Run the tool without a check and a log entry, because an enclosing action block was checked and is logged.
 
     Args:
-        arguments: The arguments to compare with the captured ones; None if no other code can change them.
+        arguments: The arguments to compare with the captured copy; None if no other code can change them.
 
     Raises:
-        ConfigurationError: An argument changed since.
+        ConfigurationError: An argument changed since it was captured.
     """
     problem = None if arguments is None else _changed(arguments)
     if problem is not None:
@@ -107,7 +109,7 @@ def authorized_call(arguments: Arguments | None) -> Flow:
 
 
 def _decide(call: Call) -> Flow:
-    """Return when the tool may run."""
+    """Send checks until the call is allowed, and return; raise if it is denied or pending."""
     approval_id: str | None = None
     if call.resumes is not None:
         approval_id = yield from resume_approval(call, call.resumes)
@@ -123,7 +125,7 @@ def _decide(call: Call) -> Flow:
             yield from log_pending(call, decision.reason)
             approval_id = yield from await_decision(call, decision.reason)
         elif approval_id is not None and call.resumes is None:
-            # An equal call may have consumed the approval; without it the gateway creates a new request.
+            # An equal call may have consumed the approval. A check without it makes the gateway create a new request.
             approval_id = None
             if call.edited and call.arguments is not None:
                 call.arguments.discard_edit()
@@ -155,7 +157,11 @@ def _check(call: Call, approval_id: str | None) -> Generator[Effect, Any, Decisi
 
 
 def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
-    """Return True if the tool may run without a decision: no gateway can have received this first check."""
+    """Return True if the tool may run without a decision.
+
+    Only if `fail_open` is set, this is the first check of the call, no gateway can have received it, and the gateway
+    did not deny the action to this agent in its last decision.
+    """
     if not call.fail_open or call.approval_id is not None or call.resumes is not None:
         return False
     denied = call.denied_actions
@@ -169,7 +175,7 @@ def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
 
 
 def _ensure_unchanged(call: Call, intent: Intent | None) -> Flow:
-    """Deny the call if its arguments are no longer those that the gateway decided about."""
+    """Deny the call if its arguments have changed since they were captured for the check."""
     problem = _changed(call.arguments) if call.verifies and call.arguments is not None else None
     if problem is not None:
         fix = "nothing ran; pass a copy that no other code changes, or name the argument in ignore="
@@ -179,6 +185,6 @@ def _ensure_unchanged(call: Call, intent: Intent | None) -> Flow:
 def _changed(arguments: Arguments) -> str | None:
     try:
         name = arguments.difference()
-    except Exception as error:  # noqa: BLE001 - the tool does not run with arguments that cannot be read
+    except Exception as error:  # noqa: BLE001 - arguments that cannot be compared count as changed
         return f"the arguments cannot be read again: {type(error).__name__}"
     return None if name is None else f"{name!r} changed while the gateway was asked"

@@ -1,7 +1,7 @@
-"""Generators and other tools that go on after their call has returned: one log entry at their end.
+"""Tools that continue after their call has returned, such as generators: one log entry is written when they end.
 
-Items are passed on by hand and not by `yield from`, which turns a `GeneratorExit` that is thrown in into a `close()`. No
-reference to an item is kept: once it is yielded, it belongs to the code that received it.
+Items of a generator are forwarded one by one instead of with `yield from`, which would turn a thrown `GeneratorExit`
+into a `close()`. The code keeps no reference to an item that it has yielded, so that the receiver can release it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ _AsyncItems: TypeAlias = AsyncGenerator[Any, Any]
 
 
 class Completion:
-    """Logs the outcome of a tool once, also when the tool is dropped in the middle.
+    """Logs the outcome of a tool once, also if the tool is garbage-collected before its end.
 
-    The tool holds this object, and a global set holds its record: they must not be collected together.
+    The object that the caller received (such as a generator) refers to this object. The `_Record` with the state of the
+    log entry is also in a global set, so that it still exists when this object is collected.
 
     Args:
-        flow: The flow of the call, at the tool's turn.
-        driver: Performs its effects.
-        began: Start of the tool on the performance counter; default now.
+        flow: The flow of the call, which has yielded `RunTool`.
+        driver: Performs the effects of the flow.
+        began: Start of the tool, a value of `time.perf_counter`; default now.
     """
 
     def __init__(self, flow: Flow, driver: Driver | AsyncDriver, began: float | None = None) -> None:
@@ -38,23 +39,23 @@ class Completion:
         self._finalizer = _Finalizer(self._record)
 
     def count_items(self) -> None:
-        """Log the number of items, 0 so far."""
+        """Count the items that the tool yields, from 0; the log entry contains the number."""
         self._record.items = 0
 
     def add_item(self) -> None:
-        """Count one more item."""
+        """Increment the number of items."""
         self._record.items = (self._record.items or 0) + 1
 
     def may_be_dropped(self) -> None:
-        """Log success if the tool is dropped from now on."""
+        """Log success instead of a failure if the tool is garbage-collected before its end."""
         self._record.may_be_dropped = True
 
     def finish(self, error: BaseException | None = None, *, closed: bool = False) -> None:
-        """Log the outcome without waiting: this may be a garbage collection.
+        """Log the outcome without waiting, because the garbage collector may be the caller.
 
         Args:
-            error: The tool's exception.
-            closed: The caller closed the generator before its end.
+            error: The tool's exception; None if it succeeded.
+            closed: True if the caller closed the generator before its end.
         """
         self._record.finish(error, closed=closed)
 
@@ -72,6 +73,8 @@ class Completion:
 
 
 class _Record:
+    """State of the log entry of one tool; builds the entry's outcome and facts."""
+
     def __init__(self, flow: Flow, driver: Driver | AsyncDriver, began: float | None) -> None:
         self.flow = flow
         self.driver = driver
@@ -98,10 +101,11 @@ class _Record:
 
 
 class _Finalizer:
-    """Logs the outcome when the tool that holds it is collected.
+    """Logs the outcome when the tool that refers to this object is garbage-collected.
 
-    The garbage collector may finalize an object that then lives on: an event loop closes its generators in this way.
-    The first finalization therefore proves nothing; the object that is put in its place is collected with the tool.
+    Python may call `__del__` of objects that continue to exist: to close an asynchronous generator, the event loop
+    resurrects it during its collection. The first `__del__` therefore only creates a second finalizer, whose `__del__`
+    logs the outcome when the tool is really collected.
     """
 
     def __init__(self, record: _Record, *, is_last: bool = False) -> None:
@@ -121,10 +125,10 @@ class _Finalizer:
 
 
 def follow(begin: Callable[[], tuple[_Items, Completion]]) -> _Items:
-    """Pass on everything that a generator does, and log its end.
+    """Return a generator that forwards all items, sent values and exceptions of another generator, and logs its end.
 
     Args:
-        begin: Returns the generator; called when the first item is requested.
+        begin: Starts the call and returns the tool's generator; called when the first item is requested.
     """
     generator, completion = begin()
     completion.count_items()
@@ -148,7 +152,7 @@ def follow(begin: Callable[[], tuple[_Items, Completion]]) -> _Items:
         completion.add_item()
         try:
             sent.append((yield items.pop()))
-        except BaseException as error:  # noqa: BLE001 - thrown in from outside, and passed on
+        except BaseException as error:  # noqa: BLE001 - the consumer threw it, and the tool's generator receives it
             thrown.append(error)
     if closing:
         completion.finish(closed=True)
@@ -158,10 +162,10 @@ def follow(begin: Callable[[], tuple[_Items, Completion]]) -> _Items:
 
 
 async def follow_async(begin: Callable[[], Awaitable[tuple[_AsyncItems, Completion]]]) -> _AsyncItems:
-    """Pass on everything that an asynchronous generator does, and log its end.
+    """Asynchronous form of `follow`.
 
     Args:
-        begin: Returns the generator; called when the first item is requested.
+        begin: Starts the call and returns the tool's generator; awaited when the first item is requested.
     """
     generator, completion = await begin()
     completion.count_items()
@@ -183,7 +187,7 @@ async def follow_async(begin: Callable[[], Awaitable[tuple[_AsyncItems, Completi
         closing = False
         try:
             upcoming.append(generator.asend((yield items.pop())))
-        except BaseException as error:  # noqa: BLE001 - thrown in from outside, and passed on
+        except BaseException as error:  # noqa: BLE001 - the consumer threw it, and the tool's generator receives it
             closing = isinstance(error, GeneratorExit)
             upcoming.append(generator.athrow(error))
     if closing:
@@ -193,10 +197,10 @@ async def follow_async(begin: Callable[[], Awaitable[tuple[_AsyncItems, Completi
 
 
 def _request_first(generator: _AsyncItems) -> Awaitable[Any]:
-    """Request the first item without registering the generator at the event loop.
+    """Request the first item without letting the event loop register the tool's generator.
 
-    A loop that ends closes every generator it has seen: this one would be closed beside the one that passes it on, both
-    at the same time.
+    When an event loop ends, it closes all registered generators at the same time. The generator of `follow_async` is
+    registered and closes the tool's generator; the loop must not close the tool's generator at the same time.
     """
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, _leave_open)
@@ -207,7 +211,8 @@ def _request_first(generator: _AsyncItems) -> Awaitable[Any]:
 
 
 def _leave_open(generator: _AsyncItems) -> None:
-    """Do nothing: the generator that passes this one on closes it."""
+    """Do nothing when the generator is finalized: the generator of `follow_async` closes it."""
 
 
+# Strong references, so that a record is not collected together with its tool, before the outcome is logged.
 _unfinished: Final = set[_Record]()

@@ -1,4 +1,4 @@
-"""Guard: one gateway, one API key, any number of guarded actions."""
+"""The class `Guard`: one gateway and one API key, with which any number of functions and blocks are guarded."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ __all__ = ["Guard"]
 
 
 class Guard(GatewayRequests):
-    """Checks actions with one gateway before tools run, and logs what the tools did.
+    """Checks tool calls with one gateway before the tools run, and logs their outcomes.
 
-    Usable from any thread, task and event loop, and after a fork. Also a context manager, with `with` and `async with`,
-    that closes it. A guard cannot be pickled; copies are the guard itself.
+    A guard may be used from any thread, task and event loop, and after a fork. It is a context manager, for `with` and
+    `async with`, and is closed at the end of the block. It cannot be pickled, and `copy.copy` returns the same object.
 
         guard = Guard("https://gateway.example.com", "ak_…", "billing-bot")
 
     Args:
         url: Address of the gateway; default `TOOLGATE_URL`.
         api_key: API key of the organization or agent; default `TOOLGATE_API_KEY`.
-        agent_id: The agent, unless `acting_as` or a decoration sets another; default `TOOLGATE_AGENT_ID`.
+        agent_id: The agent, unless `acting_as` or a decorator sets another; default `TOOLGATE_AGENT_ID`.
         timeout: Total deadline of one request with its retries, in seconds; default `TOOLGATE_TIMEOUT`, else 5.
-        allow_insecure: Permit plain http to hosts other than this machine.
+        allow_insecure: Permit plain http to other machines, which sends the API key unencrypted.
         ca: A PEM file of the certificates to trust instead of the system's, or an `ssl.SSLContext`; default
             `TOOLGATE_CA_FILE`.
         client_cert: PEM files of the client certificate and its key, and the key's password; default
             `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY` and `TOOLGATE_CLIENT_KEY_PASSWORD`.
         proxy: Address of an `http` proxy that tunnels TLS to the gateway; default `TOOLGATE_PROXY`.
-        transport: A transport of the HTTP library, or an in-process gateway, instead of the network.
-        outbox: Where log entries are stored until the gateway has them, or `"memory"`; default `TOOLGATE_OUTBOX`, else
-            the user's state folder.
+        transport: A transport object of the HTTP library, or a gateway in this process, to use instead of the network.
+        outbox: Folder in which log entries are stored until the gateway has acknowledged them, or `"memory"`; default
+            `TOOLGATE_OUTBOX`, else the user's state folder.
 
     Raises:
         ConfigurationError: If a setting is missing or wrong; the message names it and the fix.
@@ -100,18 +100,18 @@ class Guard(GatewayRequests):
     ) -> Self:
         """Return a guard with the complete gateway in this process, on its own thread and without a port.
 
-        For notebooks, tests and agents on one machine. It is a guardrail and no security boundary: code in this process
-        can approve requests as well. Needs the extra `service`.
+        Use it for notebooks, tests and agents on one machine. It is no security boundary, because all code in this
+        process can approve requests. It needs the extra `service`: `pip install 'toolgate[service]'`.
 
             guard = Guard.embedded(":memory:", agent="demo", allow=["mail.read"], require_approval=["mail.send"])
 
         Args:
-            path: The database file, created if it is missing; `":memory:"` is gone after `close`.
-            agent: Name of the agent; the same file and name are the same agent.
+            path: The database file, created if it is missing. The data of `":memory:"` is lost at `close`.
+            agent: Name of the agent. With the same file and name, it is the agent of an earlier run.
             allow: Actions that are allowed: names, or names with limits, like `{"stripe.refund": {"max_amount": 100}}`.
-            require_approval: Actions that a person must approve, in the same form. Permissions that are in neither are
-                deleted.
-            timeout: As for `Guard`.
+            require_approval: Actions that a person must approve, in the same form. Permissions in the file that are
+                listed in neither argument are deleted.
+            timeout: Deadline of one request in seconds, as for `Guard`.
             hold: Deprecated name of `require_approval`.
 
         Raises:
@@ -173,32 +173,33 @@ class Guard(GatewayRequests):
 
         Args:
             action: The action, like `service.operation`.
-            on_hold: What happens when the call requires an approval. `raise` and `pause` raise `ApprovalPending`, to be
-                continued with `resume`; `wait` waits for the approver. A function is called with the
-                `ApprovalPending` and returns one of these words, or `check` to ask the gateway again at once; its
-                exceptions propagate, and no return value lets the tool run. For a coroutine function it may be
-                asynchronous.
-            hold_timeout: Seconds to wait for the approver; None for no limit. The request stays pending afterwards; it
-                is withdrawn when the waiting call is cancelled or interrupted.
-            include: The only arguments that are shown; the others are bound by a keyed digest. Secrets stay hidden.
-            exclude: Arguments that are not shown; they are bound by a keyed digest.
-            redact: Further names to hide, also inside arguments, and compiled patterns: a text or number that matches
-                is hidden as a whole.
-            ignore: Arguments that are not sent at all: they may differ after an approval.
+            on_hold: What happens when the call requires an approval. `raise` and its synonym `pause` raise
+                `ApprovalPending`, and the call can be continued with `resume`; `wait` waits for the approver. A
+                function is called with the `ApprovalPending`, and returns one of these words, or `check` to read the
+                approval request again at once. Its exceptions propagate; no return value lets the tool run. A
+                coroutine function may have an asynchronous `on_hold` function.
+            hold_timeout: Seconds to wait for the approver; None for no limit. After that the approval request stays
+                pending. If the waiting call is cancelled or interrupted, the request is withdrawn.
+            include: The only arguments that the gateway receives in clear text; it receives a keyed digest of each
+                other argument. Secrets stay hidden.
+            exclude: Arguments of which the gateway receives only a keyed digest.
+            redact: Further names of secrets to hide, also inside arguments, and compiled patterns: a text or number
+                that matches is hidden as a whole.
+            ignore: Arguments that are not sent at all, so that an approval is valid for any value of them.
             amount: The argument that is also sent as `amount`, to be compared with `max_amount`, or a function that
                 takes arguments by their names and returns a number.
-            context: Values that the approver sees and the approval covers beside the arguments: a function that takes
-                arguments by their names and returns a mapping, or the name of an argument that is a mapping.
+            context: Further values that the approver sees and the approval covers: a function that takes arguments by
+                their names and returns a mapping, or the name of an argument that is a mapping.
             agent_id: The agent, unless `acting_as` sets another.
-            fail_open: Run the tool without a decision when no gateway can be reached, with a warning on the logger
-                `toolgate` and a log entry that says so: permission, `max_amount` and approval are not checked then.
-                Never after a response, nor while the last decision about this action denied it.
+            fail_open: Run the tool without a decision if no gateway can be reached: permission, `max_amount` and
+                approval are not checked then. The SDK logs a warning (logger `toolgate`), and the log entry contains
+                `fail_open`. The tool does not run if anything responded, or if the last decision denied the action.
             unbound: Deprecated name of `ignore`.
 
         Returns:
-            A decorator. The decorated function raises, beside its own exceptions, `ActionDenied`, `ApprovalPending`,
-            `ApprovalDenied`, `ApprovalExpired`, `GatewayUnavailable`, `GatewayProtocolError`, `OutboxFull` or
-            `ConfigurationError`, and has not run then.
+            A decorator. If the decorated function raises `ActionDenied`, `ApprovalPending`, `ApprovalDenied`,
+            `ApprovalExpired`, `GatewayUnavailable`, `GatewayProtocolError`, `OutboxFull` or `ConfigurationError`, the
+            tool has not run. Exceptions of the tool propagate.
 
         Raises:
             ConfigurationError: If an option is wrong or the function cannot be guarded.
@@ -236,21 +237,24 @@ class Guard(GatewayRequests):
         fail_open: bool = False,
         edits: bool = False,
     ) -> Action:
-        """Guard a block: `with guard.action("db.drop", context={…}) as act:`, also `async with`.
+        """Return a guarded block: `with guard.action("db.drop", context={…}) as act:`, also `async with`.
+
+        The action is checked when the block is entered, and its outcome is logged when the block is left.
 
         Args:
             action: The action.
-            context: What the gateway compares and an approver reads; `amount` is compared with `max_amount`.
+            context: The values that are checked, shown to an approver, and logged; the value `amount` is compared with
+                `max_amount`.
             on_hold: As for `guarded`.
             hold_timeout: As for `guarded`, in seconds.
             include: As for `guarded`, with names in the context.
             exclude: As for `guarded`, with names in the context.
             redact: As for `guarded`.
             amount: As for `guarded`, with names in the context.
-            agent_id: The agent; wins over `acting_as`.
+            agent_id: The agent; takes precedence over `acting_as`.
             fail_open: As for `guarded`.
-            edits: The body reads `act.context`: an approver's edit is applied to it. Otherwise an edited approval is
-                denied.
+            edits: Pass True if the body reads its values from `act.context`, to which an approver's edit is applied.
+                Otherwise a call that an approver edited is denied.
 
         Raises:
             ConfigurationError: If an option is wrong or the context is not a mapping.
@@ -273,47 +277,47 @@ class Guard(GatewayRequests):
     def resume(self, approval_id: str) -> Resume:
         """Continue an approval request: `with guard.resume(approval_id): tool(...)`, also `async with`.
 
-        The first guarded call or block of this guard that begins inside, in this thread or task, continues the request,
-        also in another process. If it is approved, the tool runs; while it is pending, `on_hold` applies. The call is
-        checked with this approval or not at all.
+        The first call or block of this guard that begins inside the block, in this thread or task, continues the
+        request, which another process may have created. If the request is approved, the tool runs; if it is pending,
+        `on_hold` applies. No other approval, and no new request, is used for the call.
 
         Args:
             approval_id: The approval request, from `ApprovalPending.approval_id`.
 
         Returns:
-            A context manager, to be entered once.
+            A context manager that can be entered once.
 
         Raises:
-            ConfigurationError: If the id is not valid; at the call, if the gateway does not know it or it belongs to
-                another action or agent.
+            ConfigurationError: If the id is not valid. The guarded call raises it too, if the approval request does
+                not exist or belongs to another action or agent.
         """
         return Resume(approval_id, lambda state: state is self._guard_state)
 
     @property
     def entries_lost(self) -> int:
-        """Number of log entries of this guard and process that were lost (`fail_open`); each is logged as an error."""
+        """Number of log entries of this guard that this process lost, because they could not be stored or sent."""
         return self._guard_state.recorder.entries_lost
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Wait until pending log entries are sent, `timeout` seconds at most.
+        """Wait up to `timeout` seconds until all queued log entries are sent.
 
-        It ends as soon as the gateway does not accept one: the entries stay in the outbox.
+        If the gateway does not accept an entry, `flush` returns at once, and the entries stay in the outbox.
 
         Returns:
-            True if no entry is pending.
+            True if no entry is queued any more.
         """
         return self._guard_state.recorder.flush(timeout)
 
-    async def aflush(self, timeout: float = 5.0) -> bool:  # noqa: ASYNC109 - the contract's argument
-        """Wait until pending log entries are sent; asynchronous form of `flush`."""
+    async def aflush(self, timeout: float = 5.0) -> bool:  # noqa: ASYNC109 - the same signature as `flush`
+        """Wait until all queued log entries are sent; asynchronous form of `flush`."""
         return await self._guard_state.recorder.aflush(timeout)
 
     def close(self) -> None:
-        """Send pending log entries and refuse further calls; may be called again."""
+        """Send queued log entries, and make further calls of this guard raise an error; may be called repeatedly."""
         self._guard_state.close()
 
     async def aclose(self) -> None:
-        """Close as `close` does, and close the running event loop's connections too."""
+        """Asynchronous form of `close`, which also closes the connections of the running event loop."""
         await self._guard_state.aclose()
 
     def __enter__(self) -> Self:
