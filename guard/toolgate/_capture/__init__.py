@@ -1,1 +1,1 @@
-"""Capture: a call's arguments as the context the gateway is asked about, secrets hidden."""
+"""Capture: converts the arguments of a call to the context that the gateway checks, with secrets hidden."""

@@ -1,4 +1,4 @@
-"""The arguments of one call: captured, compared before the run, and edited by an approver."""
+"""The arguments of one call: converted to its context, compared before the tool runs, and edited by an approver."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["CallArguments", "Snapshot"]
 
 
 class Snapshot:
-    """Frozen copy of one call's arguments, with which they are compared before the tool runs.
+    """Frozen copy of one call's arguments; the arguments are compared with it before the tool runs.
 
     Args:
-        rules: Rules for what the context shows.
-        fingerprinter: Makes the digests of what it does not show.
+        rules: Rules by which the arguments are shown, hidden or omitted.
+        fingerprinter: Computes the digests of hidden values.
     """
 
     def __init__(self, rules: Rules, fingerprinter: Fingerprinter) -> None:
@@ -46,13 +46,14 @@ class Snapshot:
         return show(self._taken, self._rules, self._fingerprinter)
 
     def difference(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return the first name whose value is not the one that `take` froze, or None.
+        """Return the name of an argument or computed value that has changed since `take`, or None.
 
         Raises:
             ConfigurationError: A value cannot be computed from the arguments.
         """
         changeable = self._rules.changeable(arguments)
-        # A function of immutable arguments alone is not called again: it may return the time of day.
+        # A function whose arguments are all immutable is not called again, since it may return another value for the
+        # same arguments, such as the time of day.
         derived = self._rules.derive(arguments) if self._rules.derives_from(changeable) else self._derived
         try:
             now = freeze_call(arguments, self._rules, derived)
@@ -67,16 +68,16 @@ class Snapshot:
 
 
 class CallArguments:
-    """Arguments of one call; an edit replaces values and leaves the caller's objects unchanged.
+    """Arguments of one call; an approver's edit replaces arguments, and never changes the caller's objects.
 
     Args:
-        binder: Binds to the function's signature.
-        args: Positional arguments, without the instance or class that holds the first parameter.
+        binder: Binds arguments to the parameters of the function.
+        args: Positional arguments; with `drop_first`, without the instance or class.
         kwargs: Keyword arguments.
-        bound: All of them by name, as `binder` binds them.
-        drop_first: The call came through an instance or class, which holds the first parameter.
-        rules: Rules for what of them is shown.
-        fingerprinter: Makes the digests of the rest.
+        bound: All arguments by name, as `binder.bind` returned them.
+        drop_first: Whether the method was called on an instance or class, which is its first argument.
+        rules: Rules by which the arguments are shown, hidden or omitted.
+        fingerprinter: Computes the digests of hidden values.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class CallArguments:
         return bool(self._rules.changeable(self._bound))
 
     def capture(self) -> Captured:
-        """Return the context of the call as it would run now.
+        """Freeze the arguments with which the call would run now, and return their context.
 
         Raises:
             ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from them.
@@ -113,7 +114,7 @@ class CallArguments:
         return self._snapshot.take({**self._bound, **self._edits})
 
     def difference(self) -> str | None:
-        """Return the first argument that changed since `capture`, or None.
+        """Return the name of an argument or computed value that has changed since `capture`, or None.
 
         Raises:
             ConfigurationError: A value cannot be computed from the arguments.
@@ -121,7 +122,10 @@ class CallArguments:
         return self._snapshot.difference({**self._bound, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Apply the edit that made `approved` from `asked`; return the reason if it cannot be applied."""
+        """Apply an approver's edit, which changed the context `asked` to `approved`.
+
+        Return None, or the reason why the edit cannot be applied.
+        """
         mapped = self._rules.amount
         if mapped is not None and exact(approved.get(mapped)) != exact(approved.get("amount")):
             return f"'amount' is the argument {mapped!r}, and the edit makes them differ"

@@ -1,4 +1,4 @@
-"""Binding of a call's arguments to the names of the function's signature."""
+"""Binding of a call's arguments to the parameters of the function."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["UNKNOWN", "Binder", "free_name"]
 
-# Annotation of a parameter that has none.
+# Returned as the annotation of a parameter that has none.
 UNKNOWN: Final = Parameter.empty
 _OWNERS: Final = frozenset(("self", "cls", "mcs", "metacls"))
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def free_name(name: str, taken: Mapping[str, object]) -> str:
-    """Return `name` with the trailing underscores that make it differ from every name in `taken`."""
+    """Return `name`, with trailing underscores if they are needed to differ from every name in `taken`."""
     while name in taken:
         name += "_"
     return name
@@ -29,9 +29,9 @@ class Binder:
     """Binds calls to the signature of one function.
 
     Args:
-        function: The function as it will be called, before it is bound to an instance.
-        in_class: Whether it was defined in a class: then a first parameter called `self` or `cls` is the instance or
-            class, also in calls that pass it explicitly.
+        function: The function; a method usually before it is bound to an instance.
+        in_class: Whether the function was defined in a class. If so, a first parameter called `self` or `cls` is the
+            instance or class and not an argument, even if a call passes it explicitly.
 
     Raises:
         ConfigurationError: The function has no signature that can be read.
@@ -44,7 +44,7 @@ class Binder:
             raise ConfigurationError(
                 f"{function!r} has no signature that can be read; guard a function that calls it"
             ) from error
-        # A method taken from its instance has already lost its first parameter.
+        # The signature of a method that is already bound to its instance does not contain the first parameter.
         self._function = function
         self._bound = getattr(function, "__self__", None) is not None
         self._method = self._without_first()
@@ -69,13 +69,13 @@ class Binder:
     def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, drop_first: bool, reserved: str | None
     ) -> dict[str, Any]:
-        """Return the arguments by name, with defaults, the extra keyword arguments beside the named ones.
+        """Return all arguments by name, including defaults; those of `**kwargs` are at the same level as the others.
 
         Args:
-            args: Positional arguments, without the instance when `drop_first`.
+            args: Positional arguments; with `drop_first`, without the instance or class.
             kwargs: Keyword arguments.
-            drop_first: The call came through an instance or class, which holds the first parameter.
-            reserved: A name that no extra keyword argument may take.
+            drop_first: Whether the method was called on an instance or class, which is its first argument.
+            reserved: Name that no argument of `**kwargs` gets in the result; an underscore is appended to it.
 
         Raises:
             TypeError: The function cannot be called with these arguments.
@@ -103,7 +103,7 @@ class Binder:
         Args:
             args: Positional arguments, as for `bind`.
             kwargs: Keyword arguments.
-            changes: New values by the names that `bind` returns.
+            changes: New values, by the names that `bind` returns.
             drop_first: As for `bind`.
             reserved: As for `bind`.
         """
@@ -114,7 +114,7 @@ class Binder:
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
         named = _named(extra, arguments, reserved)
         if any(name not in named and name not in bound.arguments for name in changes):
-            # A default is changed: the arguments before it may have to be passed as well.
+            # A default value is replaced, so that the defaults before it may have to be passed as well.
             bound = whole
         bound.arguments.update({name: value for name, value in changes.items() if name not in named})
         changed = {named[name]: value for name, value in changes.items() if name in named}
@@ -131,14 +131,14 @@ class Binder:
             return UNKNOWN
         holder = SimpleNamespace(__annotations__={"it": parameter.annotation})
         inner: Any = inspect.unwrap(self._function)
-        inner = inner if hasattr(inner, "__globals__") else getattr(type(inner), "__call__", None)  # noqa: B004 - the method is wanted, not whether it exists
+        inner = inner if hasattr(inner, "__globals__") else getattr(type(inner), "__call__", None)  # noqa: B004 - the method itself is needed, not only whether it exists
         try:
-            # One by one, so that a name that cannot be evaluated affects its own parameter only.
+            # Each annotation is evaluated alone, so that one that cannot be evaluated affects no other parameter.
             hint: Any = get_type_hints(holder, globalns=getattr(inner, "__globals__", {}))["it"]
             if parameter.kind is Parameter.VAR_POSITIONAL:
                 return GenericAlias(tuple, (hint, ...))
             return hint | None if parameter.default is None else hint
-        except Exception:  # noqa: BLE001 - an annotation may be any expression, of names that are long gone
+        except Exception:  # noqa: BLE001 - an annotation may be any expression, and its names may not exist any more
             return UNKNOWN
 
     def _signature_for(self, *, drop_first: bool) -> Signature:
@@ -158,13 +158,13 @@ class Binder:
 
 
 def _named(extra: Mapping[str, Any], taken: Mapping[str, Any], reserved: str | None) -> dict[str, str]:
-    """Return the extra keyword arguments' own names by the names under which they stand beside the others."""
+    """Map names in the result of `bind` to names of `**kwargs` arguments; `taken` are the other arguments."""
     used = {*taken, reserved} if reserved else set(taken)
     return {_beside(name, used): name for name in sorted(extra)}
 
 
 def _beside(name: str, used: set[str]) -> str:
-    """Return a name for an extra keyword argument that is not in `used`; different arguments get different names.
+    """Return a name for an argument of `**kwargs` that is not in `used`; different arguments get different names.
 
     If `a` is used, `a` becomes `a_` and `a_` becomes `a__`, whether or not both are passed, so that the name alone
     shows which keyword was passed.

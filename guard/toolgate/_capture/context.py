@@ -1,4 +1,4 @@
-"""The context of a call: what the gateway compares, an approver reads and the log keeps."""
+"""The context of a call: the JSON object that the gateway compares, an approver reads and the log stores."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["Captured", "FrozenCall", "Rules", "capture", "copy_context", "fit", "freeze_call", "show"]
 
-# The gateway allows 32 levels; a log entry adds some around the arguments.
+# The gateway accepts JSON of 32 levels; a log entry adds some levels around the arguments.
 _MAX_DEPTH: Final = 28
 _MAX_TEXT: Final = 8 * 1024
 _MAX_NAME: Final = 255
-# The gateway reads 64 KiB and 5,000 values in a whole request; an entry has some beside its context.
+# The gateway accepts 64 KiB and 5,000 values per request; a log entry contains more than its context.
 _MAX_BYTES: Final = 60 * 1024
 _MAX_VALUES: Final = 4_500
-# A digest object is itself and two members, and about this long: replacing something shorter gains nothing.
+# Values and bytes in the JSON of a digest, an object with two members. Replacing a smaller value by a digest saves
+# nothing.
 _DIGEST_VALUES: Final = 3
 _DIGEST_BYTES: Final = 112
 _MAX_HIDDEN: Final = 10_000
@@ -35,12 +36,12 @@ _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One call's context.
+    """Context of one call, and the secrets to redact in its error messages.
 
     Attributes:
         context: JSON within the limits of the gateway.
         hidden: Texts that the context hides, in the forms in which an error message may contain them.
-        patterns: Further patterns of what error messages must not contain.
+        patterns: Patterns that are redacted in error messages beside the built-in ones.
     """
 
     context: dict[str, Json]
@@ -53,9 +54,9 @@ class FrozenCall:
     """Frozen arguments of one call.
 
     Attributes:
-        arguments: Every argument that is bound.
-        derived: Values that were computed from the arguments.
-        left_out: Texts among the arguments that are not bound.
+        arguments: Frozen arguments that an approval covers, by name.
+        derived: Frozen values that were computed from the arguments, by name.
+        left_out: Strings among the arguments that the option `ignore` omits; error messages must not contain them.
     """
 
     arguments: dict[str, Frozen]
@@ -86,8 +87,8 @@ def capture(
 
     Args:
         arguments: Arguments by name.
-        rules: Rules for which of them are shown.
-        fingerprinter: Makes the digests of the others.
+        rules: Rules by which the arguments are shown, hidden or omitted.
+        fingerprinter: Computes the digests of hidden values.
         derived: Values that `Rules.derive` computed from the arguments.
 
     Raises:
@@ -99,7 +100,7 @@ def capture(
 def freeze_call(
     arguments: Mapping[Any, Any], rules: Rules, derived: Mapping[str, Any] | None = None
 ) -> FrozenCall:
-    """Return frozen copies of the arguments that are bound.
+    """Return frozen copies of the arguments that an approval covers, and of the values that were computed from them.
 
     Raises:
         ConfigurationError: An argument cannot be written as JSON.
@@ -120,7 +121,7 @@ def freeze_call(
 
 
 def show(call: FrozenCall, rules: Rules, fingerprinter: Fingerprinter) -> Captured:
-    """Return the context of a frozen call, without secrets and within the limits of the gateway."""
+    """Return the context of a frozen call, with secrets hidden and within the limits of the gateway."""
     redactor = _Redactor(fingerprinter, rules.names)
     for text in call.left_out:
         redactor.hidden.extend(forms(text))
@@ -145,10 +146,10 @@ def show(call: FrozenCall, rules: Rules, fingerprinter: Fingerprinter) -> Captur
 
 
 class _Redactor:
-    """Replaces secrets and values that are too large to be shown by digests.
+    """Replaces secrets, and values that are too large, by digests.
 
     Attributes:
-        hidden: The forms of what was replaced.
+        hidden: Forms in which an error message may contain a hidden value; each method adds those that it hides.
     """
 
     def __init__(self, fingerprinter: Fingerprinter, names: SecretRule) -> None:
@@ -157,16 +158,16 @@ class _Redactor:
         self.hidden: list[str] = []
 
     def argument(self, value: Frozen) -> Json:
-        """Return one argument; one of more values than the gateway reads is a digest."""
+        """Return the JSON for one argument: a digest if it contains more values than the gateway accepts."""
         has_many = isinstance(value, (list, dict, Extended)) and _count(value) > _MAX_VALUES
         return self._cut(value) if has_many else self._show(value, 0)
 
     def member(self, name: str, value: Frozen) -> Json:
-        """Return a value whose name may be that of a secret."""
+        """Return the JSON for a value: a digest if `name` is the name of a secret."""
         return self.hide(value) if value is not None and self._names.hides(name) else self.argument(value)
 
     def amount(self, value: Frozen) -> Json:
-        """Return a value in which no secret is searched for: an amount is never taken for a card number."""
+        """Return the JSON for an amount, which is not searched for secrets: it may look like a card number."""
         number = value.value if isinstance(value, Extended) else value
         if isinstance(number, (int, float, Decimal)):
             return number
@@ -178,7 +179,10 @@ class _Redactor:
         return self._fingerprinter.frozen(value)
 
     def name(self, name: str) -> str:
-        """Return a name without secrets, which no digest of the SDK's own can be mistaken for."""
+        """Return a name with its secrets masked.
+
+        A name that begins with `$` gets a second `$`, since the names that the SDK generates begin with one.
+        """
         if len(name) > _MAX_NAME or _UNSENDABLE.search(name):
             return self._fingerprinter.label(name)
         if self._names.found_in_name(name):
@@ -223,7 +227,7 @@ class _Redactor:
     def _members(self, members: dict[str, Frozen], depth: int) -> dict[str, Json]:
         shown = {self.name(name): self._member(name, item, depth) for name, item in members.items()}
         if members.get("value") is not None:
-            # A header is as often written {"name": "Authorization", "value": "…"}.
+            # A header may also be an object: {"name": "Authorization", "value": "…"}.
             names = [members[name] for name in _NAMES_IN_PAIRS & members.keys()]
             if any(isinstance(each, str) and self._names.hides(each) for each in names):
                 shown["value"] = self.hide(members["value"])
@@ -247,18 +251,18 @@ class _Redactor:
             self.hidden.extend(forms(secret))
 
     def _sendable(self, value: str) -> Json:
-        # Characters first: the encoded length is needed for the few long ones only.
+        # Characters are counted first, so that only the few long texts are encoded to count their bytes.
         if len(value) * 4 > _MAX_TEXT and len(value.encode("utf-8", "surrogatepass")) > _MAX_TEXT:
             return self._fingerprinter.text(value)
         return self._fingerprinter.text(value) if _UNSENDABLE.search(value) else value
 
     def _cut(self, value: Frozen) -> dict[str, Json]:
-        """Return the digest of a value that is too large; its secrets are remembered all the same."""
+        """Return the digest of a value that is too large, and add the forms of its secrets to `hidden`."""
         left = [value]
         while left:
             inside = left.pop()
             if len(self.hidden) > _MAX_HIDDEN:
-                # No error message is shown then.
+                # Because of the empty form, `scrub` redacts error messages completely.
                 self.hidden.append("")
                 break
             if isinstance(inside, Secret):
@@ -280,12 +284,14 @@ class _Redactor:
 def fit(
     context: Mapping[str, Json], fingerprinter: Fingerprinter, *, beside: Mapping[str, Json] | None = None
 ) -> dict[str, Json]:
-    """Replace the largest values by digests until the context fits; a numeric `amount` always stays.
+    """Return the context with its largest values replaced by digests, so that it is within the gateway's limits.
+
+    A numeric `amount` always stays. If the context is still too large, everything else is replaced by one digest.
 
     Args:
-        context: JSON by name; very many small values end as the amount and one digest of the rest.
-        fingerprinter: Makes the digests.
-        beside: What is sent beside the context, within the same limit.
+        context: JSON values by name.
+        fingerprinter: Computes the digests.
+        beside: Members of the request beside the context; their bytes count towards the same limit.
     """
     fitted = dict(context)
     limit = _MAX_BYTES - (size(dict(beside)) if beside else 0)
@@ -307,7 +313,7 @@ def fit(
 
 
 def _count(value: object) -> int:
-    """Return the number of values in JSON or in a frozen value, itself included."""
+    """Return the number of values in JSON or in a frozen value, including the value itself."""
     count, left = 1, [value]
     while left:
         inside = left.pop()

@@ -1,4 +1,8 @@
-"""Edits by an approver: values of the arguments' own or annotated types that are written exactly as approved."""
+"""Application of an approver's edit, which is JSON, to the Python arguments of a call.
+
+Each new value keeps the type of the value that it replaces, or gets the annotated type. Its JSON form must be exactly
+what was approved.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,11 @@ _FIXED_ZONES: Final = frozenset(("datetime", "pydantic_core._pydantic_core"))
 
 
 class UneditableError(Exception):
-    """The edit cannot be carried out; the message gives the reason without any value."""
+    """The edit cannot be applied; the message contains the reason, but no value of an argument."""
 
 
 class _OtherTypeError(Exception):
-    """The value cannot be written as approved with this type."""
+    """The value cannot be converted to a type, or its JSON form would differ from what was approved."""
 
 
 def edits_of(
@@ -36,17 +40,17 @@ def edits_of(
     *,
     derived: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Return the values that an edit changes, by name.
+    """Return the new values of the arguments that an approver changed, by name.
 
     Args:
-        values: The values as they are, by the names of the context.
-        asked: Their context.
-        approved: The context that the approver approved.
-        hint: Returns the annotation of a value.
-        derived: Names in the context that stand for another value too.
+        values: Current values of the arguments, by their names in the context.
+        asked: Context before the edit.
+        approved: Context as the approver edited and approved it.
+        hint: Returns the annotation of the argument with a name.
+        derived: Names to skip, because their values in the context are computed from arguments.
 
     Raises:
-        UneditableError: Naming the field, and never its value.
+        UneditableError: A change cannot be applied; the message contains the argument's name, but not its value.
     """
     edits: dict[str, Any] = {}
     for name in sorted({*asked, *approved} - derived):
@@ -66,13 +70,13 @@ def edits_of(
 
 
 def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> Any:
-    """Return the value that is written as `approved` where `old` was written as `asked`.
+    """Return `old`, whose JSON form is `asked`, with the changes that make its JSON form `approved`.
 
-    What the approver left as it was, hidden values included, stays the same object. Changed values keep their type;
-    where they cannot, or where there was none, the annotation decides.
+    Parts that the approver did not change, hidden values included, stay the same objects. Changed values keep their
+    type. If that is impossible, or if there was no value before, the annotation `hint` determines the type.
 
     Raises:
-        UneditableError: There is no such value.
+        UneditableError: No value of these types has the approved JSON form.
     """
     edit = _Edit()
     takes_anything = hint in _ANYTHING
@@ -88,11 +92,11 @@ def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> 
 
 
 class _Edit:
-    """An edit of one value.
+    """Applies an edit to one value and, recursively, to its parts.
 
     Attributes:
-        is_open: Whether a part has no type of its own, such as a new item of an empty list.
-        problem: Why a part cannot keep its type.
+        is_open: Whether no old value determines the type of a part, such as a new item in an empty list.
+        problem: Reason why a part cannot keep its type, or None.
     """
 
     def __init__(self) -> None:
@@ -117,7 +121,7 @@ class _Edit:
         return self._single(old, _native(approved), nested=nested)
 
     def _single(self, old: Any, made: Any, *, nested: bool) -> Any:
-        """Return a value without parts, of its own type where that can be written so."""
+        """Return the new value of a part that has no parts itself, with the type of the old value if possible."""
         kind = type(old)
         if old is None:
             self.is_open = True
@@ -179,13 +183,13 @@ class _Edit:
         return made
 
     def _new(self, value: Json, others: Iterable[object]) -> Any:
-        """Return a value where there was none: of the type that all the others have, or plain JSON."""
+        """Return an item or member that the approver added: with the common type of the others, or as plain JSON."""
         if _is_marked(value):
             raise UneditableError("would hide something that was not there")
         made = _native(value)
         kinds = set(map(type, others))
         kind = kinds.pop() if len(kinds) == 1 else None
-        # The type of a container or of None decides too little.
+        # The type of a container or of None does not determine the type of the new value.
         if kind is None or kind in {list, tuple, dict, type(None)}:
             self.is_open = True
             return made
@@ -196,7 +200,7 @@ class _Edit:
             return made
 
     def _rebuilt(self, old: Any, fields: dict[str, Any], asked: Json, approved: Json) -> Any:
-        """Return a new object of the same dataclass or model, validated by its class."""
+        """Return a new object of the same dataclass or model with the approved fields, validated by its class."""
         kind: Any = type(old)
         is_data = dataclasses.is_dataclass(kind)
         if getattr(kind, "__pydantic_root_model__", False):
@@ -218,7 +222,7 @@ class _Edit:
             changes[name] = edited(fields[name], asked[name], approved[name], hints.get(name, UNKNOWN))
         if is_data:
             return _by_class(kind, lambda: dataclasses.replace(old, **changes))
-        # What was never set stays unset: exclude_unset tells it apart.
+        # Fields that were never set stay unset, because pydantic's `exclude_unset` distinguishes them.
         was_set = {name: fields[name] for name in fields if name in old.model_fields_set}
         return _by_class(kind, lambda: _validate_model(old, {**was_set, **changes}))
 
@@ -228,7 +232,7 @@ def _by_class(kind: Any, make: Callable[[], Any]) -> Any:
         return make()
     except UneditableError:
         raise
-    except Exception:  # noqa: BLE001 - the class's own rules, whose message may contain the value
+    except Exception:  # noqa: BLE001 - the class may raise anything; the message may contain the value and is not repeated
         raise UneditableError(f"is of type {kind.__name__!r}, which refuses the approver's value") from None
 
 
@@ -243,14 +247,14 @@ def _validate_model(old: Any, value: Any) -> Any:
 
 
 def _validated(hint: Any, value: Any) -> Any:
-    """Return what pydantic makes of a value by an annotation, if it is written in exactly the same way."""
+    """Convert `value` with pydantic to the type `hint`; raise `_OtherTypeError` if its JSON form would change."""
     from pydantic import TypeAdapter
 
     try:
         made: Any = TypeAdapter(hint).validate_python(value)
         if _written(made) == _written(value):
             return made
-    except Exception:  # noqa: BLE001 - an annotation may be any class, with rules of its own
+    except Exception:  # noqa: BLE001 - an annotation may be any class, whose validation may raise anything
         raise _OtherTypeError from None
     raise _OtherTypeError
 
@@ -260,7 +264,7 @@ def _written(value: object) -> str:
 
 
 def _moment(old: Any, made: Any) -> Any:
-    """Return a moment in the time zone of the old one."""
+    """Return the edited date-time or time `made` in the time zone of `old`, if its text stays the same."""
     zone = old.tzinfo
     if (zone is None) != (made.tzinfo is None):
         raise UneditableError("would gain or lose its time zone")
@@ -276,7 +280,7 @@ def _moment(old: Any, made: Any) -> Any:
 
 
 def _native(value: Json) -> Any:
-    """Return JSON with numbers as `json.loads` reads them, as far as that keeps their digits."""
+    """Return JSON with its decimals converted to `int` or `float`, except those that would lose digits."""
     if isinstance(value, list):
         return [_native(item) for item in value]
     if isinstance(value, dict):
@@ -293,7 +297,7 @@ def _native(value: Json) -> Any:
 
 
 def _is_marked(value: Json) -> bool:
-    """Return whether a part stands for a value that is not shown."""
+    """Return whether the JSON contains an object that replaces a hidden value; its names begin with `$`."""
     if isinstance(value, dict):
         return any(name.startswith("$") or _is_marked(item) for name, item in value.items())
     return isinstance(value, list) and any(map(_is_marked, value))
@@ -306,5 +310,5 @@ def _is_mapping(value: Json) -> typing.TypeGuard[dict[str, Json]]:
 def _hints(kind: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(kind, include_extras=True)
-    except Exception:  # noqa: BLE001 - an annotation may be any expression, of names that are long gone
+    except Exception:  # noqa: BLE001 - an annotation may be any expression, and its names may not exist any more
         return {}

@@ -19,9 +19,9 @@ _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the context with facts beside the arguments.
+    """Return the context of a log entry: that of the check, and the facts.
 
-    An argument is never replaced: where one already has a fact's name, the fact gets a trailing underscore.
+    If an argument already has the name of a fact, the fact gets a trailing underscore; arguments are never replaced.
     """
     entry = dict(context)
     for name, value in facts.items():
@@ -32,7 +32,13 @@ def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[s
 def describe_error(
     error: BaseException, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] = ()
 ) -> dict[str, Json]:
-    """Return an exception's type and the first 1,000 characters of its message, without hidden values and patterns."""
+    """Return the type of an exception and the first 1,000 characters of its message, with secrets redacted.
+
+    Args:
+        error: The exception.
+        hidden: Texts to redact beside those that have the form of a secret.
+        patterns: Patterns to redact beside the built-in ones.
+    """
     try:
         message = str(error)
     except BaseException:  # noqa: BLE001 - an exception's own `__str__` may raise anything; the tool's error is raised all the same
@@ -41,9 +47,9 @@ def describe_error(
 
 
 def clip(text: str) -> str:
-    """Return `text` as it can be sent: at most 1,000 characters and 3,000 bytes of JSON.
+    """Return the beginning of `text` that can be sent: at most 1,000 characters and 3,000 bytes of JSON.
 
-    A context leaves 4 KiB of the gateway's 64 for the facts beside it.
+    The gateway accepts requests of 64 KiB, of which a context leaves 4 KiB for the facts.
     """
     text = _UNSENDABLE.sub("�", text[:_MAX_MESSAGE])
     while size(text) > _MAX_BYTES:

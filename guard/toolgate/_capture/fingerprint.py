@@ -1,4 +1,4 @@
-"""Keyed digests that stand for values that are not shown: they bind a value without revealing it."""
+"""Keyed digests that replace hidden values in a context, so that an approval covers a value without revealing it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _INFO: Final = b"toolgate capture v1"
 
 
 class Fingerprinter:
-    """Makes keyed digests: equal values have equal digests in every process with the same API key.
+    """Computes keyed digests; equal values have equal digests in all processes that use the same API key.
 
     Args:
-        api_key: The digests' key is derived from it by HKDF-SHA256 (RFC 5869, no salt), so that a short secret
-            cannot be guessed from a log without the API key.
+        api_key: API key, from which the key of the digests is derived by HKDF-SHA256 (RFC 5869, no salt). Without it,
+            a short secret cannot be found by comparing the digests of guesses with those in a log.
     """
 
     def __init__(self, api_key: str) -> None:
@@ -36,20 +36,20 @@ class Fingerprinter:
         return self._digest(b"bytes", value)
 
     def json(self, value: Json) -> dict[str, Json]:
-        """Return the digest of JSON; that of a text is the digest `text` returns."""
+        """Return the digest of a JSON value; for a string it is the same as that of `text`."""
         if isinstance(value, str):
             return self.text(value)
         return self._digest(b"json", dumps(value, canonical=True).encode("utf-8", "surrogatepass"))
 
     def frozen(self, value: Frozen) -> dict[str, Json]:
-        """Return the digest of a frozen value."""
+        """Return the digest of a value that a `Freezer` returned."""
         return self.binary(value) if isinstance(value, bytes) else self.json(plain(value))
 
     def label(self, value: str) -> str:
-        """Return the digest of a name, as a name that no argument can have."""
+        """Return a digest that replaces a name in a context; its `$` distinguishes it from the names of arguments."""
         return f"${self.text(value)['$digest']}"
 
     def _digest(self, kind: bytes, value: bytes) -> dict[str, Json]:
-        # The kind keeps b"1", "1" and 1 apart.
+        # The kind is part of the digest, so that the digests of b"1", "1" and 1 differ.
         digest = hmac.new(self._key, kind + b"\x00" + value, hashlib.sha256).hexdigest()
         return {"$digest": f"hmac-sha256:{digest}", "bytes": len(value)}

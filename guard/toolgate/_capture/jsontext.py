@@ -1,4 +1,4 @@
-"""JSON text in which decimals are numbers that keep their digits."""
+"""Functions that read and write JSON text, in which a `Decimal` is a number that keeps all its digits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Json", "dumps", "exact", "first_difference", "loads", "read_decimal"
 Json: TypeAlias = "bool | int | float | Decimal | str | list[Json] | dict[str, Json] | None"
 
 _SEPARATORS: Final = (",", ":")
-# Made once: `json.dumps` would make one for each text.
+# Created once, since `json.dumps` would create an encoder for each call.
 _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=_SEPARATORS)
 _CANONICAL: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=_SEPARATORS, sort_keys=True
 )
-# The gateway's own limit: written out, a number with a long exponent would have gigabytes of digits.
+# The gateway has the same limit. Without it, a number with a large exponent could be converted to gigabytes of digits.
 _LONGEST_NUMBER: Final = 400
 
 
@@ -26,8 +26,8 @@ def dumps(value: Json, *, canonical: bool = False) -> str:
     """Return `value` as JSON text without white space.
 
     Args:
-        value: JSON without NaN, with names that are text.
-        canonical: Sort the members, so that equal values give equal text.
+        value: JSON value. NaN is not allowed, and all names must be strings.
+        canonical: Sort members by name, so that equal values have equal text.
     """
     try:
         # The C encoder is much faster, and raises for a Decimal.
@@ -42,12 +42,12 @@ def size(value: Json) -> int:
 
 
 def exact(value: Json) -> str:
-    """Return the canonical text by which the gateway compares contexts: numbers by their decimal value."""
+    """Return the canonical JSON text by which the gateway compares contexts; 1, 1.0 and 1e0 have the same text."""
     return "".join(_pieces(value, canonical=True, exactly=True))
 
 
 def first_difference(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> str | None:
-    """Return the first name under which two contexts differ for the gateway, or None."""
+    """Return the first name whose value differs between two contexts, compared as by the gateway, or None."""
     for name in sorted({*ours, *theirs}):
         if name not in ours or name not in theirs or exact(ours[name]) != exact(theirs[name]):
             return name
@@ -58,11 +58,11 @@ def loads(text: bytes | str, *, exactly: bool = False) -> Any:
     """Read JSON strictly: duplicate members, NaN and Infinity are errors.
 
     Args:
-        text: The text.
-        exactly: Read numbers with a fraction or exponent as decimals.
+        text: JSON; bytes may be in UTF-8, UTF-16 or UTF-32.
+        exactly: Return numbers with a fraction or exponent as `Decimal`.
 
     Raises:
-        ValueError: The text is not JSON, or two parsers may read it differently.
+        ValueError: The text is not JSON, or contains something that other parsers may read differently.
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
@@ -71,7 +71,7 @@ def loads(text: bytes | str, *, exactly: bool = False) -> Any:
 
 @cache
 def _reader() -> json.JSONDecoder:
-    # Made once: `json.loads` would make one for each text.
+    # Created once, since `json.loads` would create a decoder for each call.
     return json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
@@ -81,10 +81,10 @@ def _exact_reader() -> json.JSONDecoder:
 
 
 def read_decimal(text: str) -> Decimal:
-    """Return a JSON number with a fraction or exponent as a decimal; a `parse_float` of `json.loads`.
+    """Convert the text of a JSON number with a fraction or exponent; used as `parse_float` of the `json` module.
 
     Raises:
-        ValueError: It has an exponent beyond ±400, or more than 400 digits.
+        ValueError: The number has an exponent beyond ±400, or more than 400 digits.
     """
     digits, _, exponent = text.lower().partition("e")
     if (

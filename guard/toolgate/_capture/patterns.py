@@ -12,20 +12,21 @@ from typing import Final
 
 __all__ = ["LEAST_CARD", "secret_spans"]
 
-# One character of a value without quotes. A backslash continues the line, as in a shell; `$(` and `${` begin a command
-# or an expansion.
+# One character of a value without quotes. A backslash is part of the value only before a line break, where it continues
+# a shell's line. `$(` and `${` are not part of it, since they begin a command or an expansion.
 _CHAR: Final = r"(?:[^\s&,;|<>()`\"'\\$]|\$(?![({])|\\\r?\n)"
-# What an earlier redaction left is no secret.
+# Excludes the marker of an earlier redaction, which is not a secret.
 _NEW: Final = r"(?!\[redacted(?: \d{1,9})?\](?:[\s&,;|<>()`\"'\\@]|\Z))"
-# Not a secret, also under a secret's name: an address, a path, the name of a host. The approver must see them.
+# `_PLACE` excludes URLs, paths and host names, even after a secret's name as in `token=`: the approver must see them.
 _END: Final = r"(?:[\s&,;|<>()`\"'\\]|\Z)"
 _PLACE: Final = (
     r"(?![a-zA-Z][a-zA-Z0-9+.-]{1,20}://|\.{1,2}/|~/|\$HOME\b|(?-i:(?:/[a-z_.-]{1,64}){1,20}/?"
     rf"|(?:[a-z0-9-]{{1,63}}\.){{1,5}}[a-z]{{2,10}}(?::[0-9]{{1,5}})?){_END})"
 )
-# Values of one to three characters are too common to be secrets, unless a longer one is cut short by a delimiter.
+# Values of one to three characters are too common to be secrets, except before a delimiter such as `|`, where they may
+# be the beginning of a longer secret.
 _VALUE: Final = rf"{_NEW}{_PLACE}(?:{_CHAR}{{4,4096}}|{_CHAR}{{1,3}}(?=[|<>()`\\$]))"
-# A value in quotes may have escapes, and blanks between words that look like neither an option nor a path.
+# A value in quotes may contain escape sequences, and spaces between words that look like neither an option nor a path.
 _QUOTED_CHAR: Final = r"(?:[^\s&;|<>`\"'\\$]|\$(?![({])|\\[\"'/bfnrtu\\])"
 _QUOTED: Final = (
     rf"{_NEW}{_PLACE}(?:{_QUOTED_CHAR}(?:{_QUOTED_CHAR}|[ ](?=[-+=:] [^\s&;|<>()`\"'\\$]{{1,64}}[\"']|[A-Za-z0-9_.!?]{{1,64}}(?:[ \"'\\]|\Z))){{3,4095}}"
@@ -35,12 +36,13 @@ _KEY: Final = (
     r"(?:passw(?:or)?d|pwd|passphrase|secret|token"
     r"|(?:api|access|secret|account|private|master|signing|encryption)[_-]?key)"
 )
-# Where a sentence could stand, a secret has a digit, which a sentence seldom has.
+# Where the text may also be a sentence, a value is a secret only if it contains a digit, since words seldom do.
 _DIGIT: Final = r"(?=[^\s&,;|<>()`\"'\\$]{0,200}[0-9])"
 _RANDOM: Final = rf"{_DIGIT}({_NEW}{_PLACE}{_CHAR}{{6,4096}})"
-# An assignment, up to the value itself: with blanks, quotes, the prefix of a literal, or a bracket.
+# The text between a name and its value: `=`, `:`, `:=` or `=>`, with spaces, quotes, a bracket or a prefix of a string
+# literal such as `b`.
 _SIGN: Final = r"(?:\\?[\"'])?[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}(?:[\[({][ \t]?)?(?:[bfru]{1,2}(?=[\"']))?\$?(?:\\?[\"']){0,3}"
-# Words in lower case are no key, as in "sk-delete-all-the-data".
+# Excludes words in lower case that are joined by hyphens or underscores, as in "sk-delete-all-the-data".
 _WORDS: Final = r"(?!(?:[a-z]{1,14}[-_]){2,20}[a-z]{1,14}(?![A-Za-z0-9_-]))"
 _PREFIXES: Final = (
     r"(?:do[por]_v1_|shp(?:at|ca|pa|ss)_|sq0[a-z]{3}-|pypi-|hv[sbr]\.|lin_api_|dckr_pat_|nvapi-|xai-|gsk_|glsa_|sbp_"
@@ -52,13 +54,14 @@ _HEADER: Final = (
     r"\\?[\"']?[ \t]{0,3}:[ \t]{0,3}\\?[\"']?(?:[a-z]{2,20}[ \t]{1,3})?)"
 )
 
-# Each pattern has a text that every match contains: looking for that first is much faster. All patterns are anchored or
-# bounded, so that the search takes linear time. The secret is group 1, or the whole match of a pattern without groups.
+# Before each pattern stands a text that every match contains, or a tuple of texts of which every match contains one:
+# searching for that text first is much faster. All patterns are anchored or bounded, so that the search takes linear
+# time. The secret is group 1, or the complete match of a pattern without groups.
 _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ("", r"(?i:\bbearer[ \t]{1,20}([A-Za-z0-9._~+/=-]{8,}))"),
-    # With an upper-case letter, a digit or padding: "basic understanding" is a sentence.
+    # Only with an upper-case letter, a digit or padding, so that "basic understanding" is not masked.
     ("", r"\b(?i:basic)[ \t]{1,20}(?=[a-z._~+/-]{0,200}[A-Z0-9=])([A-Za-z0-9._~+/=-]{8,})"),
-    # On the next line only what cannot be a command.
+    # A value on the next line must be long and contain a digit; otherwise it may be a command.
     ("\n", r"(?i:\b(?:bearer|basic)\s{1,20}(?=[a-z._~+/=-]{0,200}[0-9])([a-z0-9._~+/=-]{16,}))"),
     ("ak_", r"\bak_[a-z0-9]{37}\b"),
     ("test_", r"\btest_[a-z0-9]{35}\b"),
@@ -79,11 +82,11 @@ _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ((":", "="), rf"(?i:(?:{_KEY}|\bpass|\bapi key|\bauthorization(?==)){_SIGN}){_RANDOM}"),
     ("<", rf"(?i:<{_KEY}>)({_VALUE})"),
     ("value=", rf"(?i:{_KEY}[\"'][ \t]{{1,8}}value=[\"']){_RANDOM}"),
-    # Addresses: a token in place of the user, and what signs a query.
+    # In URLs: a token instead of the user name, and keys and signatures in the query.
     ("://", r"(?<=://)(?=[A-Za-z._~-]{0,200}[0-9])([A-Za-z0-9._~-]{16,200})@"),
     ("=", r"(?i:(?:[?&](?:sig|key|auth|code)|\b(?:[a-z]{1,10}-){0,3}signature)=)(?=[a-zA-Z%._~+/=-]{0,200}[0-9])([A-Za-z0-9%._~+/=-]{12,4096})"),
     ("igest", r"\bresponse=[\"']?([A-Za-z0-9+/=]{16,128})"),
-    # JSON within JSON.
+    # A member of JSON that is contained in a JSON string, so that its quotes are escaped.
     ('\\":', rf"(?i:{_KEY})\\{{1,7}}\":[ \t]{{0,8}}\\{{1,7}}\"((?:[^\s&;|<>`\"\\$]|\$(?![({{])){{1,4096}})"),
     ("--", rf"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ])(?!-)({_VALUE})"),
     ("--", rf"(?i:--(?!no-)(?:[a-z0-9]{{1,20}}-){{1,3}}(?:password|passwd|passphrase|secret|token|key)[= ][\"']?)(?!-){_RANDOM}"),
@@ -91,37 +94,40 @@ _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ("mysql", rf"\bmysql(?:dump|admin)?[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-p[\"']?({_NEW}{_CHAR}{{3,1000}})"),
     ("redis-cli", rf"\bredis-cli[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-a[ \t]{{1,3}}[\"']?({_NEW}{_CHAR}{{3,1000}})"),
     ("login", rf"\blogin[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-p[ \t]{{1,3}}[\"']?{_RANDOM}"),
-    # A header in a command line: what follows has a digit, which a sentence seldom has.
+    # A header in a command line. Its value must contain a digit, since words of a sentence seldom do.
     (":", rf"{_HEADER}(?=[^\s\"',;]{{0,200}}[0-9])({_NEW}{_CHAR}{{8,4096}})"),
     ("curl", rf"(?<!\S)(?:-u|--user)[ =]{{0,3}}[\"']?[^\s\"':-][^\s\"':]{{0,200}}:({_NEW}{_CHAR}{{1,1000}})"),
     ("e", r"(?i:aws_?secret_?(?:access_?)?key['\" :=]{1,8}([a-z0-9/+]{40})(?![a-z0-9/+]))"),
 ))  # fmt: skip
 
-# In quotes. Group 1 is the secret, and the character before it the quote.
+# Values in quotes. Group 1 is the secret, and the character before it is the quote.
 _QUOTED_PATTERNS: Final = tuple(re.compile(pattern) for pattern in (
     rf"(?i:{_KEY})[ \t]{{0,8}}=[ \t]{{0,8}}[\"']({_QUOTED})",
     rf"(?i:{_KEY})(?:\\?[\"'])?[ \t]{{0,8}}:[ \t]{{0,8}}[\"']({_QUOTED})",
     rf"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ])[\"'](?!-)({_QUOTED})",
 ))  # fmt: skip
-# An apostrophe between letters is no quote.
+# An apostrophe between letters is not a quote.
 _QUOTES: Final = {'"': re.compile('"'), "'": re.compile(r"(?<![A-Za-z])'|'(?![A-Za-z])")}
 
-# The password of an address. It may contain delimiters: then only its ends are masked, see `_passwords_in_addresses`.
+# The password in a URL. If it contains delimiters, only its parts before the first and after the last one are masked,
+# see `_passwords_in_addresses`.
 _ADDRESS: Final = re.compile(r"(?<=://)[^\s/?#@:]{0,200}:([^\s/?#]{1,200})@")
 _DELIMITER: Final = re.compile(r"[;|&<>()`\"'\\]|\$[({]")
 _REDACTED: Final = re.compile(r"\[redacted(?: \d{1,9})?\]")
 
 _PEM: Final = re.compile(r"-----(?:BEGIN [A-Z ]{0,40}PRIVATE KEY|BEGIN|END)")
-# A line of base64: long, or between line breaks and unlike the name of a command.
+# A possible line of base64. `_lines_of_key` accepts long ones, and short ones that are alone on their line and do not
+# look like a command.
 _PEM_LINE: Final = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{4,}={0,2}(?![A-Za-z0-9+/=])")
 _PEM_LONG: Final = 32
 _PEM_WORD: Final = 12
 
-# Digits in groups; a card number may stand among others, like the month after it.
+# Groups of digits, of which some may be a card number and others not, such as an expiry month after it.
 _DIGITS: Final = re.compile(
     r"(?<![0-9A-Za-z])(?<![0-9]\.)[0-9](?:[ \-\u00a0\u2010-\u2013\u202f]?[0-9]){12,}(?![0-9A-Za-z])"
 )
-# Separated otherwise only as they are printed: a number with a point is no card.
+# Card numbers with other separators, in the groups that are printed on cards. In other groups a number with a point is
+# a decimal and not a card number.
 _PRINTED_CARD: Final = re.compile(
     r"(?<![0-9A-Za-z.])[0-9]{4}([._/]|  )(?:[0-9]{4}\1[0-9]{4}\1[0-9]{1,7}|[0-9]{6}\1[0-9]{5})(?![0-9A-Za-z])"
 )
@@ -133,7 +139,7 @@ _SENTENCE: Final = re.compile(r"[A-Za-z]{1,20}(?: [A-Za-z]{1,20}){4,}[.!?]?")
 _GROUP: Final = re.compile("[0-9]+")
 _LONGEST_CARD: Final = 19
 _FIRST_GROUP: Final = 4
-# Luhn alone also accepts every tenth order number; the issuers' own ranges and lengths do not.
+# Prefixes and lengths of the card issuers. The Luhn checksum alone would also accept every tenth order number.
 _ISSUED: Final = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|220[0-4]\d{12,15}"
     r"|3[47]\d{13}|3(?:0[0-59]|[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}(?:\d{3})?"
@@ -147,7 +153,8 @@ def _cards(text: str) -> Iterator[tuple[int, int]]:
         groups = [each.span() for each in _GROUP.finditer(text, *run.span())]
         even = len({stop - start for start, stop in groups[:-1]}) == 1
         for first, (start, stop) in enumerate(groups):
-            # Telephone numbers begin with shorter groups; spaced out evenly it may be a card all the same.
+            # Telephone numbers begin with groups of fewer than four digits. A card number may do so only if all its
+            # groups but the last have the same length.
             if stop - start < _FIRST_GROUP and (first or not even):
                 continue
             digits = ""
@@ -168,7 +175,7 @@ def _printed_cards(text: str) -> Iterator[tuple[int, int]]:
 def _cookies(text: str) -> Iterator[tuple[int, int]]:
     for header in _COOKIES.finditer(text):
         for number, match in enumerate(_COOKIE.finditer(text, *header.span(2))):
-            # After its first value, Set-Cookie has attributes.
+            # In `Set-Cookie` only the first pair is a cookie; the others are attributes.
             if not (header[1] and number):
                 yield match.span(1)
 
@@ -211,11 +218,11 @@ def _values_in_quotes(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int
             quotes[quote] += sum(1 for _ in form.finditer(text, counted, start - 1))
         counted = start - 1
         if quotes[text[start - 1]] % 2:
-            # This quote closes another text, so that the value ends at the first blank.
+            # After an odd number of quotes this one closes another text, so that the value ends at the first space.
             blank = text.find(" ", start, end)
             end = end if blank < 0 else blank
         elif _SENTENCE.fullmatch(text, start, end) and "pass" not in text[match.start() : start].lower():
-            # A passphrase may be a sentence; under another name it may be an instruction to the tool.
+            # A sentence is masked only as a password. Under another name it may be an instruction to the tool.
             continue
         yield start, end
 
@@ -229,7 +236,7 @@ def _passwords_in_addresses(text: str) -> Iterator[tuple[int, int]]:
         if not delimiters:
             yield start, end
             continue
-        # A command could stand between the delimiters.
+        # The text between the delimiters stays visible, since it may contain a command.
         first, last = delimiters[0].start(), delimiters[-1].end()
         if start < first:
             yield start, first
@@ -252,7 +259,7 @@ def _lines_of_key(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         line = match[0]
         begins, ends = match.span()
         if line[0] in "nr" and text[begins - 1] == "\\":
-            # The line break is written as an escape sequence.
+            # The line break is written as the escape sequence `\n` or `\r`, whose letter is not part of the key.
             begins, line = begins + 1, line[1:]
         if len(line) < _PEM_LONG:
             before = text[max(start, begins - 2) : begins].strip(" \t")

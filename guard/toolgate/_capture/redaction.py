@@ -1,4 +1,4 @@
-"""Secrets in arguments and messages, found by name or by form, and masked."""
+"""Redaction: secrets in arguments and messages are found by their name or their form, and masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["REDACTED", "Masked", "SecretRule", "forms", "forms_within", "looks_s
 
 REDACTED: Final = "[redacted]"
 
-# Characters of a message, and of the shortest hidden text that is rare enough to be cut out of one.
+# Maximum length of a message, and minimum length of a hidden text that is masked inside a message. Shorter texts are too
+# common to be masked alone: see `scrub`.
 _LONGEST: Final = 1000
 _SHORTEST: Final = 4
 # Longer names are not cached, so that the cache stays small.
@@ -28,18 +29,18 @@ _WORDS: Final = frozenset((
     "cvc", "cvv", "cvv2", "dsn", "iban", "pan", "ssn", "otp", "passcode", "passphrase", "token",
     "passwd", "password", "passwords", "pw", "pwd", "secret", "secrets",
 ))  # fmt: skip
-# Hidden only where they are the whole name: inside a longer one they mean something else.
+# Names that are secret only as a whole; as a part of a longer name they mean something else.
 _WHOLE: Final = frozenset((
     "pass", "pin", "pincode", "session", "sessionid", "sessionkey", "tokens",
 ))  # fmt: skip
-# Written together these are unmistakable even inside a longer name.
+# Compounds that are unmistakable without separators, even inside a longer name.
 _COMPOUNDS: Final = re.compile(
     r"password|passwd|passphrase|apikey|privatekey|secretkey|accesskey|signingkey|encryptionkey|clientsecret"
     r"|credential|authorization|setcookie|cardnumber|cardno|creditcard|securitycode|connectionstring|connstr"
     r"|(?:access|auth|refresh|session|bearer|id|api)tokens?$"
     r"|(?:admin|card|db|database|ftp|mail|mysql|pg|redis|root|smtp|sql|user)(?:pass|pin)$"
 )
-# Words before `key` that make it no secret; with any other word it is one.
+# Words after which `key` is not a secret, as in `primary_key`. After any other word, it is a secret.
 _OPEN_KEYS: Final = frozenset((
     "any", "answer", "attribute", "blob", "bucket", "by", "cache", "candidate", "child", "column", "composite",
     "config", "context", "count", "data", "dedup", "dedupe", "dict", "document", "entity", "entry", "event",
@@ -54,23 +55,23 @@ _OPEN_KEYS: Final = frozenset((
 _BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-# A text with more secrets than this is hidden whole.
+# A text with more secrets than this is hidden completely.
 _MOST: Final = 1000
 _LONGEST_JSON: Final = 32 * 1024
-# Parts of a hidden value; with more of them no error message is shown.
+# Maximum number of parts of a hidden value. If it has more, error messages are redacted completely.
 _MOST_PARTS: Final = 10_000
-# Texts that are written alike in every form.
+# Texts that `repr`, `ascii` and JSON do not change.
 _UNCHANGED: Final = re.compile(r"[ !#-&(-\[\]-~]*")
 _JSON_STRING: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:\s*)?')
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A text without its secrets.
+    """A text whose secrets are masked.
 
     Attributes:
-        visible: The text with a marker in place of each secret; None if nothing but secrets would remain.
-        secrets: The secrets.
+        visible: The text with a marker in place of each secret, or None if the complete text is hidden.
+        secrets: The secrets that were masked.
     """
 
     visible: str | None
@@ -82,8 +83,8 @@ class SecretRule:
 
     Args:
         names: Names to hide beside the built-in ones; case and separators do not matter.
-        patterns: Forms to hide beside the built-in ones, searched for in texts, in names and in numbers as JSON
-            writes them.
+        patterns: Patterns to hide beside the built-in ones. They are searched for in texts, in names and in the JSON
+            text of numbers.
     """
 
     def __init__(self, names: Iterable[str] = (), patterns: Iterable[re.Pattern[str]] = ()) -> None:
@@ -96,12 +97,12 @@ class SecretRule:
         return known(name) or (bool(self._more) and _compact(name) in self._more)
 
     def mask(self, text: str) -> Masked | None:
-        """Return `text` without its secrets, or None if it has none."""
+        """Return `text` with its secrets masked, or None if it contains none."""
         spans: list[tuple[int, int]] = []
         for span in self._spans(text):
             spans.append(span)
             if len(spans) > _MOST or span[0] == span[1]:
-                # An empty match cannot be masked, and shows that there is a secret somewhere.
+                # An empty match means that the text contains a secret, but not where: the complete text is hidden.
                 return Masked(None, (text,))
         if not spans:
             return None
@@ -111,7 +112,7 @@ class SecretRule:
 
     def found_in_name(self, name: str) -> bool:
         """Return whether `name` contains a secret."""
-        # The same few names come again and again.
+        # Results are cached, since most calls contain the same few names.
         looks = _name_looks_secret if len(name) <= _LONGEST_KEPT else looks_secret
         return looks(name) or any(pattern.search(name) for pattern in self.patterns)
 
@@ -131,7 +132,7 @@ class SecretRule:
             yield from self._members(text)
 
     def _members(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the values under secret names in a text that is JSON as a whole, as in a mapping."""
+        """Yield the spans of values under secret names, if the complete text is JSON."""
         decoder = json.JSONDecoder()
         try:
             decoder.decode(text)
@@ -143,7 +144,7 @@ class SecretRule:
             if found[2] is None or not self.hides(decoder.decode(found[1])):
                 continue
             value, position = decoder.raw_decode(text, position)
-            # Of a text the quotes stay.
+            # The quotes of a string are not masked.
             quote = isinstance(value, str)
             if value is not None and value != "":
                 yield found.end() + quote, position - quote
@@ -173,15 +174,16 @@ _name_looks_secret: Final = lru_cache(maxsize=4096)(looks_secret)
 
 
 def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] = ()) -> str:
-    """The first 1,000 characters of `text` with everything secret replaced by `[redacted]`.
+    """Return the first 1,000 characters of the message `text`, with each secret replaced by `[redacted]`.
 
     Args:
         text: A message.
-        hidden: What else is secret. One of fewer than four characters that stands in the text as a word,
-            and an empty one, which means that not all is known, take the whole message away.
-        patterns: What else has the form of a secret.
+        hidden: Texts to redact beside those that have the form of a secret. The complete message is redacted if one
+            of them has fewer than four characters and occurs in it as a word, or if one is empty, which means that
+            the list is incomplete.
+        patterns: Patterns to redact beside the built-in ones.
     """
-    # What begins within the first 1,000 characters ends within twice as many, or is cut with them.
+    # Hidden texts are cut to 1,000 characters, so that one that begins before the limit ends within twice as many.
     text = text[: 2 * _LONGEST]
     spans: list[tuple[int, int]] = []
     for value in set(hidden):
@@ -193,14 +195,14 @@ def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] 
             spans.extend(_occurrences(value[:_LONGEST], text))
     spans.extend(secret_spans(text))
     spans.extend(match.span() for pattern in patterns for match in pattern.finditer(text))
-    # A secret that is cut is masked as a whole.
+    # A secret that extends beyond the limit is masked completely.
     shown = [span for span in _merged(spans) if span[0] < _LONGEST]
     end = max(_LONGEST, shown[-1][1]) if shown else _LONGEST
     return _without(text[:end], shown, REDACTED)
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the spans in order, those that overlap or touch as one; empty ones are left out."""
+    """Return the spans in order, without empty ones; spans that overlap or touch are joined."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if start == end:
@@ -223,7 +225,7 @@ def _without(text: str, spans: Sequence[tuple[int, int]], marker: str) -> str:
 
 
 def _marker(text: str) -> str:
-    """Return a marker that `text` does not contain, so that no text can pretend that something is masked."""
+    """Return a marker that `text` does not contain, so that a text cannot imitate a masked secret."""
     if REDACTED not in text:
         return REDACTED
     number = 1
@@ -240,20 +242,20 @@ def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def forms(text: str) -> set[str]:
-    """Return `text` and what `repr`, `ascii` and JSON make of it."""
+    """Return the forms in which a message may contain `text`: unchanged, and as `repr`, `ascii` and JSON write it."""
     text = text[:_LONGEST]
     if not text or _UNCHANGED.fullmatch(text):
         return {text} - {""}
-    # A quote is escaped or not, depending on which others there are.
+    # `repr` escapes a quote only if the text contains both kinds of quotes, so that both forms are needed.
     quoted = {repr(text)[1:-1], ascii(text)[1:-1], repr("'\"" + text)[4:-1], json.dumps(text)[1:-1]}
     found = {text, *quoted, json.dumps(text, ensure_ascii=False)[1:-1]}
     return {form[:_LONGEST] for form in found | {repr(form)[1:-1] for form in quoted}}
 
 
 def forms_within(value: Frozen) -> Iterator[str]:
-    """Yield the forms in which an error message may contain a part of a hidden value, names included.
+    """Yield the forms in which an error message may contain parts of a hidden value, such as its items and names.
 
-    Of a value with very many parts it is an empty form, which takes the whole message away.
+    If the value has too many parts, an empty form is yielded, for which `scrub` redacts the complete message.
     """
     left: list[Frozen] = [value]
     for _ in range(_MOST_PARTS):
@@ -281,6 +283,6 @@ def _parts(value: list[Frozen] | dict[str, Frozen] | Secret | Extended) -> list[
 
 
 def _forms_of_bytes(value: bytes) -> set[str]:
-    """Return bytes as text, as `repr` writes them, and in hexadecimal digits."""
+    """Return the forms in which a message may contain bytes: decoded, as `repr` writes them, and in hexadecimal."""
     found = forms(value.decode("utf-8", "replace")) | forms(value.decode("latin-1"))
     return {form[:_LONGEST] for form in found | {repr(value)[2:-1], value.hex()}} - {""}

@@ -1,4 +1,7 @@
-"""Options of a decoration or block: which arguments are shown, hidden or left out, and what is computed from them."""
+"""Options of a guarded function or block: which arguments its context shows, hides or omits, and which values it adds.
+
+The context is the JSON object that the gateway compares, an approver reads and the log stores.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +30,21 @@ ContextFrom: TypeAlias = "str | Callable[..., Mapping[str, object]]"
 
 
 class Rules:
-    """Rules for what of a call's arguments is shown, hidden, left out or taken as the amount, and what is added.
+    """Rules by which the arguments of a call are converted to its context.
 
     Args:
-        include: The only arguments that are shown, the others being hidden; None shows all of them.
-        exclude: Arguments that are hidden: bound by their digest, shown to nobody.
-        redact: More names to hide wherever they occur, also inside arguments, and patterns of values to hide.
-        ignore: Arguments that are left out altogether: a call may differ in them after approval.
-        amount: The argument whose value is also sent as `amount`, to be compared with `max_amount`, or a
-            function that computes it from the arguments.
-        context: The argument whose members stand in the context as well, or a function that computes them.
+        include: Names of the arguments to show; all others are hidden. None shows all arguments.
+        exclude: Names of arguments to hide. The context contains their digests, so that an approval covers their
+            values without showing them.
+        redact: Further names to hide wherever they occur, also inside arguments, and patterns of values to hide.
+        ignore: Names of arguments to omit from the context. An approval does not cover them: a call may have other
+            values of them when it runs.
+        amount: Name of the argument whose value is also sent as `amount`, which the gateway compares with
+            `max_amount`, or a function that computes the amount from the arguments.
+        context: Name of an argument whose members are added to the context, or a function that returns such members.
 
     Raises:
-        ConfigurationError: A collection is a string, a name is not text, or the amount is to be hidden.
+        ConfigurationError: A collection is a string, a name is not a string, or the amount would be hidden.
     """
 
     def __init__(
@@ -74,23 +79,23 @@ class Rules:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the context is the arguments and nothing else."""
+        """Whether no option is set, so that the context consists of the arguments alone."""
         hidden = self.exclude or self.redact or self._patterns or self.ignore
         derived = (self.amount, self._computed_amount, self.context, self._computed_context)
         return self.include is None and not hidden and all(each is None for each in derived)
 
     @cached_property
     def names(self) -> SecretRule:
-        """Rule for what is hidden by name or form; made at the first call, since its patterns are many."""
+        """Rule that finds secrets by name or form; created at the first call, since it compiles many patterns."""
         from toolgate._capture.redaction import SecretRule
 
         return SecretRule(self.redact, self._patterns)
 
     def fits(self, binder: Binder, function: Callable[..., Any]) -> Rules:
-        """Return these rules for one function.
+        """Return a copy of these rules that is validated against the signature of `function`.
 
         Raises:
-            ConfigurationError: They name an argument that the function does not have.
+            ConfigurationError: An option contains the name of an argument that the function does not have.
         """
         label = getattr(function, "__qualname__", repr(function))
         fitted = copy.copy(self)
@@ -117,11 +122,11 @@ class Rules:
         return fitted
 
     def leaves_out(self, name: str) -> bool:
-        """Return whether the argument is not sent at all."""
+        """Return whether the context omits the argument."""
         return self._is_named_in(self.ignore, name) and name not in self.visible
 
     def hides(self, name: str) -> bool:
-        """Return whether the argument is sent as a digest."""
+        """Return whether the context contains a digest instead of the argument's value."""
         if name in self.visible:
             return False
         if self.include is not None and not self._is_named_in(self.include, name):
@@ -129,10 +134,10 @@ class Rules:
         return self._is_named_in(self.exclude, name) or self.names.hides(name)
 
     def derive(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return the values that stand in the context beside the arguments.
+        """Return the values that the options `amount` and `context` add to the context.
 
         Raises:
-            ConfigurationError: A value cannot be computed, or would take an argument's place.
+            ConfigurationError: A value cannot be computed, or has the name of an argument.
         """
         if self.reserved is not None and AMOUNT in arguments:
             raise ConfigurationError(f"the context has {AMOUNT!r} already; leave it or the option amount out")
@@ -147,7 +152,7 @@ class Rules:
         return derived
 
     def changeable(self, arguments: Mapping[Any, Any]) -> frozenset[str]:
-        """Return the names of arguments that count and that other code could change during a check."""
+        """Return the names of arguments that affect the context and that other code could change during a check."""
         from toolgate._capture.serializer import is_immutable
 
         found = frozenset(name for name, value in arguments.items() if not is_immutable(value))
@@ -182,21 +187,23 @@ class Rules:
         return found
 
     def _is_named_in(self, names: frozenset[str], name: str) -> bool:
-        # The parameter that takes all other keywords stands for each of them.
+        # The name of the `**kwargs` parameter stands for every argument that this parameter receives.
         if name in names:
             return True
         return bool(names & self.extra) and self.known is not None and name not in self.known
 
 
 class _Computed:
-    """A function that is called with those arguments of a call that it has parameters for, by name.
+    """Function of the option `amount` or `context`.
+
+    It is called with keyword arguments: those arguments of the tool that it has parameters for.
 
     Args:
-        option: The option that it was given as.
-        function: The function.
+        option: `amount` or `context`, for error messages.
+        function: The function that was passed as this option.
 
     Raises:
-        ConfigurationError: It cannot be called by names alone, or is asynchronous.
+        ConfigurationError: The function cannot be called with keyword arguments alone, or is asynchronous.
     """
 
     def __init__(self, option: str, function: Callable[..., Any]) -> None:
@@ -219,10 +226,14 @@ class _Computed:
         self._needs = frozenset(each.name for each in named if each.default is Parameter.empty)
 
     def refuse_unknown(self, names: frozenset[str], label: str) -> None:
-        """Refuse a function that needs an argument the tool does not have.
+        """Check that the function requires only arguments that the tool has.
+
+        Args:
+            names: Names of the tool's arguments.
+            label: Name of the tool, for the error message.
 
         Raises:
-            ConfigurationError: It needs one.
+            ConfigurationError: The tool does not have a required argument.
         """
         if missing := self._needs - names:
             raise ConfigurationError(
@@ -230,14 +241,14 @@ class _Computed:
             )
 
     def reads(self, names: frozenset[str]) -> bool:
-        """Return whether the function is given one of these arguments."""
+        """Return whether one of these arguments is passed to the function."""
         return bool(names) and (self._takes_all or not self._takes.isdisjoint(names))
 
     def of(self, arguments: Mapping[Any, Any]) -> Any:
-        """Call the function.
+        """Call the function with the arguments that it has parameters for, and return its result.
 
         Raises:
-            ConfigurationError: An argument is missing, or the function raised.
+            ConfigurationError: A required argument is missing, or the function raised an exception.
         """
         if missing := self._needs - set(arguments):
             raise ConfigurationError(f"{self._label} takes {min(missing)!r}, which this call does not have")
@@ -254,10 +265,10 @@ class _Computed:
             ) from error
 
     def amount_of(self, arguments: Mapping[Any, Any]) -> int | float | Decimal:
-        """Call the function for a number.
+        """Call the function as `of` does, and return its result, which must be a number.
 
         Raises:
-            ConfigurationError: As for `of`, or the function returned no number.
+            ConfigurationError: As for `of`, or the result is not a number.
         """
         from decimal import Decimal
 
@@ -267,7 +278,7 @@ class _Computed:
         return value
 
     def wrong(self, value: object, cure: str) -> ConfigurationError:
-        """Return the error for a wrong result, which contains its type and not its value."""
+        """Return the error for a result of a wrong type; the message contains the type, but not the value."""
         return ConfigurationError(f"{self._label} returned {type(value).__name__!r}; return {cure}")
 
 
@@ -278,16 +289,16 @@ def _members_of(source: object) -> dict[str, Any] | None:
     kind: Any = type(source)
     try:
         if issubclass(kind, dict):
-            found: dict[str, Any] | None = dict(dict.items(source))  # type: ignore[arg-type]  # the very class is a dict's
+            found: dict[str, Any] | None = dict(dict.items(source))  # type: ignore[arg-type]  # `source` is a dict
         else:
-            found = dict(source) if issubclass(kind, Mapping) else fields_of(source)  # type: ignore[call-overload]  # likewise a mapping's
-    except Exception:  # noqa: BLE001 - other people's classes may do anything when read
+            found = dict(source) if issubclass(kind, Mapping) else fields_of(source)  # type: ignore[call-overload]  # `source` is a mapping
+    except Exception:  # noqa: BLE001 - a class of the application may raise anything when it is read
         return None
     return None if found is None or any(type(name) is not str for name in found) else found
 
 
 def _source(option: str, source: Any) -> tuple[str | None, _Computed | None]:
-    """Return an option as the name or the function it is."""
+    """Return the name or the function that was passed as an option, in this order; the other item is None."""
     if source is None or isinstance(source, str):
         return source, None
     if not callable(source):

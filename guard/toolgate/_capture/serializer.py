@@ -1,7 +1,8 @@
-"""Frozen copies of arguments: JSON that no other code can change, or an error that names what cannot be JSON.
+"""Frozen copies of arguments: values that can be written as JSON and that no other code can change.
 
-The types are a closed set, compared by `type()` and read by their built-in methods: a class that overrides `items`,
-`__int__` or `__class__` cannot show the approver another value than it holds.
+An argument that cannot be written as JSON causes an error that contains its name. Types are compared with `type()`,
+and values are read with the methods of the built-in types, so that a class that overrides `items`, `__int__` or
+`__class__` cannot show the approver another value than the one it contains.
 """
 
 from __future__ import annotations
@@ -38,21 +39,22 @@ __all__ = [
 
 Frozen: TypeAlias = "bool | int | float | Decimal | str | bytes | list[Frozen] | dict[str, Frozen] | Secret | Extended | Opaque | None"
 
-# The option that leaves an argument out, as the error for an unsupported argument names it.
+# The option that omits an argument, as it is written in the error for an unsupported argument.
 _LEAVE_OUT: Final = "ignore="
 _CURE: Final = f"pass plain data, or name the argument in {_LEAVE_OUT} and show what matters of it with a context= function"
 
 _MAX_VALUES: Final = 1_000_000
 _MAX_CHARACTERS: Final = 100_000_000
 _MAX_DEPTH: Final = 100
-# The gateway reads no longer numbers: 400 digits are 1,329 bits.
+# The gateway rejects numbers of more than 400 digits, which are 1,329 bits.
 _MAX_DIGITS: Final = 400
 _MAX_BITS: Final = 1_329
 
 _WORD: Final = object.__basicsize__ // 2
 _SCALARS: Final = frozenset((bool, type(None)))
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
-# Their own storage is the value itself, or a cache of it.
+# Modules of standard types. Slots that these types define contain the value itself or a cache of it, and are not read
+# as further attributes.
 _STANDARD: Final = frozenset(
     ("builtins", "collections", "datetime", "decimal", "enum", "pathlib", "pathlib._local", "uuid")
 )
@@ -64,7 +66,7 @@ _WRITERS: Final[tuple[tuple[Any, Any], ...]] = (
     (UUID, UUID.__str__),
     (PurePath, PurePath.__str__),
 )
-# Modules of addresses, whose text is their whole value.
+# Modules of IP addresses and URLs, whose text is their complete value.
 _ADDRESSES: Final = frozenset(("ipaddress", "pydantic.networks"))
 _IMMUTABLE: Final = frozenset(
     (str, int, float, bool, type(None), bytes, Decimal, UUID, dt.date, dt.timedelta)
@@ -73,14 +75,22 @@ _IMMUTABLE: Final = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Secret:
-    """A value that its type marks as secret."""
+    """Frozen value of pydantic's types `Secret`, `SecretStr` and `SecretBytes`; the context contains its digest."""
 
     value: Frozen
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extended:
-    """A value of a subclass or enumeration that has attributes beside it."""
+    """Frozen value of an enumeration, or of a subclass of a built-in type, that has further attributes.
+
+    Numbers with too many digits are represented in this way, too.
+
+    Attributes:
+        label: Full name of the class.
+        value: The value without the attributes.
+        more: The attributes by name.
+    """
 
     label: str
     value: Frozen
@@ -89,7 +99,7 @@ class Extended:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Opaque:
-    """An object that is compared by identity; only `same_arguments` accepts any."""
+    """An object that cannot be written as JSON; `same_arguments` compares such objects by identity."""
 
     value: object = dataclasses.field(compare=False)
     identity: int
@@ -99,8 +109,8 @@ class UnsupportedArgumentError(ConfigurationError):
     """An argument cannot be written as JSON.
 
     Attributes:
-        name: The argument.
-        problem: What is wrong with it.
+        name: Name of the argument.
+        problem: What is wrong with it, as the continuation of "argument 'x' …".
     """
 
     def __init__(self, name: str, problem: str) -> None:
@@ -110,14 +120,15 @@ class UnsupportedArgumentError(ConfigurationError):
 
 
 class _UnsupportedError(Exception):
-    """A value cannot be frozen; the message continues "argument 'x' …"."""
+    """A value cannot be frozen; the message is the continuation of "argument 'x' …"."""
 
 
 class Freezer:
-    """Makes frozen copies of one call's arguments, within one limit for all of them.
+    """Creates frozen copies of one call's arguments; the limits apply to all arguments together.
 
     Args:
-        accepts_objects: Represent a value that is not JSON by its identity instead of refusing it.
+        accepts_objects: Whether a value that cannot be written as JSON is represented by its identity. Otherwise it
+            causes an error.
     """
 
     def __init__(self, *, accepts_objects: bool = False) -> None:
@@ -127,7 +138,7 @@ class Freezer:
         self._characters = _MAX_CHARACTERS
 
     def arguments(self, arguments: Mapping[Any, Any]) -> dict[str, Frozen]:
-        """Return frozen copies by name; a name that is not text is written as one.
+        """Return frozen copies by name; a name that is not a string is converted to one.
 
         Raises:
             UnsupportedArgumentError: An argument is not JSON, contains itself, or is too large.
@@ -157,10 +168,10 @@ class Freezer:
             self._open.clear()
 
     def name(self, given: object) -> str:
-        """Return a name that is not text as text.
+        """Convert a name that is not a string to a string.
 
         Raises:
-            UnsupportedArgumentError: It is not a number, a date or another single value.
+            UnsupportedArgumentError: The name is not a number, a date or another single value.
         """
         try:
             return self._key(given)
@@ -171,7 +182,7 @@ class Freezer:
         kind = type(value)
         if kind is str:
             self._spend(len(value))
-            return value  # type: ignore[no-any-return]  # the very class is str
+            return value  # type: ignore[no-any-return]  # a str
         if kind in _SCALARS:
             return value  # type: ignore[no-any-return]  # a bool or None
         if kind is int or kind is float or kind is Decimal:
@@ -232,7 +243,7 @@ class Freezer:
         if base is dict:
             return self._members(value, dict.items(value), dict.__len__(value))
         self._enter(value, base.__len__(value))
-        # As a list first: other code may add an item meanwhile.
+        # Copied to a list first, because other code may add an item while the items are frozen.
         items = [self._freeze(item) for item in list(base.__iter__(value))]
         self._open.discard(id(value))
         return items if base in {list, tuple} else sorted(items, key=_canonical)
@@ -280,29 +291,29 @@ def _number(value: Any) -> int | float | Decimal | str | Extended:
     kind = type(value)
     if kind is int:
         if value.bit_length() < _MAX_BITS:
-            return value  # type: ignore[no-any-return]  # the very class is int
+            return value  # type: ignore[no-any-return]  # an int
     elif kind is float:
         if math.isfinite(value):
-            return value  # type: ignore[no-any-return]  # likewise
+            return value  # type: ignore[no-any-return]  # a float
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     else:
         _, digits, exponent = value.as_tuple()
         if isinstance(exponent, str):
             return "NaN" if value.is_nan() else "Infinity" if value > 0 else "-Infinity"
         if max(len(digits), abs(exponent), abs(value.adjusted())) <= _MAX_DIGITS:
-            return value  # type: ignore[no-any-return]  # likewise
+            return value  # type: ignore[no-any-return]  # a Decimal
     digits_of_it = hex(value) if kind is int else str(value)
     return Extended(_label(value), f"a number of more than {_MAX_DIGITS} digits", {"digits": digits_of_it})
 
 
 def _written(value: Any, base: Any, write: Any) -> str:
-    """Return a date, time, duration, identifier or path as text."""
+    """Return a date, time, duration, UUID or path as text."""
     text: str = write(value)
     kind = type(value)
     if kind is not base and kind.__module__ not in _STANDARD:
         own = value.isoformat() if hasattr(base, "isoformat") else str(value)
         if own != text:
-            # The class has a greater precision, such as nanoseconds, that only its own text shows.
+            # The subclass has a greater precision, such as nanoseconds, which only its own text contains.
             raise _UnsupportedError(
                 f"contains a value of type {_label(value)!r}, which has a text of its own"
             )
@@ -310,10 +321,10 @@ def _written(value: Any, base: Any, write: Any) -> str:
 
 
 def fields_of(value: object) -> dict[str, Any] | None:
-    """Return all that a dataclass or pydantic model stores, by name, or None for any other object.
+    """Return all attributes that a dataclass or pydantic model stores, by name, or None for any other object.
 
-    Read from storage, because the model's own serializers may leave out or replace what the tool reads. A class that
-    inherits storage of another kind, such as the arguments of an exception, is another object.
+    They are read from the object's storage, because a model's own serializers may omit or replace values that the tool
+    reads. A class with inherited storage of another kind, such as the arguments of an exception, is not accepted.
     """
     kind: Any = type(value)
     model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
@@ -330,7 +341,7 @@ def fields_of(value: object) -> dict[str, Any] | None:
 
 
 def _attributes(value: object) -> dict[str, Any]:
-    """Return the attributes stored in an instance, past properties and `__getattr__`."""
+    """Return the attributes that are stored in an instance, without calling properties or `__getattr__`."""
     kind: Any = type(value)
     found: dict[str, Any] = {}
     for name in _slots(kind):
@@ -340,7 +351,7 @@ def _attributes(value: object) -> dict[str, Any]:
             # A slot that was never set.
             continue
     own = kind.__dictoffset__ and object.__getattribute__(value, "__dict__")
-    # Some dictionaries are their own attributes.
+    # Some subclasses of dict use themselves as their `__dict__`.
     if isinstance(own, dict) and own is not value:
         found.update((name, item) for name, item in dict.items(own) if type(name) is str)
     return found
@@ -362,7 +373,7 @@ def _label(value: object) -> str:
     """Return the full name of a value's class."""
     try:
         label = f"{type(value).__module__}.{type(value).__qualname__}"
-    except Exception:  # noqa: BLE001 - a metaclass may do anything when it is asked for a name
+    except Exception:  # noqa: BLE001 - a metaclass may raise anything when the name is read
         return "?"
     return label if label.isprintable() else "?"
 
@@ -372,7 +383,10 @@ def _canonical(value: Frozen) -> str:
 
 
 def plain(value: Frozen) -> Json:
-    """Return a frozen value as JSON that no other value has; names that begin with `$` get another `$`."""
+    """Return a frozen value as JSON; different values have different JSON.
+
+    Names that begin with `$` get a second `$`, because the names of this format begin with one.
+    """
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -389,12 +403,12 @@ def plain(value: Frozen) -> Json:
 
 
 def same(one: Frozen, other: Frozen) -> bool:
-    """Return whether two frozen values are written alike: 1, 1.0 and True are not."""
+    """Return whether two frozen values have the same JSON text; 1, 1.0 and True have different ones."""
     return _canonical(one) == _canonical(other)
 
 
 def same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two calls' arguments are the same JSON; other objects are compared by identity.
+    """Return whether the arguments of two calls are the same JSON; objects that are not JSON are compared by identity.
 
     Raises:
         UnsupportedArgumentError: An argument contains itself, or is too large.
@@ -409,13 +423,13 @@ def is_immutable(value: object) -> bool:
     if kind in _IMMUTABLE:
         return True
     if issubclass(kind, Enum):
-        # A member is shared by the whole process: its attributes can be set, and its value may be a list.
+        # All code of the process shares the enum member: its attributes can be set, and its value may be a list.
         has_more = any(not _is_reserved(name) for name in _attributes(value))
-        return not has_more and is_immutable(value._value_)  # type: ignore[attr-defined]  # of every member
+        return not has_more and is_immutable(value._value_)  # type: ignore[attr-defined]  # every enum member has it
     if kind is dt.datetime or kind is dt.time:
-        zone = value.tzinfo  # type: ignore[attr-defined]  # of its exact class
+        zone = value.tzinfo  # type: ignore[attr-defined]  # datetime and time have it
         known = (getattr(sys.modules.get("zoneinfo"), "ZoneInfo", None), dt.timezone, type(None))
         return type(zone) in known or type(zone).__module__ == "pydantic_core._pydantic_core"
     if kind is tuple or kind is frozenset:
-        return all(map(is_immutable, value))  # type: ignore[call-overload]  # its exact class is iterable
+        return all(map(is_immutable, value))  # type: ignore[call-overload]  # a tuple or frozenset
     return False
