@@ -1,18 +1,19 @@
-"""The command line ``toolgate``; it needs the extra ``cli``."""
+"""The command line ``toolgate``, which is installed with ``pip install 'toolgate[cli]'``."""
 
 import sys
 
-#: modules of the extra `cli`
+#: modules that the extra `cli` installs; if one is missing, `main` prints how to install the extra
 EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks", "uvicorn"}
 
-#: commands of `toolgate hook` for users; all others are run by coding agents
+#: arguments with which users run `toolgate hook`; with any other argument, a coding agent runs it around a tool call
 HOOK_COMMANDS = ("install", "serve", "uninstall", "--help")
 
 
 def main() -> None:
-    """Run the command line; without its extra, print which one to install."""
+    """Run the command line; if a module of the extra `cli` is missing, print how to install the extra."""
     if sys.argv[1:2] == ["hook"] and sys.argv[2:3] not in ([], *([word] for word in HOOK_COMMANDS)):
-        # First, because this runs at every tool call, and most failures would make coding agents run the tool.
+        # Hooks start before everything else is imported: a coding agent runs them at every tool call, and most failures
+        # outside of `run` would make it run the tool.
         from toolgate_cli.hooks.runner import run
 
         run(sys.argv[2:])
@@ -20,7 +21,8 @@ def main() -> None:
         from toolgate_cli.app import app
 
         if len(sys.argv) == 1:
-            # Some versions of click exit with 0 here, and a coding agent that ignores `args` would run the tool.
+            # Without arguments, some versions of click exit with status 0. A coding agent that ignores the `args` of
+            # its hook would then run the tool, so the status is 2.
             app(["--help"], standalone_mode=False)
             sys.exit(2)
         app()

@@ -1,4 +1,4 @@
-"""``toolgate admin``: operations that no user may do, directly on the gateway's database."""
+"""``toolgate admin``: operations of the gateway's operator, which change the gateway's database directly."""
 
 from typing import Annotated, Any
 

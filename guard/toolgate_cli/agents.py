@@ -38,7 +38,7 @@ Description = Annotated[str | None, typer.Option(help="What the agent does.", sh
 
 
 class Agent(Resource):
-    """Agent of an organization."""
+    """An AI agent of the user's organization, as the gateway's API returns it."""
 
     name: str
     status: str
@@ -47,19 +47,19 @@ class Agent(Resource):
 
     @property
     def label(self) -> str:
-        """The name, sanitized."""
+        """Return the agent's name, safe to print on a terminal."""
         return sanitize(self.name)
 
 
 def iter_agents(client: GatewayClient, environment: str) -> Iterator[tuple[Agent, dict[str, Any]]]:
-    """Yield agents, newest first, each with its JSON."""
+    """Yield all agents of an environment, newest first, each with the JSON that the gateway returned."""
     for page in client.pages(AGENTS_PATH, {"environment": environment}):
         for raw in page:
             yield parse_model(Agent, raw, "agent"), raw
 
 
 def get_agent(client: GatewayClient, wanted: str, environment: str) -> tuple[Agent, dict[str, Any]]:
-    """Return an agent by its name or the beginning of its id, with its JSON; names take precedence.
+    """Return the agent whose name is `wanted`, else the one whose id begins with `wanted`, and the agent's JSON.
 
     Raises:
         GatewayError: a request failed.
@@ -72,7 +72,7 @@ def get_agent(client: GatewayClient, wanted: str, environment: str) -> tuple[Age
 
 
 def find_agent(client: GatewayClient, wanted: str, environment: str) -> Agent:
-    """Return an agent, found as by `get_agent`."""
+    """Return the agent that `get_agent` finds, without its JSON."""
     return get_agent(client, wanted, environment)[0]
 
 

@@ -45,7 +45,7 @@ for group in (
 def toolgate(
     *, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
-    """Handle options without a command."""
+    """Handle the options that are given before a command or without one."""
     if version:
         from importlib.metadata import version as installed
 

@@ -17,12 +17,13 @@ from toolgate_cli.credentials import StoredLogin
 from toolgate_cli.options import AsJson, GatewayUrl
 from toolgate_cli.output import fail, print_json, sanitize
 
-#: exit codes of denied calls and of calls that need approval
+#: exit code if the call is denied
 DENIED: Final = 3
+#: exit code if the call needs approval
 NEEDS_APPROVAL: Final = 4
 
 _PATH: Final = "/sdk/check"
-#: limit of the gateway
+#: maximum characters of `--context-json`; the gateway accepts a context of at most 64 KiB
 _MAX_CONTEXT: Final = 64 * 1024
 
 
@@ -73,11 +74,11 @@ def check(
 
 
 def parse_context(fields: Sequence[str], as_json: str | None) -> dict[str, Any] | None:
-    """Return the context given by options, or None without such options.
+    """Return the context that the options `--context` and `--context-json` give, or None without them.
 
     Args:
-        fields: values of `--context`.
-        as_json: value of `--context-json`; `-` stands for standard input.
+        fields: values of `--context`, each `NAME=VALUE`.
+        as_json: value of `--context-json`; with `-`, the JSON is read from standard input.
 
     Raises:
         typer.Exit: an option is invalid.
@@ -94,10 +95,10 @@ def parse_context(fields: Sequence[str], as_json: str | None) -> dict[str, Any] 
 
 
 def parse_field(field: str) -> tuple[str, Any]:
-    """Return the name and the value of `NAME=VALUE`; a value that is not JSON is a text.
+    """Return the name and the value of `NAME=VALUE`; a value that is not valid JSON is returned as a string.
 
     Raises:
-        typer.Exit: the field has another form.
+        typer.Exit: the field does not have the form `NAME=VALUE`.
     """
     name, equals, text = field.partition("=")
     if not equals or not name:
@@ -125,7 +126,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 
 def _validate(content: Any, url: str) -> dict[str, Any]:
-    """Return a decision from the response, or raise GatewayError."""
+    """Return the content of a response if it is a consistent decision; otherwise raise GatewayError."""
     if not isinstance(content, dict) or not (
         isinstance(content.get("allowed"), bool) and isinstance(content.get("requires_approval"), bool)
     ):

@@ -22,18 +22,18 @@ from toolgate_cli.output import fail, print_note, sanitize
 Model = TypeVar("Model", bound=BaseModel)
 Query = Mapping[str, str | int | None]
 
-#: seconds of a request, or of each chunk of a streamed response
+#: time limit in seconds for a request, or for each chunk of a streamed response
 _TIMEOUT = 15.0
-#: entries of a list page
+#: maximum number of entries in one page of a list
 PAGE_SIZE = 100
-#: seconds that a command waits in a row when the gateway limits its rate
+#: maximum seconds that a command waits because of consecutive responses with status 429 (rate limit)
 MAX_RATE_LIMIT_WAIT = 60.0
-#: a response may ask for no pause at all
+#: minimum seconds that a command waits after status 429, because `Retry-After` may be 0
 _MIN_RATE_LIMIT_WAIT = 1.0
 _MAX_ERROR_BODY = 64 * 1024
 
 _NEXT_CURSOR = re.compile(r'[?&]cursor=([^&>]+)[^>]*>; rel="next"')
-#: statuses of proxies, of gateways that start or stop, and of rate limits
+#: statuses of temporary failures: from a rate limit, from a proxy, or from a gateway that starts or stops
 _TEMPORARY = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
 })  # fmt: skip
@@ -41,13 +41,13 @@ _NO_QUERY: Query = {}
 
 
 class GatewayError(Exception):
-    """The gateway refused a request or did not respond; the message is one line for the user.
+    """The gateway refused a request, sent an invalid response or none; the message is one line for the user.
 
     Attributes:
-        status: the response's status, or None without a valid response.
-        detail: the gateway's own error message, sanitized.
-        unavailable: there was no response.
-        is_change: the request changes something.
+        status: the HTTP status; None if there was no response, or if its JSON does not have the expected form.
+        detail: the gateway's own error message, safe to print; empty without one.
+        unavailable: whether there was no response.
+        is_change: whether the request was meant to change data at the gateway.
     """
 
     def __init__(
@@ -67,29 +67,29 @@ class GatewayError(Exception):
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Return whether the same request may succeed later."""
         return self.unavailable or self.status in _TEMPORARY
 
     @property
     def is_unauthorized(self) -> bool:
-        """Whether the token or key is invalid or has expired."""
+        """Return whether the token or API key is invalid or has expired."""
         return self.status == HTTPStatus.UNAUTHORIZED
 
     @property
     def is_outcome_unknown(self) -> bool:
-        """Whether the gateway may have made the requested change."""
+        """Return whether the gateway may have made the requested change although the request failed."""
         if self.unavailable or self.status is None:
             return self.is_change
-        # A redirect or a client error changes nothing.
+        # A gateway that responds with a redirect or a client error (3xx or 4xx) has changed nothing.
         is_refusal = HTTPStatus.MULTIPLE_CHOICES <= self.status < HTTPStatus.INTERNAL_SERVER_ERROR
         return self.is_change and not is_refusal
 
 
 class GatewayClient:
-    """Client of one gateway; it waits when the gateway limits its rate.
+    """HTTP client for one gateway; after status 429 (rate limit) it waits and sends the request again.
 
     Attributes:
-        url: the gateway's address.
+        url: the gateway's address, without a slash at the end.
     """
 
     def __init__(self, url: str, token: str | None = None, *, settings: Settings | None = None) -> None:
@@ -121,19 +121,19 @@ class GatewayClient:
         self._sender.close()
 
     def get(self, path: str, query: Query = _NO_QUERY) -> Any:
-        """Return the content of a GET request; query parameters that are None are left out.
+        """Send a GET request and return the JSON of the response; query parameters that are None are left out.
 
         Raises:
-            GatewayError: the gateway refused or did not respond, as for all requests.
+            GatewayError: the request failed. All other methods that send requests raise this error too.
         """
         return read_response(self.send("GET", _with_query(path, query)), "GET", path)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Send a POST request; decimals in the body keep their digits."""
+        """Send a POST request and return the JSON of the response; decimals in the body keep all digits."""
         return self._change("POST", path, body)
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a PUT request, which changes the fields in its body."""
+        """Send a PUT request, which changes only the fields in `body`, and return the JSON of the response."""
         return self._change("PUT", path, body)
 
     def delete(self, path: str) -> None:
@@ -141,7 +141,7 @@ class GatewayClient:
         read_response(self.send("DELETE", path), "DELETE", path)
 
     def pages(self, path: str, query: Query = _NO_QUERY) -> Iterator[list[Any]]:
-        """Yield the pages of a list."""
+        """Yield the pages of a list, each as a list of its entries' JSON."""
         cursor: str | None = None
         while True:
             response = self.send("GET", _with_query(path, {**query, "limit": PAGE_SIZE, "cursor": cursor}))
@@ -155,14 +155,14 @@ class GatewayClient:
             cursor = unquote(found.group(1))
 
     def count(self, path: str, query: Query = _NO_QUERY) -> int | None:
-        """Return the length of a list, or None where it is longer than the gateway counts."""
+        """Return the number of entries of a list, or None if the list is longer than the gateway counts."""
         response = self.send("GET", _with_query(path, {**query, "limit": 1}))
         read_response(response, "GET", path)
         total = response.headers.get("x-total-count", "")
         return int(total) if total.isascii() and total.isdigit() else None
 
     def stream(self, path: str, query: Query = _NO_QUERY) -> Generator[bytes]:
-        """Yield the chunks of a response of any length."""
+        """Send a GET request and yield the chunks of its response, which may have any length."""
         request = self._request("GET", _with_query(path, query))
         try:
             while True:
@@ -178,7 +178,7 @@ class GatewayClient:
             raise self._wrap_error(error, "GET") from error
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Response:
-        """Send a request and return the response with any status."""
+        """Send a request and return its response, also if the status is an error."""
         request = self._request(method, path, body)
         try:
             while True:
@@ -206,13 +206,16 @@ class GatewayClient:
 
 
 class RateLimitWait:
-    """Waits that the gateway asks for with status 429, up to `MAX_RATE_LIMIT_WAIT` seconds in a row."""
+    """Waits after responses with status 429 (rate limit), up to `MAX_RATE_LIMIT_WAIT` seconds in a row.
+
+    A response with another status ends the row.
+    """
 
     def __init__(self) -> None:
         self._left = MAX_RATE_LIMIT_WAIT
 
     def wait(self, response: Response) -> bool:
-        """Wait if the response asks for it; return whether to send the request again."""
+        """Wait as long as a response with status 429 requires; return whether to send the request again."""
         if response.status != HTTPStatus.TOO_MANY_REQUESTS:
             self._left = MAX_RATE_LIMIT_WAIT
             return False
@@ -229,16 +232,16 @@ class RateLimitWait:
 
 
 class Outage:
-    """Reports of an outage, for commands that poll the gateway and continue when it is available again."""
+    """Prints when the gateway becomes unavailable and when it responds again, for commands that poll it."""
 
     def __init__(self) -> None:
         self._is_reported = False
 
     def report(self, error: GatewayError, message: str) -> None:
-        """Report the beginning of an outage once.
+        """Print that the gateway is unavailable, once per outage.
 
         Raises:
-            typer.Exit: waiting does not help; `message` is printed.
+            typer.Exit: the error is not temporary; `message` was printed.
         """
         if not error.is_temporary:
             fail(message)
@@ -247,14 +250,14 @@ class Outage:
         self._is_reported = True
 
     def end(self) -> None:
-        """Report the end of an outage, if there was one."""
+        """Print that the gateway responds again, if an outage was reported."""
         if self._is_reported:
             print_note("the gateway answers again")
         self._is_reported = False
 
 
 def read_response(response: Response, method: str, path: str) -> Any:
-    """Return the JSON content of a response, with decimals as sent.
+    """Return the JSON of a response, or None if its body is empty; decimals keep all digits.
 
     Raises:
         GatewayError: the status is an error, or the content is not JSON.
@@ -280,7 +283,7 @@ def read_response(response: Response, method: str, path: str) -> Any:
 
 
 def parse_model(model: type[Model], content: Any, name: str) -> Model:
-    """Return the content of a response as a model; `name` is used in the error message.
+    """Return the JSON of a response as an instance of `model`; `name` is what the error message calls it.
 
     Raises:
         GatewayError: the content does not fit the model.
@@ -302,7 +305,7 @@ def _error_detail(content: Any) -> str:
     if not isinstance(detail, dict):
         return sanitize(detail)
     if "error" in detail and isinstance(detail.get("message"), str):
-        # Limits of the plan are objects with a message.
+        # An error about a limit of the organization's plan is an object; its text is in `message`.
         return sanitize(detail["message"])
     fields = (
         f"{name}: {', '.join(map(str, errors if isinstance(errors, list) else [errors]))}"
@@ -322,5 +325,6 @@ def _read_error_body(chunks: Iterator[bytes]) -> bytes:
 
 def _with_query(path: str, query: Query) -> str:
     given = {name: value for name, value in query.items() if value is not None}
-    # Arguments of a command may contain bytes that are not text; replaced, they match nothing.
+    # An argument of the command line may contain bytes that are not text. They are replaced, and the value then matches
+    # nothing at the gateway.
     return f"{path}?{urlencode(given, errors='replace')}" if given else path

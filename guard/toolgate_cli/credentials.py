@@ -1,7 +1,8 @@
-"""``toolgate login``, ``logout`` and ``whoami``, and the sessions of all other commands.
+"""``toolgate login``, ``logout`` and ``whoami``, and the sessions in which all other commands send requests.
 
-The stored login is a token of scope ``cli`` in the user's configuration folder. It can read, and manage agents, but it
-cannot decide approval requests or show keys. For these, a command asks for the password and opens a session of its own.
+The stored login is a token of scope ``cli`` in the user's configuration folder. The token can read, and manage agents,
+but it cannot decide approval requests or show keys. A command that does this asks for the password and logs in only
+for itself.
 """
 
 import json
@@ -32,9 +33,9 @@ class StoredLogin:
     """Login of the user, stored in a private file.
 
     Attributes:
-        url: the gateway's address; the token is sent to no other.
-        email: the user.
-        token: secret.
+        url: the gateway's address, to which alone the token is sent.
+        email: the user's e-mail address.
+        token: the token of scope `cli`, which is secret.
     """
 
     url: str
@@ -99,7 +100,7 @@ def login_path() -> Path:
 
 @contextmanager
 def stored_session() -> Iterator[GatewayClient]:
-    """Use the stored login in a `with` block.
+    """Yield a client that uses the stored login; an error of its requests ends the command.
 
     Raises:
         typer.Exit: the user is not logged in, or a request failed.
@@ -116,10 +117,10 @@ def stored_session() -> Iterator[GatewayClient]:
 def password_session(
     purpose: str, *, password_stdin: bool, refusal: str = "nothing was changed"
 ) -> Iterator[GatewayClient]:
-    """Ask for the password, and use a login of its own in a `with` block, which ends with the block.
+    """Ask for the password, log in, and yield a client with this login, which is ended after the `with` block.
 
     Args:
-        purpose: what the password is used for, an infinitive after "to".
+        purpose: what the password is used for, such as "create a webhook"; the prompt ends with "to" and this text.
         password_stdin: read the password from the first line of standard input.
         refusal: beginning of the error message when the login fails.
 
@@ -145,7 +146,7 @@ def password_session(
 
 
 def describe_error(error: GatewayError) -> str:
-    """Return the error message for a failed request of a session."""
+    """Return the message that a command prints for a failed request."""
     if error.is_outcome_unknown:
         return f"whether it was done is unknown: {error}; check before you try again"
     return "your login has ended; run: toolgate login" if error.is_unauthorized else str(error)
@@ -155,7 +156,7 @@ def request_token(url: str, email: str, password: str, scope: Literal["full", "c
     """Exchange e-mail and password for a token.
 
     Raises:
-        GatewayError: the gateway refused, or another program responded.
+        GatewayError: the gateway refused the login, or another program responded.
     """
     with GatewayClient(url) as client:
         content = client.post("/auth/login", {"email": email, "password": password, "scope": scope})
@@ -187,7 +188,7 @@ def login(
     try:
         former = StoredLogin.load()
     except PrivateFileError:
-        # An unusable login is replaced.
+        # A stored login that cannot be used is replaced by the new one.
         former = None
     address = _check_address(url or os.environ.get("TOOLGATE_URL") or (former.url if former else DEFAULT_URL))
     user = email or (former.email if former and former.url == address else None) or _ask_email(address)
@@ -220,7 +221,7 @@ def logout(
             with stored.client() as client:
                 _revoke(client)
         except GatewayError as error:
-            # An expired login is only removed.
+            # An expired token need not be ended at the gateway; only the file is removed.
             if not error.is_unauthorized:
                 fail(
                     f"{error}; you are still logged in (--here-only removes the file, but the token stays valid)"
@@ -244,7 +245,7 @@ def whoami() -> None:
 
 
 def _check_address(url: str) -> str:
-    """Return the address if a password may be sent to it."""
+    """Return the gateway's address, or end the command if a password would be sent to it unencrypted."""
     try:
         address = checked_url(url)
     except ConfigurationError as error:
@@ -270,5 +271,5 @@ def _revoke(client: GatewayClient) -> None:
 
 
 def _is_token(token: object) -> bool:
-    # It is sent in a header, and the error about an invalid header would contain it.
+    # The token is sent in a header. With other characters, the error about an invalid header would contain the token.
     return isinstance(token, str) and token != "" and all("!" <= char <= "~" for char in token)

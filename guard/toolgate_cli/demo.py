@@ -1,4 +1,4 @@
-"""``toolgate demo``: run the program of ``examples/demo`` in a folder of its own."""
+"""``toolgate demo``: run the program in ``examples/demo``, with its files in a new folder."""
 
 import importlib.util
 import io
@@ -38,7 +38,7 @@ def demo(
     ] = None,
 ) -> None:
     """Watch an agent work in a small shop: one refund allowed, one denied, a deletion that needs approval."""
-    # Reports a missing extra before anything is started.
+    # Ends the command if the extra `service` is missing, before anything is started.
     load_gateway("serve")
     program = load_program()
     secret = _prepare_process(keep=keep is not None)
@@ -58,7 +58,7 @@ def demo(
 
 
 def load_program() -> Any:
-    """Import the demo's package from its folder."""
+    """Import the demo's package from its folder, and return it."""
     name, path = "toolgate_demo", _example_folder("demo") / "__init__.py"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -71,7 +71,7 @@ def load_program() -> Any:
 
 def _example_folder(name: str) -> Path:
     package = Path(__file__).parent
-    # In an installed wheel, and in a checkout.
+    # The first folder exists in an installed wheel, the second in a checkout of the repository.
     folders = (package / "_examples" / name, package.parents[1] / "examples" / name)
     found = next((folder for folder in folders if folder.is_dir()), None)
     if found is None:
@@ -80,8 +80,8 @@ def _example_folder(name: str) -> Path:
 
 
 def _prepare_process(*, keep: bool) -> str | None:
-    """Remove settings of the user, handle signals, and return the gateway's secret."""
-    # A database that is kept is served later with the user's own secret.
+    """Remove the user's TOOLGATE variables from the environment, handle signals, and return the gateway's secret."""
+    # With --keep, the user can serve the database later with TOOLGATE_SECRET, so the demo uses the same secret.
     secret = os.environ.get("TOOLGATE_SECRET") if keep else secrets.token_urlsafe(32)
     for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
         del os.environ[name]

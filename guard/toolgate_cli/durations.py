@@ -8,10 +8,10 @@ _DURATION = re.compile(r"([0-9]{1,8})(s|min|m|h|d)")
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds of a duration such as ``90s``, ``30m``, ``1h`` or ``2d``.
+    """Return a duration such as ``90s``, ``30m``, ``1h`` or ``2d`` in seconds.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the text is not a whole number with a unit.
     """
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
@@ -20,7 +20,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in its two largest units: ``12 s``, ``5 min``, ``3 h 12 min``, ``2 d 4 h``."""
+    """Return a number of seconds as text, rounded down: ``12 s``, ``5 min``, ``3 h 12 min`` or ``2 d 4 h``."""
     whole = max(0, int(seconds))
     if whole < _UNITS["min"]:
         return f"{whole} s"
@@ -32,10 +32,10 @@ def format_duration(seconds: float) -> str:
 
 
 def format_age(moment: datetime) -> str:
-    """Return the time since a moment."""
+    """Return the time since a moment, as text such as ``3 h 12 min``."""
     return format_duration((datetime.now(UTC) - moment).total_seconds())
 
 
 def format_remaining(moment: datetime) -> str:
-    """Return the time until a moment."""
+    """Return the time until a moment, as text such as ``3 h 12 min``; ``0 s`` if it has passed."""
     return format_duration((moment - datetime.now(UTC)).total_seconds())

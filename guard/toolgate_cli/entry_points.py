@@ -1,4 +1,4 @@
-"""Access to the gateway and the plugins, which are optional: they are loaded through entry points of this package."""
+"""Access to the gateway and the plugins, which are optional: they are loaded through entry points and not imported."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ PLUGIN_GROUP: Final = "toolgate.plugins"
 
 
 def load_gateway(name: str) -> Any:
-    """Return an entry point of the gateway.
+    """Load and return the object that the gateway provides under the name of an entry point.
 
     Raises:
         typer.Exit: the extra `service` is not installed.
@@ -29,7 +29,7 @@ def load_gateway(name: str) -> Any:
 
 @contextmanager
 def gateway_errors() -> Iterator[None]:
-    """Print errors in the gateway's settings or database in one line, and end the command.
+    """Print an error in the gateway's settings or database that the `with` block raises, and end the command.
 
     Raises:
         typer.Exit: the block raised such an error, or the extra `service` is not installed.
@@ -42,10 +42,14 @@ def gateway_errors() -> Iterator[None]:
 
 
 def load_plugin(name: str, extra: str) -> Any:
-    """Return an entry point of the plugins.
+    """Load and return the object that the plugins provide under the name of an entry point.
+
+    Args:
+        name: the entry point.
+        extra: the extra that the user must install if a package is missing.
 
     Raises:
-        typer.Exit: its extra is not installed, or a framework has an unsupported version.
+        typer.Exit: a package is missing, or a framework has an unsupported version.
     """
     (entry,) = entry_points(group=PLUGIN_GROUP, name=name)
     try:

@@ -1,4 +1,4 @@
-"""``toolgate frameworks``: list installed agent frameworks, and which of them no plugin guards."""
+"""``toolgate frameworks``: list the installed agent frameworks, and report those that no plugin guards."""
 
 from typing import Annotated, Any, Final
 

@@ -1,4 +1,7 @@
-"""``toolgate grants``: list and revoke temporary approvals, which cover further calls like an approved one."""
+"""``toolgate grants``: list and revoke temporary approvals.
+
+A temporary approval (in the API: grant) covers further calls like the one that was approved.
+"""
 
 from typing import Annotated, Any
 
@@ -23,7 +26,7 @@ grants = typer.Typer(
 
 
 class Grant(BaseModel):
-    """Temporary approval."""
+    """A temporary approval, as the gateway's API returns it."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -25,7 +25,7 @@ _ROTATE_PATHS: Final = {
     Environment.PRODUCTION: "/api/organization/regenerate-key",
     Environment.TEST: "/api/organization/test-key/regenerate",
 }
-#: fields of an organization's key: the response for production contains the whole organization
+#: fields that `--json` prints for an organization's key; the response for production contains the whole organization
 _FIELDS: Final = ("id", "name", "api_key", "created_at")
 _COLUMNS: Final = (Column("id", no_wrap=True), Column("key", no_wrap=True), Column("age", no_wrap=True))
 
@@ -38,7 +38,7 @@ keys = typer.Typer(
 
 
 class Key(Resource):
-    """API key."""
+    """An API key, as the gateway's API returns it; `repr` shows only its id."""
 
     api_key: str
 
@@ -47,7 +47,7 @@ class Key(Resource):
 
 
 class AgentKey(Key):
-    """API key that acts only as one agent."""
+    """An API key that acts only as one agent."""
 
     created_at: AwareDatetime
 
@@ -154,7 +154,7 @@ def _print(key: Key, note: str, raw: Any, *, as_json: bool) -> None:
     """Print a key on standard output, and a note about it on standard error.
 
     Raises:
-        typer.Exit: the key is masked.
+        typer.Exit: the gateway has returned only a masked key, because the user is not an admin.
     """
     if not (key.api_key.isascii() and key.api_key.replace("_", "").isalnum()):
         fail("the gateway shows complete keys only to admins; ask an admin")

@@ -1,10 +1,11 @@
-"""Layout of a tool call's context for reading, so that no value can be mistaken for another field.
+"""Layout of a tool call's context on a terminal, so that no value can be mistaken for another field.
 
-Texts stand in quotation marks with all unsafe characters escaped. Long lines are broken here and not by the terminal:
-continuation lines are indented further than field names, behind the same bar.
+The context contains the arguments of the call. Strings are printed in quotation marks, with all unsafe characters
+escaped. This module breaks long lines, so that the terminal does not: continuation lines begin with the same bar as
+other lines, and are indented further than the names of fields.
 
-Amounts come first, then recipients. A field is classified by the words of its name, split at ``_``, ``-``, ``.``, spaces
-and capitals: ``refund_amount``, ``refundAmount`` and ``amount`` are amounts, ``amounted`` is not.
+Amounts come first, then recipients. A field is classified by the words of its name, which is split at ``_``, ``-``,
+``.``, spaces and capitals: ``refund_amount``, ``refundAmount`` and ``amount`` are amounts, ``amounted`` is not.
 """
 
 import re
@@ -15,19 +16,20 @@ from typing import Any
 
 from toolgate_cli.output import sanitize
 
-#: words in the names of amounts
+#: a field is an amount if its name contains one of these words
 AMOUNT_WORDS = frozenset({
     "amount", "amounts", "total", "sum", "price", "cost", "fee", "currency", "cents", "quantity", "qty",
 })  # fmt: skip
 
-#: words in the names of recipients
+#: a field is a recipient if its name contains one of these words
 RECIPIENT_WORDS = frozenset({
     "to", "cc", "bcc", "recipient", "recipients", "email", "emails", "customer", "account", "destination", "payee",
     "beneficiary", "iban", "phone", "address", "user", "channel", "host", "url",
 })  # fmt: skip
 
-#: characters of a text, and members of a list or an object, that are shown without `full`
+#: maximum characters of a string that are shown without `full`
 MAX_TEXT = 500
+#: maximum members of a list or an object that are shown without `full`
 MAX_MEMBERS = 30
 
 BAR = "  │ "
@@ -35,7 +37,7 @@ BAR = "  │ "
 _MAX_SUMMARY = 100
 _MAX_SUMMARY_TEXT = 40
 _MAX_SUMMARY_FIELDS = 8
-#: narrower terminals are treated as this wide
+#: cells of a line; a narrower terminal is treated as if it had this width
 _MIN_WIDTH = 40
 _INDENT = 2
 _MAX_NAME = 60
@@ -44,7 +46,7 @@ _MAX_NAME_COLUMN = 22
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
 _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
-# An escape sequence is never split.
+# Pieces of a text that are never split over two lines: an escape sequence, or one character.
 _PIECE = re.compile(r"\\(?:U[0-9a-f]{8}|u[0-9a-f]{4}|x[0-9a-f]{2}|.)|.", re.DOTALL)
 _TEXT_WORD = re.compile(r"[^ ]+| +")
 
@@ -53,11 +55,11 @@ class Layout:
     """Formats values as lines of a terminal.
 
     Args:
-        width: cells of a line.
+        width: number of cells in a line.
         full: show long values completely.
 
     Attributes:
-        cut: number of values that were shortened.
+        cut: number of values that were shortened so far.
     """
 
     def __init__(self, width: int, *, full: bool = False) -> None:
@@ -66,7 +68,7 @@ class Layout:
         self.cut = 0
 
     def context(self, context: Mapping[str, Any]) -> list[str]:
-        """Return the lines of a context."""
+        """Return the lines that show a context, the arguments of a tool call."""
         if is_hidden(context):
             return [*self._wrap(BAR, "", _hidden_text(dict(context)))]
         if not context:
@@ -74,11 +76,11 @@ class Layout:
         return [*self._members([(_name(name), value) for name, value in sort_fields(context)], 0)]
 
     def value(self, name: str, value: Any) -> list[str]:
-        """Return the lines of one field of a context."""
+        """Return the lines that show one field of a context."""
         return [*self._members([(_name(name), value)], 0)]
 
     def line(self, label: str, text: str, *, column: int = 13) -> list[str]:
-        """Return the lines of a label and a sanitized text, outside of a context."""
+        """Return the lines that show a label and a sanitized text, without the bar of a context."""
         return [*self._wrap("  ", f"{label:<{column}}", text, by_lines=False)]
 
     def _members(self, members: list[tuple[str, Any]], depth: int) -> Iterator[str]:
@@ -109,7 +111,7 @@ class Layout:
         return f"{_quote(value[:MAX_TEXT])} … {len(value) - MAX_TEXT:,} more characters, shown by --full"
 
     def _wrap(self, margin: str, label: str, text: str, *, by_lines: bool = True) -> Iterator[str]:
-        # Continuation lines start below the text, or a little further in than a long label.
+        # Continuation lines begin below the beginning of the text; after a long label they are indented by 4 cells.
         below_text = text and len(label) <= min(_MAX_NAME_COLUMN + 2, self._width // 2)
         hanging = margin + " " * (len(label) if below_text else 4)
         line, room, is_new = margin, self._room(margin), False
@@ -121,7 +123,7 @@ class Layout:
             room -= _cells(piece)
             is_new = by_lines and piece == "\\n"
             if is_new:
-                # A line of the value is a line of the output, with a visible end.
+                # A line break in the value also breaks the line of output, after the visible escape \n.
                 yield line
                 line, room = hanging, self._room(hanging)
         if not is_new:
@@ -132,7 +134,7 @@ class Layout:
 
 
 def summarize(context: Mapping[str, Any]) -> str:
-    """Return a context as one short line, with hidden values marked."""
+    """Return a context as one short line, in which hidden values are marked."""
     if is_hidden(context):
         return "(hidden)"
     fields = sort_fields(context)
@@ -144,17 +146,17 @@ def summarize(context: Mapping[str, Any]) -> str:
 
 
 def sort_fields(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the fields of a context: amounts, recipients, others; each group in its original order."""
+    """Return the fields of a context sorted: amounts, recipients, others; each group in its original order."""
     return sorted(context.items(), key=lambda field: _rank(field[0]))
 
 
 def is_hidden(value: Any) -> bool:
-    """Return whether only the digest of a value is known."""
+    """Return whether a value of a context was replaced by its digest, so that nobody can read it here."""
     return _has_digest(value) and value.keys() <= {"$digest", "bytes", "$object"}
 
 
 def redacted_text(value: Any) -> str | None:
-    """Return a text whose secrets are masked, or None for other values."""
+    """Return the readable text of a value in which secrets were masked, or None for any other value."""
     if _has_digest(value) and value.keys() <= {"$redacted", "$digest", "bytes"}:
         text = value.get("$redacted")
         return text if isinstance(text, str) else None
@@ -162,7 +164,7 @@ def redacted_text(value: Any) -> str | None:
 
 
 def find_hidden(value: Any, name: str = "") -> Iterator[str]:
-    """Yield the dotted names of all values that are hidden, wholly or in part."""
+    """Yield the paths, such as `customer.emails[0]`, of all values that are hidden wholly or in part."""
     if _has_digest(value):
         yield name or "everything"
     if isinstance(value, dict):
@@ -234,12 +236,12 @@ def _hidden_text(value: dict[str, Any], text: str = "hidden from you") -> str:
         text += f", a {sanitize(value['$object'])}"
     if isinstance(size, int) and not isinstance(size, bool):
         text += f", {size:,} bytes"
-    # The first digits show whether two requests hide the same value.
+    # The first digits of the digest show an approver whether two requests hide the same value.
     return f"{text} ({digest[: digest.index(':') + 9]}…)" if _DIGEST.fullmatch(digest) else text
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Yield unbreakable pieces; with the first piece of a word the width of the word, with others 0."""
+    """Yield the pieces of a text that are never split, and with the first piece of a word its width, else 0."""
     for word in _TEXT_WORD.findall(text):
         word_cells = _cells(word.split("\\n", 1)[0])
         for piece in _PIECE.findall(word):
@@ -248,5 +250,6 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _cells(text: str) -> int:
-    # Ambiguous characters count double: in a terminal with less room the line would break at its very left.
+    # Characters of ambiguous width count as two cells. In a terminal that shows them in two, the line would otherwise
+    # be too long, and the terminal would continue it at the left edge, outside of the bar.
     return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)

@@ -25,7 +25,7 @@ mcp = typer.Typer(name="mcp", help="Manage MCP servers behind toolgate mcp-proxy
 
 
 class OnHold(StrEnum):
-    """What happens with a call that needs approval."""
+    """Behavior for a call that needs approval: point the user to the request, wait, or inform the model."""
 
     ELICIT = "elicit"
     WAIT = "wait"
@@ -158,7 +158,7 @@ def _fetch_permissions(settings: Settings) -> Any:
 
 
 def _check_settings(settings: Settings) -> None:
-    """Refuse to start with an invalid key; an unavailable gateway may become available later."""
+    """End the command if the gateway refuses the API key; if it is unavailable, which may end, print a note."""
     try:
         _fetch_permissions(settings)
     except GatewayError as error:
@@ -173,7 +173,7 @@ def _permitted_actions(settings: Settings) -> Callable[[], Collection[str] | Non
         try:
             return {permission["action"] for permission in _fetch_permissions(settings)}
         except (GatewayError, TypeError, KeyError):
-            # Unknown: all tools are listed, and every call is checked nevertheless.
+            # The permissions are unknown. The proxy then lists all tools, and still checks every call.
             return None
 
     return fetch
@@ -217,13 +217,13 @@ def _print_changes(tool: str, pin: Any) -> None:
     typer.echo(f"{sanitize(tool)}")
     before, after = _description_lines(pin.was), _description_lines(pin.now)
     for number, line in enumerate(unified_diff(before, after, n=2, lineterm="")):
-        # The first two lines are headings for file names.
+        # The first two lines of a diff name the compared files, which do not exist here.
         if number > 1 and not line.startswith("@@"):
             typer.echo(f"  {line}")
 
 
 def _description_lines(description: str) -> list[str]:
-    """Return the parts of a tool's description as sanitized lines; lines of a text stay lines."""
+    """Return the members of a tool's description, which is JSON, as sanitized lines; line breaks in texts are kept."""
     lines: list[str] = []
     for part, value in sorted(json.loads(description).items()):
         if isinstance(value, str):

@@ -7,7 +7,7 @@ import typer
 
 
 class Environment(StrEnum):
-    """Environment of an organization; its agents, permissions, keys and log entries are separate."""
+    """Environment of an organization; each has its own agents, permissions, keys and log entries."""
 
     PRODUCTION = "production"
     TEST = "test"

@@ -37,8 +37,9 @@ _COLUMNS: Final = (
     Column("reason"),
 )
 _MAX_ROWS: Final = 100
-#: characters of a key in the table, and the fewest that identify an entry
+#: characters of an entry's key that the table shows
 _KEY_LENGTH: Final = 12
+#: minimum characters that a user must write of an entry's key
 _MIN_KEY_LENGTH: Final = 4
 _SEND_SECONDS: Final = 60.0
 
@@ -86,7 +87,7 @@ def retry() -> None:
         settings = load_settings()
     except ConfigurationError as error:
         fail(str(error))
-    # Failures are reported below, in one line.
+    # This handler prevents that Python prints the SDK's warnings: the command reports a failure itself, in one line.
     logging.getLogger("toolgate").addHandler(logging.NullHandler())
     with _outbox_errors():
         convert_shared_file(place)

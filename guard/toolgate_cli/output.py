@@ -22,16 +22,17 @@ from toolgate._capture.jsontext import dumps
 
 MAX_CELL = 40
 
-#: width of output that no terminal shows
+#: cells of a line if the output is not a terminal
 _DEFAULT_WIDTH = 100
-#: width of tables that no terminal shows: one line for each row
+#: cells of a line in a table if the output is not a terminal: so many that each row takes one line
 _PIPED_TABLE_WIDTH = 240
 
-# Controls, formats (bidirectional, zero width), surrogates, private use, unassigned, line and paragraph separators, and
-# every space except U+0020: a no-break space makes two names look alike.
+# Unicode categories that `sanitize` escapes: controls, formats (bidirectional, zero width), surrogates, private use,
+# unassigned, line and paragraph separators, and spaces. Of the spaces only U+0020 is printed, because a no-break space
+# would make two different names look alike.
 _ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-# Displayed as nothing although Unicode classifies them as letters, marks or symbols: Default_Ignorable_Code_Point
-# outside the categories above, and the empty Braille pattern.
+# Ranges of characters that are displayed as nothing although Unicode classifies them as letters, marks or symbols:
+# those with the property Default_Ignorable_Code_Point outside of the categories above, and the empty Braille pattern.
 _BLANK = (
     (0x034F, 0x034F),
     (0x115F, 0x1160),
@@ -43,7 +44,7 @@ _BLANK = (
     (0xFFA0, 0xFFA0),
     (0xE0000, 0xE0FFF),
 )
-# More combining marks on one letter reach into the lines above and below.
+# Maximum combining marks on one letter; more of them would reach into the lines above and below.
 _MAX_MARKS = 4
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 _NOT_ASCII = re.compile(r"[^ -~]")
@@ -55,7 +56,7 @@ def fail(message: str) -> NoReturn:
     Raises:
         typer.Exit: always.
     """
-    # Backslashes are kept: parts of the message may be escaped already.
+    # Backslashes are not escaped, because parts of the message may already contain escapes.
     line = "".join(char if char == "\\" else sanitize(char) for char in message)
     print_note(line)
     raise typer.Exit(1)
@@ -73,12 +74,12 @@ def print_progress(step: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on one line, in printable ASCII; decimals keep their digits."""
+    """Print a value as JSON on one line, in printable ASCII; decimals keep all digits."""
     typer.echo(to_ascii_json(value))
 
 
 def to_ascii_json(value: Any) -> str:
-    """Return JSON on one line, in printable ASCII; decimals keep their digits."""
+    """Return a value as JSON on one line, in printable ASCII; decimals keep all digits."""
     return _NOT_ASCII.sub(_escape_json, dumps(value))
 
 
@@ -108,7 +109,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
             justify="right" if column.right else "left",
         )
     for row in rows:
-        # In a plain string, rich would interpret markup.
+        # rich interprets markup in a plain string, but not in a Text.
         table.add_row(*map(Text, row))
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
@@ -117,7 +118,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
 
 
 def truncate(text: str, length: int = MAX_CELL) -> str:
-    """Return a text, shortened to `length` characters where it is longer."""
+    """Return a text, shortened if it has more than `length` characters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
@@ -129,7 +130,7 @@ def terminal_width() -> int:
 def sanitize(text: object, *, quote: str = "") -> str:
     """Return a text on one line, with every invisible or unsafe character replaced by an escape.
 
-    Different texts stay different.
+    The results for two different texts are always different.
 
     Args:
         text: values that are not strings are converted with `str`.
@@ -143,7 +144,7 @@ def sanitize(text: object, *, quote: str = "") -> str:
             shown.append(char)
             continue
         if unicodedata.category(char) in {"Mn", "Me", "Mc"}:
-            # A mark without a letter would combine with the character before the text.
+            # A combining mark at the beginning of the text would combine with the character that is printed before it.
             marks += 1
             is_safe = marks <= _MAX_MARKS and not _is_blank(char)
         else:
@@ -158,7 +159,7 @@ def sanitize(text: object, *, quote: str = "") -> str:
 
 
 def _escape(char: str) -> str:
-    r"""Return ``\n``, ``\x1b``, ``\u202e`` or ``\U000e0041`` for such a character."""
+    r"""Return a character's escape sequence, such as ``\n``, ``\x1b``, ``\u202e`` or ``\U000e0041``."""
     return _SHORT_ESCAPES.get(char) or char.encode("unicode_escape").decode("ascii")
 
 

@@ -24,7 +24,7 @@ from toolgate_cli.prompts import confirm
 from toolgate_cli.resources import Resource, print_list
 
 _PATH = "/api/permissions"
-#: limit of the gateway
+#: the gateway's limit: maximum seconds until an approval request expires
 _MAX_APPROVAL_TTL = 30 * 86_400
 _COLUMNS = (
     Column("action"),
@@ -81,7 +81,7 @@ ApprovalTtl = Annotated[
 
 
 class Permission(Resource):
-    """Permission of an agent for one action, with its limits."""
+    """Permission of an agent for one action, with its limits, as the gateway's API returns it."""
 
     action: str
     requires_approval: bool
@@ -93,14 +93,14 @@ class Permission(Resource):
 
     @property
     def amount_text(self) -> str:
-        """The maximum, and whether calls need an amount; empty without a maximum."""
+        """Return the maximum amount as text, marked if calls without an amount are denied; empty without a maximum."""
         if self.max_amount is None:
             return ""
         return f"{self.max_amount:f} (required)" if self.amount_required else f"{self.max_amount:f}"
 
     @property
     def approval_text(self) -> str:
-        """Whether calls need approval, and by whom."""
+        """Return as text whether calls need approval, by how many people, and within which time."""
         if not self.requires_approval:
             return "no"
         text = "yes" if self.required_approvals == 1 else f"{self.required_approvals} people"
@@ -113,7 +113,7 @@ class Permission(Resource):
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """Options that limit a permission; None where an option is not given."""
+    """Values of the options that limit a permission; None if an option is not given."""
 
     max_amount: str | None = None
     amount_required: bool | None = None
@@ -123,11 +123,11 @@ class _Terms:
     approval_ttl: str | None = None
 
     def body(self, *, had_maximum: bool = False, drops_maximum: bool = False) -> dict[str, Any]:
-        """Return the fields of the API.
+        """Return the fields of the API request that creates or changes a permission.
 
         Args:
-            had_maximum: the permission has a maximum before the change.
-            drops_maximum: the change removes the maximum.
+            had_maximum: whether the permission has a maximum amount before the change.
+            drops_maximum: whether the change removes the maximum amount.
 
         Raises:
             typer.Exit: an option is invalid.
@@ -154,7 +154,7 @@ class _Terms:
 def iter_permissions(
     client: GatewayClient, agent: Agent, environment: str
 ) -> Iterator[tuple[Permission, dict[str, Any]]]:
-    """Yield an agent's permissions, newest first, each with its JSON."""
+    """Yield an agent's permissions, newest first, each with the JSON that the gateway returned."""
     for page in client.pages(f"{AGENTS_PATH}/{agent.id}/permissions", {"environment": environment}):
         for raw in page:
             yield parse_model(Permission, raw, "permission"), raw
@@ -287,7 +287,7 @@ def delete(
 
 
 def _find(agent: str, wanted: str, environment: Environment) -> tuple[Agent, Permission, dict[str, Any]]:
-    """Return an agent, and its permission with this action or id."""
+    """Return an agent, its permission whose action or id is `wanted`, and the permission's JSON."""
     with stored_session() as client:
         owner = find_agent(client, agent, environment)
         everything = list(iter_permissions(client, owner, environment))
@@ -299,7 +299,7 @@ def _find(agent: str, wanted: str, environment: Environment) -> tuple[Agent, Per
 
 def _parse_amount(text: str) -> Decimal:
     try:
-        # Only JSON numbers: Decimal would also accept 1_000 and Infinity.
+        # Only the characters of JSON numbers are accepted: Decimal would also parse 1_000 and Infinity.
         number = read_decimal(text) if set(text) <= set("0123456789.eE+-") else None
     except (ArithmeticError, ValueError):
         number = None

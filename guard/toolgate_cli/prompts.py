@@ -12,12 +12,12 @@ import typer
 
 from toolgate_cli.output import fail
 
-#: more characters than a password of the gateway can have
+#: maximum characters of the input; a password of the gateway has fewer
 _MAX_LENGTH = 1000
 
 
 def ask_password(question: str, *, from_stdin: bool) -> str:
-    """Return a secret that the user types without echo, or the first line of standard input.
+    """Ask the user for a password without showing it, or read the first line of standard input, and return it.
 
     Raises:
         typer.Exit: there is no terminal, the input is empty or too long, or the user pressed Ctrl-C.
@@ -69,7 +69,7 @@ def _read_hidden(question: str) -> str:
     if not has_terminal():
         fail("there is no terminal to ask for the password on; use --password-stdin")
     with warnings.catch_warnings():
-        # A terminal that cannot hide the input is not used.
+        # getpass warns if the terminal cannot hide the input. As an error, the warning prevents that it is shown.
         warnings.simplefilter("error", getpass.GetPassWarning)
         try:
             return getpass.getpass(f"{question}: ")

@@ -16,7 +16,7 @@ _MAX_LISTED: Final = 5
 
 
 class Resource(BaseModel):
-    """Resource of the gateway; its id is safe in a path."""
+    """Base class of the resources that the gateway's API returns; the validated id is safe in the path of a URL."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,7 +32,7 @@ def is_id(text: str) -> bool:
 
 
 def match_id(everything: Sequence[tuple[AnyResource, Any]], wanted: str) -> list[tuple[AnyResource, Any]]:
-    """Return the resources, each with its JSON, whose id begins with at least 4 characters of user input."""
+    """Return the resources, each with its JSON, whose id begins with `wanted`; none if it is below 4 characters."""
     prefix = wanted.strip().lower()
     return [one for one in everything if _ID_PREFIX.fullmatch(prefix) and one[0].id.startswith(prefix)]
 
@@ -45,11 +45,11 @@ def pick_one(
     Args:
         found: the resources that match, each with its JSON.
         wanted: the user input.
-        plural: what the resources are called.
-        missing: error message without a match.
+        plural: name of such resources in the error message, such as "agents".
+        missing: the error message if no resource matches.
 
     Raises:
-        typer.Exit: none or several match.
+        typer.Exit: no resource matches, or more than one.
     """
     if not found:
         fail(missing)
@@ -67,7 +67,7 @@ def print_list(
     empty: str,
     as_json: bool,
 ) -> None:
-    """Print resources, each with its JSON, as a table or as JSON; `empty` replaces an empty table."""
+    """Print resources, each with its JSON, as a table or as JSON; `empty` is printed in place of an empty table."""
     if as_json:
         print_json([raw for _, raw in found])
     elif not found:
@@ -77,7 +77,7 @@ def print_list(
 
 
 def print_page(title: str, fields: Mapping[str, str | None]) -> None:
-    """Print sanitized fields below a title; fields without a value are left out."""
+    """Print a title and, below it, fields that the caller has sanitized; empty fields are left out."""
     typer.echo(title)
     layout = Layout(terminal_width())
     for label, text in fields.items():

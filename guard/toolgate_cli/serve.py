@@ -44,11 +44,11 @@ def serve(
     TOOLGATE_SECRET (default: created once, in your configuration folder), TOOLGATE_DEFAULT_PLAN. `toolgate config show`
     prints all of them.
     """
-    # The first start takes seconds: modules are compiled, and the schema may be upgraded.
+    # The first start takes seconds: Python compiles the modules, and the database's schema may be upgraded.
     print_progress("starting the gateway")
     run = load_gateway("serve")
     termination = _Termination()
-    # When it has shut down, the gateway raises SIGTERM again, which ends the process with status 0.
+    # After its shutdown the gateway raises SIGTERM again; this handler then ends the process with status 0.
     signal.signal(signal.SIGTERM, termination)
     try:
         with gateway_errors():
@@ -61,12 +61,12 @@ def serve(
 
 
 def setting_overrides(**options: object) -> Mapping[str, str]:
-    """Return the settings that are given as options, by name."""
+    """Return the options that are not None as settings: texts by the name of the setting."""
     return {name: str(value) for name, value in options.items() if value is not None}
 
 
 class _Termination:
-    """Handler of SIGTERM until the gateway, once started, handles signals itself."""
+    """Handler of SIGTERM before and after the time in which the gateway handles signals itself."""
 
     def __init__(self) -> None:
         self._is_received = False
@@ -76,9 +76,10 @@ class _Termination:
         sys.exit(0)
 
     def unless_received(self, announce: Callable[[str], object]) -> Callable[[str], None]:
-        """Return a function that announces the started gateway, or stops it if SIGTERM was received before.
+        """Return the function that the gateway calls when it has started, with a line for the user.
 
-        An exception of a signal handler is lost when the signal arrives during a finalizer.
+        The function passes the line to `announce`, or stops the gateway if SIGTERM was received before. In that case
+        the handler's `SystemExit` was lost: Python drops an exception that is raised during a finalizer.
         """
 
         def on_started(line: str) -> None:
