@@ -78,8 +78,8 @@ def test_nothing_set_is_told(home: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "check", "said"),
     [
-        ("TOOLGATE_URL", "gateway", "url", "no web address"),
-        ("TOOLGATE_URL", "http://gateway.example", "url", "readable"),
+        ("TOOLGATE_URL", "gateway", "url", "not a web address"),
+        ("TOOLGATE_URL", "http://gateway.example", "url", "could be read"),
         ("TOOLGATE_URL", "https://ada:hunter22@gateway.example", "url", "user or password"),
         ("TOOLGATE_URL", "http://127.0.0.1:9", "gateway", "nothing listens"),
         ("TOOLGATE_URL", "https://nowhere.invalid", "gateway", "name"),
