@@ -1,7 +1,7 @@
-"""Agent, run, call id and stated reason of the current thread or task (context variables).
+"""Agent, run, call id and stated reason of the current thread or task, stored in context variables.
 
-The agent is, in this order: an `agent_id` passed to the call itself (`check`, `log`, `action`), `acting_as`, the
-decorator's `agent_id`, the guard's argument, `TOOLGATE_AGENT_ID`.
+The agent of a call is the first of these that is set: the `agent_id` passed to `check`, `log` or `action`; the agent of
+`acting_as`; the `agent_id` of the decorator; the `agent_id` of the guard; the variable `TOOLGATE_AGENT_ID`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _JOINERS: Final = "\u200c\u200d"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The agent of a call, its run, and the id that its framework gave the call."""
+    """Agent and run of a call, and the id that the agent framework gave the call."""
 
     agent_id: str
     run_id: str | None = None
@@ -62,7 +62,7 @@ def valid_id(value: object, name: str) -> str:
     """Return `value` if it is an identifier: 1 to 255 printable characters.
 
     Raises:
-        ConfigurationError: Naming `name`, the value and the fix.
+        ConfigurationError: The value is not valid; the message contains `name`, the value and the fix.
     """
     if not isinstance(value, str) or not value.strip():
         raise ConfigurationError(f"{name} is {value!r}; pass a non-empty string")
@@ -77,7 +77,7 @@ def valid_approval_id(value: object) -> str:
     """Return `value` if it can be the id of an approval request.
 
     Raises:
-        ConfigurationError: Naming the value and the fix.
+        ConfigurationError: The value is not valid; the message contains it and the fix.
     """
     if valid_id(value, "approval_id") in {".", ".."}:
         raise ConfigurationError(f"approval_id is {value!r}; pass the approval_id of an ApprovalPending")
@@ -85,17 +85,17 @@ def valid_approval_id(value: object) -> str:
 
 
 def acting_as(agent_id: str, *, run_id: str | None = None) -> AbstractContextManager[None]:
-    """Let another agent make the calls inside the block, in this thread or task only.
+    """Set the agent of all calls inside the block, in this thread or task only.
 
         with toolgate.acting_as("billing-bot", run_id="run-17"):
             refund("ch_1", 5)
 
     Args:
         agent_id: The agent of the calls inside.
-        run_id: The run they belong to; without it the run of an enclosing `acting_as` applies.
+        run_id: The run of these calls; if it is None, the run of an enclosing `acting_as` applies.
 
     Returns:
-        A context manager, to be entered once with `with` (also inside coroutines).
+        A context manager that can be entered once, with `with` (also inside coroutines).
 
     Raises:
         ConfigurationError: If an id is empty, longer than 255 characters or not printable.
@@ -109,20 +109,21 @@ def acting_as(agent_id: str, *, run_id: str | None = None) -> AbstractContextMan
 def tool_call(
     call_id: str | None, *, run_id: str | None = None, pauses: Iterable[type[BaseException]] = ()
 ) -> AbstractContextManager[None]:
-    """Give the next guarded call inside the block the id that an agent framework gave it.
+    """Set the call id of the next guarded call: the id that the agent framework gave this tool call.
 
-    The first guarded call or block that begins inside, in this thread or task, gets the id. While it requires an
-    approval, it is the same approval request however often it is repeated, and its pending or denied outcome is one
-    log entry. An approval of it covers no other call, and the call never runs twice by an approval.
+    The first guarded call or block that begins inside this block, in this thread or task, gets the id. If the call
+    requires an approval and the framework repeats it with the same id, the gateway uses the same approval request, and
+    stores one pending or denied log entry instead of one per repetition. An approval of the call covers no other call,
+    and allows the call to run only once.
 
     Args:
-        call_id: The call, within its run; 1 to 255 printable characters. None sets the run alone.
+        call_id: Id of the call, unique within its run; 1 to 255 printable characters. None sets only the run.
         run_id: The run of all calls inside, unless `acting_as` sets one.
-        pauses: Exceptions that tools inside raise in order to be called again later: the call is logged `pending`
+        pauses: Exceptions that a tool raises because it must be called again later: such a call is logged as `pending`
             instead of `failed`.
 
     Returns:
-        A context manager, to be entered once with `with` (also inside coroutines).
+        A context manager that can be entered once, with `with` (also inside coroutines).
 
     Raises:
         ConfigurationError: If an id is not valid.
@@ -143,11 +144,12 @@ def calling(
 
 
 def bind_context(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Return `function`, to be called in another thread with the agent, run and call id of this one.
+    """Return a function that calls `function` in another thread with the agent, run and call id of this thread.
 
-    For `loop.run_in_executor`, `ThreadPoolExecutor.submit` and `threading.Thread`, which start without the values of
-    `acting_as` and `resume`; `asyncio.to_thread` and tasks inherit them. The result may be called any number of times,
-    also in parallel. A process pool inherits nothing: use `acting_as` inside the function that it runs.
+    Use it with `loop.run_in_executor`, `ThreadPoolExecutor.submit` and `threading.Thread`, which start without the
+    values of `acting_as`, `tool_call`, `reason` and `resume`; `asyncio.to_thread` and tasks inherit them. The result
+    may be called any number of times, also in parallel. A process pool inherits nothing: use `acting_as` inside the
+    function that it runs.
 
         pool.submit(toolgate.bind_context(refund), "ch_1", 5)
 
@@ -161,7 +163,7 @@ def bind_context(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(function)
     def bound(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        # A copy for each call: only one thread at a time can enter a context.
+        # Each call uses its own copy, because two threads cannot run in one context at the same time.
         return context.copy().run(function, *args, **kwargs)
 
     return bound
@@ -177,8 +179,8 @@ def identify(explicit: str | None, *fallbacks: str | None) -> Identity:
     """Return the current agent and its run.
 
     Args:
-        explicit: An agent id passed to the call itself; wins over `acting_as`.
-        *fallbacks: Agent ids to use without `acting_as`; the first that is set.
+        explicit: An agent id passed to the call itself; takes precedence over `acting_as`.
+        *fallbacks: Agent ids to use outside of `acting_as`; the first one that is not None is used.
 
     Raises:
         ConfigurationError: If no agent is set.
@@ -200,7 +202,7 @@ def identify(explicit: str | None, *fallbacks: str | None) -> Identity:
 
 
 def with_current_run(who: Identity) -> Identity:
-    """Return `who` with the run of the enclosing `tool_call`, unless it has one."""
+    """Return `who` with the run of the enclosing `tool_call`, unless `who` contains a run."""
     current = _tool_call.get()
     if current is None or current.run_id is None or who.run_id is not None:
         return who
@@ -208,7 +210,7 @@ def with_current_run(who: Identity) -> Identity:
 
 
 def identify_call(explicit: str | None, *fallbacks: str | None) -> Identity:
-    """Return the agent and run of a call that begins, and the id of the enclosing `tool_call` if it is still free."""
+    """Return the agent and run of a call that begins, and the enclosing call id if no call has taken it before."""
     who = identify(explicit, *fallbacks)
     current = _tool_call.get()
     if current is None:
@@ -219,23 +221,23 @@ def identify_call(explicit: str | None, *fallbacks: str | None) -> Identity:
 
 
 def pausing_exceptions() -> tuple[type[BaseException], ...]:
-    """Return the exceptions by which tools of the enclosing `tool_call` pause."""
+    """Return the exceptions that the enclosing `tool_call` logs as `pending` (its argument `pauses`)."""
     current = _tool_call.get()
     return () if current is None else current.pauses
 
 
 @contextmanager
 def reason(text: str) -> Iterator[None]:
-    """State why the agent makes the tool calls inside the block: approvers read it beside each request.
+    """Set the reason of the tool calls inside the block, which approvers read beside each approval request.
 
-    The text is the model's or the user's request. The gateway does not verify it, no decision depends on it, and an
-    approval is not bound to it. Secrets are masked as in arguments, and only the first 1,000 characters are sent.
+    Pass, for example, the user's request to the agent. The gateway does not verify the text, no decision depends on it,
+    and an approval is valid for any reason. Secrets are masked as in arguments, and at most 1,000 characters are sent.
 
         with toolgate.reason(user_message):
             agent.invoke({"messages": [user_message]})
 
     Args:
-        text: The reason, without leading and trailing white space; an empty text is no reason.
+        text: The reason; surrounding white space is removed, and an empty text is not sent.
 
     Raises:
         ConfigurationError: If the text is not a string.
@@ -245,27 +247,27 @@ def reason(text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # A generator may be closed in another context than it began in.
+        # `reset` raises ValueError if the block is in a generator that is closed in another context than it began in.
         with suppress(ValueError):
             _reason.reset(token)
 
 
 def current_reason(patterns: Iterable[re.Pattern[str]] = ()) -> str | None:
-    """Return the reason of the enclosing `reason` block, ready to be sent, or None."""
+    """Return the reason of the enclosing `reason` block, masked and shortened, or None."""
     text = _reason.get()
     return None if text is None else sendable_reason(text, patterns)
 
 
 def sendable_reason(text: str, patterns: Iterable[re.Pattern[str]] = ()) -> str | None:
-    """Return a reason of at most 1,000 characters, without secrets and control characters; None if it is empty.
+    """Return `text` without secrets and control characters, cut to 1,000 characters; None if it is empty.
 
     Raises:
-        ConfigurationError: If it is not a string.
+        ConfigurationError: If `text` is not a string.
     """
     from toolgate._capture.redaction import REDACTED, SecretRule
 
     text = _valid_reason(text).strip()
-    # The whole text, before it is cut: half a secret does not look like one.
+    # Secrets are masked before the text is cut, because the pattern of a secret does not match half of it.
     masked = SecretRule(patterns=patterns).mask(text)
     if masked is not None:
         text = REDACTED if masked.visible is None else masked.visible
@@ -275,7 +277,7 @@ def sendable_reason(text: str, patterns: Iterable[re.Pattern[str]] = ()) -> str 
 
 def is_allowed_in_text(char: str) -> bool:
     """Return True if the gateway accepts a character in free text."""
-    # Python calls blanks other than the space, and joiners of emoji, not printable.
+    # `isprintable` is False for white space other than the ASCII space, and for the joiners inside emoji.
     return char.isprintable() or char in "\n\r\t" or char in _JOINERS or unicodedata.category(char) == "Zs"
 
 
@@ -287,8 +289,8 @@ def _valid_reason(text: object) -> str:
     return text
 
 
-# Classes and not @contextmanager: that would also work as a decorator, and on a coroutine function the context
-# variable would be reset before the body runs.
+# These are classes because the result of @contextmanager can also be used as a decorator: on a coroutine function it
+# would reset the context variable before the body of the function runs.
 class _ActingAs(AbstractContextManager[None]):
     def __init__(self, agent_id: str, run_id: str | None) -> None:
         self._agent_id = agent_id
@@ -323,7 +325,7 @@ class _ToolCall(AbstractContextManager[None]):
         self._token: Token[_ToolCall | None] | None = None
 
     def take(self) -> str | None:
-        """Return the call id once: guarded calls inside the tool are other calls."""
+        """Return the call id the first time, and then None: guarded calls inside the tool must not get it."""
         with self._lock:
             call_id, self._call_id = self._call_id, None
             return call_id
@@ -339,10 +341,11 @@ class _ToolCall(AbstractContextManager[None]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Tasks that began inside still see the object.
+        # Tasks that were started inside the block still refer to this object, and must not get the id after its end.
         self.take()
         if self._token is not None:
-            # A generator may be closed in another context than it began in.
+            # `reset` raises ValueError if the block is in a generator that is closed in another context than the one in
+            # which it began.
             with suppress(ValueError):
                 _tool_call.reset(self._token)
 

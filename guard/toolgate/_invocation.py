@@ -1,7 +1,7 @@
-"""Run a tool of each kind: a function, a coroutine function, a generator, an asynchronous generator.
+"""Run the tool of a guarded call: a function, coroutine function, generator or asynchronous generator.
 
-A plain function may return work that is still to be done: a coroutine, a future, a generator. Such a result is followed
-to its end before an outcome is logged.
+A plain function may return an object whose work is still to be done: a coroutine, a future or a generator. The outcome
+of such a call is logged when that object has ended.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["RUNNERS", "Invocation"]
 
 
 class Invocation:
-    """One call of a decorated function, from its arguments to the start of its tool.
+    """One call of a decorated function: creates its flow, and then calls the tool.
 
     Args:
-        options: Options of its action.
-        state: The guard.
-        arguments: The bound arguments; they count as they are when the flow begins.
-        tool: The function, with its instance or class if it has one.
+        options: Options of the decorator.
+        state: State of the guard.
+        arguments: The bound arguments; they are captured when the flow begins.
+        tool: The function; a method is bound to its instance or class.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class Invocation:
         self.state = state
         self._arguments = arguments
         self._tool = tool
-        # The agent is the caller's, not that of the code that awaits or iterates.
+        # A coroutine or generator may be run by code with another agent: the agent is the one that is set at the call.
         self._context = contextvars.copy_context()
         self._resumes = take_approval(state)
 
     @property
     def on_hold(self) -> Any:
-        """What happens when the call requires an approval."""
+        """The option `on_hold`: the action to take if the call requires an approval."""
         return self._options.on_hold
 
     def begin(self) -> Flow:
-        """Return the flow of this call."""
+        """Capture the arguments and return the flow of this call."""
         captured = self._arguments.capture()
         return self._context.run(
             self._options.begin,
@@ -86,7 +86,7 @@ def _run(invocation: Invocation) -> Any:
         value = invocation.start()
     except BaseException as error:
         drive(flow, driver, Raised(error, elapsed_ms(began)))
-        # Bare and here: raised elsewhere, the exception would get another context.
+        # A bare `raise` in this handler leaves the exception's `__context__` unchanged.
         raise
     if _is_unfinished(value):
         return _follow_result(value, invocation, flow, driver, began)
@@ -108,7 +108,7 @@ async def _arun(invocation: Invocation) -> Any:
 
 
 def _iterate(invocation: Invocation) -> Generator[Any, Any, Any]:
-    """Check when the first item is requested."""
+    """Return a generator; the call is checked when the first item is requested."""
 
     def begin() -> tuple[Generator[Any, Any, Any], Completion]:
         flow, driver = invocation.begin(), invocation.state.driver(invocation.on_hold)
@@ -124,7 +124,7 @@ def _iterate(invocation: Invocation) -> Generator[Any, Any, Any]:
 
 
 def _aiterate(invocation: Invocation) -> Any:
-    """Check when the first item is requested."""
+    """Return a generator; the call is checked when the first item is requested."""
 
     async def begin() -> tuple[Any, Completion]:
         flow, driver = invocation.begin(), invocation.state.async_driver(invocation.on_hold)
@@ -140,7 +140,10 @@ def _aiterate(invocation: Invocation) -> Any:
 
 
 def _is_unfinished(value: Any) -> bool:
-    """Return True for work that is still to be done; a generator that has begun belongs to other code."""
+    """Return True for an object whose work is still to be done, such as a coroutine or a generator.
+
+    The result is False for a generator that has begun: other code is already using it.
+    """
     if isinstance(value, types.GeneratorType):
         return inspect.getgeneratorstate(value) == inspect.GEN_CREATED
     if isinstance(value, types.AsyncGeneratorType):
@@ -149,7 +152,7 @@ def _is_unfinished(value: Any) -> bool:
 
 
 def _follow_result(value: Any, invocation: Invocation, flow: Flow, driver: Driver, began: float) -> Any:
-    """Return `value` or a substitute for it, whose end is logged."""
+    """Return an object to use instead of `value`; the outcome of the call is logged when it has ended."""
     if isinstance(value, types.GeneratorType) and not value.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
         completion = Completion(flow, driver, began)
         return follow(lambda: (value, completion))
@@ -172,11 +175,11 @@ def _follow_result(value: Any, invocation: Invocation, flow: Flow, driver: Drive
 
 
 class _AwaitableProxy(_Proxy):
-    """Awaitable object that is more than a coroutine: everything except awaiting is its own."""
+    """Proxy of an awaitable object that logs the outcome of awaiting it; all else is forwarded to the object."""
 
     def __init__(self, value: Any, completion: Completion) -> None:
         super().__init__(value)
-        # If it is never awaited, all that is known is that it was returned.
+        # An object that is never awaited counts as a success, because the tool has returned it.
         completion.may_be_dropped()
         self._self_completion = completion
 
@@ -185,7 +188,7 @@ class _AwaitableProxy(_Proxy):
 
 
 class _UnawaitedCoroutine:
-    """Coroutine that is closed if it is dropped unawaited: Python then warns once, and not twice."""
+    """Wrapper that closes a coroutine that is never awaited, so that Python warns only about the outer coroutine."""
 
     def __init__(self, coroutine: Any) -> None:
         self._coroutine = coroutine
@@ -216,7 +219,7 @@ def _log_future(future: asyncio.Future[Any], completion: Completion) -> None:
     if future.cancelled():
         completion.finish(asyncio.CancelledError())
         return
-    # Not `exception()`: asyncio would no longer warn about an exception that the application never retrieves.
+    # A call of `exception()` would suppress asyncio's warning about an exception that the application never retrieves.
     completion.finish(getattr(future, "_exception", None))
 
 

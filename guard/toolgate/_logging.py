@@ -6,10 +6,11 @@ toolgate_event        decision | waiting | approved | edited | cancelled | cance
                       record_resumed | outbox_fills | entries_lost | fail_open | request_failed
 toolgate_action       the action
 toolgate_agent_id     the agent
-toolgate_outcome      allowed | blocked | held | unasked, or the status of the log entry
-toolgate_reason       the explanation, or None
+toolgate_outcome      allowed | blocked (denied) | held (approval required) | unasked (run without a decision), or the
+                      status of the log entry
+toolgate_reason       explanation by the gateway, the approver or the SDK, or None
 toolgate_approval_id  the approval request, or None
-toolgate_entries      number of log entries that are pending or lost
+toolgate_entries      number of log entries that are queued or lost
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ def log_event(
     approval_id: object = None,
     level: int = logging.INFO,
 ) -> None:
-    """Write one log record; it never contains an argument of a call."""
+    """Write one record to the logger `toolgate`. It never contains an argument of a call."""
     if not logger.isEnabledFor(level):
         return
     if reason:
         from toolgate._capture.redaction import scrub
 
-        # An approver or the gateway wrote it, and may have quoted a secret.
+        # The text of an approver or of the gateway may contain a secret.
         reason = scrub(str(reason), ())
     logger.log(
         level,
-        # %r keeps a reason with line breaks on one line.
+        # %r escapes line breaks in a reason, so that the record is one line.
         "%s: action %r of agent %r: %s%s",
         event,
         action,
@@ -78,7 +79,7 @@ def log_event(
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Warn that `old` is the deprecated name of `new`, at the place that uses it."""
+    """Warn that `old` is the deprecated name of `new`; the warning points to the code that uses `old`."""
     warnings.warn(f"{old} is deprecated; use {new}", DeprecationWarning, stacklevel=stacklevel)
 
 
@@ -87,7 +88,7 @@ def set_setup_error_listener(
 ) -> Callable[[Exception], None] | None:
     """Call `listener` with each setup error of this process; None removes it.
 
-    The pytest plugin uses it: a setup error that an agent framework swallows still fails the test.
+    The pytest plugin uses the listener to fail a test in which an agent framework catches a setup error.
 
     Returns:
         The previous listener.
@@ -101,7 +102,7 @@ def report_setup_error(error: Exception) -> None:
     """Pass a setup error to the listener, if there is one.
 
     Args:
-        error: A missing or wrong setting, a rejected API key, or a response that is not the gateway's.
+        error: Error about a missing or wrong setting, a rejected API key, or a response of some other server.
     """
     if _setup_error_listener is not None:
         _setup_error_listener(error)

@@ -1,4 +1,4 @@
-"""Decisions and approvals: what the gateway returns, and the check that asks for it."""
+"""Data of the gateway's API: checks (requests for a decision), decisions, and approval requests."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Check:
     Attributes:
         action: The action.
         who: The agent, its run and the call's id.
-        context: The arguments, redacted.
-        approval_id: The approval that must cover the call; None if any may.
+        context: The redacted arguments.
+        approval_id: The approval that must cover the call; None if any approval may.
         dry_run: Decide without creating an approval request or consuming an approval.
-        key: Idempotency key, the same for every retry: a lost response must not consume a second approval.
+        key: Idempotency key of all retries: a retry after a lost response must not consume a second approval.
         reason: Text for the approver; it does not influence the decision.
     """
 
@@ -53,12 +53,12 @@ class Decision:
     """Result of one check.
 
     Attributes:
-        allowed: The action may be carried out now.
-        requires_approval: A person must approve the action first.
-        reason: The gateway's explanation when the action is denied or requires approval.
+        allowed: True if the tool may run now.
+        requires_approval: True if a person must approve the action.
+        reason: The gateway's explanation if the action is denied or requires an approval.
         approval_id: The approval request. For an allowed dry run: the approved request that covers the call.
         decision_id: The gateway's id of this decision (header `X-Decision-ID`), if it sent one.
-        already_used: The call is denied because an approval was consumed by a call with this id before.
+        already_used: True if the call is denied because an earlier call with the same call id consumed its approval.
     """
 
     allowed: bool
@@ -80,7 +80,7 @@ class Decision:
 
     @property
     def outcome(self) -> Literal["allowed", "blocked", "held"]:
-        """The decision as one word."""
+        """The decision as one word: `allowed`, `blocked` (denied) or `held` (requires an approval)."""
         if self.allowed:
             return "allowed"
         return "held" if self.requires_approval else "blocked"
@@ -99,14 +99,14 @@ class Approval:
     """State of an approval request.
 
     Attributes:
-        status: Its state.
+        status: State of the request.
         note: The approver's note.
-        replaced_by: Id of the approval request that replaced it when an approver edited the call.
-        approved_context: The context that the approver approved instead of the requested one.
+        replaced_by: Id of the request that replaced this one (status `replaced`), because an approver edited the call.
+        approved_context: The context with an approver's edits, once it is approved; None without edits.
         context: The requested context.
         action: The requested action.
-        agent_id: The agent that requested it.
-        approval_id: Its id.
+        agent_id: The agent that made the call.
+        approval_id: Id of the request.
     """
 
     status: ApprovalStatus
@@ -121,14 +121,14 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """Pending approval request, as an approver on this machine sees it.
+    """Pending approval request of the embedded gateway, from `guard.gateway.pending()`.
 
     Attributes:
-        approval_id: Its id.
+        approval_id: Id of the request.
         action: The requested action.
-        agent_id: The agent that requested it.
-        context: The arguments; numbers with a fraction are decimals.
-        reason: Text from the agent; the gateway does not verify it.
+        agent_id: The agent that made the call.
+        context: The redacted arguments; numbers with a fraction are `Decimal` objects.
+        reason: The agent's reason for the call; the gateway does not verify it.
     """
 
     approval_id: str
@@ -140,11 +140,11 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedCall:
-    """Allowed call whose tool runs in another process, once.
+    """Allowed call whose tool another process may now run, once.
 
     Attributes:
-        context: The context of the check, with the approver's edits.
-        asked: The context as it was sent: hidden values are digests, so that it may be stored.
+        context: The context that the caller passed, with the approver's edits; it may contain secrets.
+        asked: The redacted context for a log entry: hidden values are digests, so that it may be stored.
         agent_id: The agent.
         approval_id: The approval that covers the call, if it required one.
         decision_id: The gateway's decision.

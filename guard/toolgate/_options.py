@@ -1,4 +1,4 @@
-"""Options of a guarded function or action block, checked where they are written."""
+"""Options of a guarded function or action block, which are validated when the decorator or block is created."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Options:
 
     Attributes:
         action: The action.
-        rules: What the gateway is shown of the arguments.
-        on_hold: What happens when the action requires an approval.
+        rules: Rules for which arguments are shown, hidden or left out, and which values are computed from them.
+        on_hold: What a call does when it requires an approval.
         hold_timeout: Seconds to wait for an approver, or None for no limit.
-        agent_id: The agent set here.
-        fail_open: Whether a call may run when the gateway cannot be reached.
-        at_call: Whether the agent is set at the call itself, where it wins over `acting_as`.
+        agent_id: The agent that is set in these options, or None.
+        fail_open: True if a tool may run when the gateway cannot be reached.
+        at_call: True if `agent_id` takes precedence over `acting_as`, as for a block; False for a decorator.
         tool: Name of the function; None for a block.
     """
 
@@ -61,12 +61,12 @@ class Options:
         """Return the flow of a call that begins now.
 
         Args:
-            state: The guard.
+            state: State of the guard.
             arguments: The arguments of the call.
-            captured: The arguments as JSON.
-            resumes: The approval request that the call continues.
-            runs_elsewhere: Whether another process runs the tool.
-            verifies: Whether the arguments are compared again before the tool runs.
+            captured: The redacted JSON copy of the arguments.
+            resumes: Id of the approval request that the call continues; None for a new call.
+            runs_elsewhere: True if another process runs the tool.
+            verifies: True if the arguments must be compared with `captured` again before the tool runs.
 
         Raises:
             ConfigurationError: If no agent is set.
@@ -83,7 +83,7 @@ class Options:
         if resumes is None and take_authorization(state, self.action, who.agent_id, captured.context):
             return authorized_call(arguments if verifies else None)
         if not self.fail_open:
-            # Before the check: an approval would be consumed for nothing.
+            # A full outbox must raise before the check, which may consume an approval.
             state.recorder.ready(self.action)
         call = Call(
             self.action,
@@ -114,10 +114,10 @@ def make_options(
     fail_open: bool = False,
     at_call: bool = False,
 ) -> Options:
-    """Check the options.
+    """Validate the options and return them.
 
     Raises:
-        ConfigurationError: Naming the option, its value and the fix.
+        ConfigurationError: An option is wrong; the message names it, its value and the fix.
     """
     if not isinstance(fail_open, bool):
         raise ConfigurationError(f"fail_open is {fail_open!r}; use True or False")
@@ -133,10 +133,10 @@ def make_options(
 
 
 def valid_action(action: object) -> str:
-    """Return `action` if it is an action: 1 to 255 visible ASCII characters.
+    """Return `action` if it is valid: 1 to 255 visible ASCII characters.
 
     Raises:
-        ConfigurationError: Naming the value and the fix.
+        ConfigurationError: The action is not valid; the message contains it and the fix.
     """
     if not isinstance(action, str):
         raise ConfigurationError(
@@ -151,10 +151,10 @@ def valid_action(action: object) -> str:
 
 
 def exact_action(action: object) -> str:
-    """Return `action` if a permission can name it: an action without wildcards.
+    """Return `action` if a permission can contain it: it is valid and has no wildcards.
 
     Raises:
-        ConfigurationError: Naming the value and the fix.
+        ConfigurationError: The action is not valid or has a wildcard; the message contains it and the fix.
     """
     name = valid_action(action)
     found = next((char for char in name if char in _WILDCARDS), None)
@@ -167,14 +167,14 @@ def exact_action(action: object) -> str:
 
 
 def valid_answer(on_hold: OnHold, answer: object) -> OnHoldWord:
-    """Return what an `on_hold` function returned, in one word.
+    """Return `raise`, `wait` or `check` for the value that an `on_hold` function returned.
 
     Raises:
-        ConfigurationError: If it is not one of the allowed values.
+        ConfigurationError: The value is not one of those that the function may return.
     """
     if answer is None:
         return "raise"
-    # A text and nothing else: an object that equals everything must not have a meaning.
+    # Only strings are accepted, as plain `str`: another class may define `==` so that its objects equal any word.
     if isinstance(answer, str) and (word := _ANSWERS.get(str.__str__(answer))):
         return cast("OnHoldWord", word)
     raise ConfigurationError(
@@ -210,5 +210,5 @@ def _described(answer: object) -> str:
         from toolgate._capture.facts import clip
 
         return clip(repr(answer)[:200])
-    except Exception:  # noqa: BLE001 - other people's __repr__ may do anything
+    except Exception:  # noqa: BLE001 - the `__repr__` of an application's object may raise anything
         return f"an object of {type(answer).__name__!r}"

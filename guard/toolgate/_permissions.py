@@ -1,4 +1,4 @@
-"""Permissions written in Python: names of actions, or names with limits."""
+"""Permissions that an application passes to `Guard.embedded`: names of actions, or names with limits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Limits(TypedDict, total=False):
     """Limits of an action.
 
     Attributes:
-        max_amount: The largest `amount` of a call.
-        amount_required: With a maximum, whether a call without an amount is denied; default True.
+        max_amount: The largest `amount` that a call may have.
+        amount_required: True if a call without an amount is denied. Applies only with `max_amount`; default True.
     """
 
     max_amount: float | Decimal
@@ -36,9 +36,9 @@ class Permitted:
 
     Attributes:
         action: The action.
-        held: Whether each call requires an approval.
-        max_amount: The largest amount of a call; None for no limit.
-        amount_required: Whether a call without an amount is denied.
+        held: True if each call requires an approval.
+        max_amount: The largest amount that a call may have; None for no limit.
+        amount_required: True if a call without an amount is denied.
     """
 
     action: str
@@ -51,7 +51,7 @@ def read_permissions(allow: Actions, require_approval: Actions) -> list[Permitte
     """Return the permissions of the arguments `allow` and `require_approval`.
 
     Raises:
-        ConfigurationError: Naming the action or limit that is wrong, and the fix.
+        ConfigurationError: An action or limit is wrong; the message names it and the fix.
     """
     found: dict[str, Permitted] = {}
     for name, actions, held in (("allow", allow, False), ("require_approval", require_approval, True)):
@@ -68,7 +68,7 @@ def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) ->
     """Return the permission for `action` with these limits.
 
     Raises:
-        ConfigurationError: Naming the action or limit that is wrong, and the fix.
+        ConfigurationError: An action or limit is wrong; the message names it and the fix.
     """
     exact_action(action)
     if limits is not None and not isinstance(limits, Mapping):
@@ -95,7 +95,12 @@ def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) ->
 
 
 def is_amount_required(*, has_maximum: bool, wanted: bool | None) -> bool:
-    """Return whether calls without an amount are denied: with a maximum they are, unless the caller disables it."""
+    """Return True if calls without an amount are denied: the default for actions with a maximum amount.
+
+    Args:
+        has_maximum: True if the action has a `max_amount`.
+        wanted: The `amount_required` that was passed; None if it was not.
+    """
     return has_maximum and wanted is not False
 
 
@@ -120,5 +125,5 @@ def _amount(action: str, maximum: object) -> Decimal:
 def _decimal(number: object) -> Decimal | None:
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         return None
-    # The digits that Python prints, and not the exact value of the binary fraction.
+    # `repr` keeps the digits that the caller wrote: Decimal(0.1) would be 0.1000000000000000055….
     return Decimal(repr(number)) if isinstance(number, float) else Decimal(number)

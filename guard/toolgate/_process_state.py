@@ -1,4 +1,4 @@
-"""State about gateways that all guards of this process share: pending approval requests and denied actions."""
+"""State that all guards of this process share, for each gateway: pending approval requests and denied actions."""
 
 from __future__ import annotations
 
@@ -19,39 +19,44 @@ __all__ = [
     "pending_approvals_at",
 ]
 
-# Pairs of agent and action. They are few; beyond this number nothing fails open.
+# Largest number of stored pairs of agent and action, to limit memory. After that, no call fails open.
 _MAX_DENIED: Final = 10_000
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class PendingApproval:
-    """Approval request that one call waits for."""
+    """Registration of one call for the approval request that it waits for.
+
+    Args:
+        pending: All waiting calls of this process.
+    """
 
     def __init__(self, pending: PendingApprovals) -> None:
         self._pending = pending
         self.waits_for: tuple[int, str] | None = None
 
     def begin(self, approval_id: str) -> None:
-        """Wait for this approval request, and no other."""
-        # With the process id: after a fork the parent's calls do not belong to this process.
+        """Register that the call waits for this approval request, instead of an earlier one."""
+        # The process id is included because a forked child inherits the parent's calls, which do not wait in the child.
         self._pending.join(self, (os.getpid(), approval_id))
 
     def end(self) -> bool:
-        """Stop waiting; return True if no other call of this process waits for the same request."""
+        """Remove the registration; return True if no other call of this process waits for the same request."""
         return self._pending.leave(self)
 
 
 class PendingApprovals:
     """Calls of this process that wait for approval requests of one gateway.
 
-    Equal calls share a request; the last of them that is interrupted withdraws it.
+    Equal calls share a request. When one is interrupted, it withdraws the request only if no other call waits for it.
     """
 
     def __init__(self) -> None:
-        # A lock per process: a fork may happen while another thread holds it. Reentrant: the garbage collector may
-        # close a waiting coroutine while this thread is in one of the methods.
+        # One lock per process id: a child that is forked while another thread holds the lock would wait for ever.
+        # The locks are reentrant: while a thread holds one, the garbage collector may close a waiting coroutine, which
+        # calls `leave` on the same thread.
         self._locks: dict[int, threading.RLock] = {}
-        # Weak: a call that ended without `leave` must not count.
+        # Weak references, so that a call that ended without `leave` is not counted.
         self._waiting: set[ref[PendingApproval]] = set()
 
     def join(self, pending: PendingApproval, waits_for: tuple[int, str]) -> None:
@@ -65,7 +70,7 @@ class PendingApprovals:
         with self._lock():
             left, pending.waits_for = pending.waits_for, None
             self._waiting.discard(ref(pending))
-            # A copy: a garbage collection in between changes the set.
+            # Iterates over a copy, because a garbage collection may call `leave` and change the set meanwhile.
             others = [(each, each()) for each in list(self._waiting)]
             for collected in [each for each, other in others if other is None]:
                 self._waiting.discard(collected)
@@ -76,13 +81,13 @@ class PendingApprovals:
 
 
 class DeniedActions:
-    """Actions that a gateway denied or held in its last decision for an agent: they do not fail open.
+    """Actions that a gateway did not allow an agent in its last decision: calls of them never fail open.
 
-    No lock: every change is one operation of a set, and a lock that is held during a fork would block the child for
-    ever. A child knows what its parent knew.
+    No lock is needed, because every change is a single operation of a set; a lock that another thread holds during a
+    fork would block the child for ever. A forked child inherits the parent's actions.
 
     Args:
-        max_pairs: Number of pairs of agent and action that are remembered.
+        max_pairs: Largest number of stored pairs of agent and action; after that, all actions count as denied.
     """
 
     def __init__(self, max_pairs: int = _MAX_DENIED) -> None:
@@ -92,15 +97,15 @@ class DeniedActions:
         self._counts: dict[int, itertools.count[int]] = {}
 
     def note(self, check: Check, decision: Decision) -> None:
-        """Remember the decision of a check."""
+        """Store the action if the decision did not allow it, and remove it if the decision allowed it."""
         if not decision.allowed:
             self.add(check)
         elif check.approval_id is None:
-            # With an approval the action is still one that requires approval.
+            # A call that was allowed by an approval does not count: the next call of the action requires one again.
             self._denied.discard((check.who.agent_id, check.action))
 
     def add(self, check: Check) -> None:
-        """Remember that the gateway did not allow the action, or rejected the request."""
+        """Store the action and agent of a check that was not allowed, or that the gateway rejected with an error."""
         pair = (check.who.agent_id, check.action)
         if len(self._denied) >= self._max_pairs and pair not in self._denied:
             self._full = True
@@ -108,21 +113,24 @@ class DeniedActions:
             self._denied.add(pair)
 
     def contains(self, agent_id: str, action: str) -> bool:
-        """Return True if the action was last denied to the agent, or may have been."""
+        """Return True if the gateway did not allow the agent this action last time, or if this is not certain."""
         return self._full or (agent_id, action) in self._denied
 
     def count_unchecked(self) -> int:
-        """Count one call that runs without a decision; return the number of them in this process."""
+        """Count a call that runs without a decision, and return the number of such calls in this process."""
         return next(self._counts.setdefault(os.getpid(), itertools.count(1)))
 
 
 def pending_approvals_at(url: str) -> PendingApprovals:
-    """Return the pending approvals of a gateway: two guards may wait for the same request."""
+    """Return the waiting calls of the gateway at `url`, which all guards with this address share."""
     return _pending.setdefault(url, PendingApprovals())
 
 
 def denied_actions_at(url: str) -> DeniedActions:
-    """Return the denied actions of a gateway, whichever guard asked it and however its address is written."""
+    """Return the denied actions of the gateway at `url`, which all guards of this gateway share.
+
+    Two addresses with the same scheme, host and port are the same gateway, also if one omits the default port.
+    """
     parts = urlsplit(url)
     port = parts.port or _PORTS.get(parts.scheme)
     return _denied.setdefault((parts.scheme, (parts.hostname or "").rstrip("."), port), DeniedActions())

@@ -1,4 +1,4 @@
-"""Proxies that replace guarded functions and methods: they look like the function, and can be copied."""
+"""Proxies that replace guarded functions and methods: they have the attributes of the function and can be copied."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
 
 
 class GuardedBoundFunction(_BoundWrapper):
-    """Guarded method taken from its instance or class; can be copied and pickled with its owner."""
+    """Guarded method that is bound to its instance or class; copied and pickled together with that owner."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return getattr, (self._owner(), self.__name__)
@@ -51,12 +51,13 @@ class GuardedBoundFunction(_BoundWrapper):
 class GuardedFunction(_Wrapper):
     """Guarded function or other callable object.
 
-    It is pickled by its module and name, as functions are. Other callables can be copied, but not pickled.
+    A guarded function is pickled by its module and name, as plain functions are. Other guarded objects can be copied,
+    but not pickled.
 
     Args:
-        function: The callable.
-        wrapper: Called instead of it.
-        guard: Guards a copy in the same way.
+        function: The callable to guard.
+        wrapper: Called instead of `function`.
+        guard: Guards a copy of `function` in the same way.
     """
 
     __bound_function_wrapper__ = GuardedBoundFunction
@@ -85,17 +86,17 @@ class GuardedFunction(_Wrapper):
     def _copied(self, copied: Callable[[Any], Any]) -> Any:
         wrapped = self.__wrapped__
         if isinstance(wrapped, (classmethod, staticmethod)):
-            # Python does not copy them, and only the class's own dictionary holds them.
+            # Class and static methods are not copied: `copy` does not support them, and only a class contains them.
             return self
         function = copied(wrapped)
         return self if function is wrapped else self._self_guard(function)
 
 
 def refuse_guarded(function: Any, action: str) -> None:
-    """Refuse a function that is guarded already, at whatever depth.
+    """Raise if a function is guarded already, also below other decorators.
 
     Raises:
-        ConfigurationError: Naming the function and the action.
+        ConfigurationError: The message names the function and the action.
     """
     guarded = _find_guarded(function)
     if guarded is not None:
@@ -106,23 +107,24 @@ def refuse_guarded(function: Any, action: str) -> None:
 
 
 def guarded_action(function: object) -> str | None:
-    """Return the action of a guarded function, also inside other decorators; None if it is not guarded."""
+    """Return the action of a guarded function, also below other decorators; None if the function is not guarded."""
     guarded = _find_guarded(function)
     return None if guarded is None else str(guarded._self_wrapper.action)  # noqa: SLF001 - public name in wrapt
 
 
 def hides_or_derives(function: object) -> bool:
-    """Return True if a guarded function sends other values to the gateway than its arguments."""
+    """Return True if a guarded function has options that hide arguments or send computed values to the gateway."""
     guarded = _find_guarded(function)
     return guarded is not None and not guarded._self_wrapper.is_plain  # noqa: SLF001 - public name in wrapt
 
 
 def is_guarded(function: object) -> bool:
-    """Return True if every call of `function` is checked: the function itself is the guarded one.
+    """Return True if every call of `function` is checked, because `function` itself is a guarded function.
 
-    False for a decorator around a guarded function: it may return without calling it, as `functools.cache` does.
+    Return False for another decorator around a guarded function, such as `functools.cache`, which may return a result
+    without calling the guarded function.
     """
-    # First: a guarded method looks like the method it guards.
+    # This comes first, because the proxy of a method passes `inspect.ismethod` too.
     if type(function) in (GuardedFunction, GuardedBoundFunction):
         return True
     if isinstance(function, (classmethod, staticmethod)) or inspect.ismethod(function):
@@ -154,7 +156,7 @@ def _inside(function: Any) -> Any:
 
 
 def _call_method(function: Any) -> Any:
-    """Return the guarded `__call__` of an object, or the function inside it."""
+    """Return the guarded `__call__` method of an object, or the function that is wrapped in its `__call__`, or None."""
     method = inspect.getattr_static(type(function), "__call__", None)
     return method if type(method) is GuardedFunction else getattr(method, "__wrapped__", None)
 

@@ -1,4 +1,4 @@
-"""Requests of a guard that run no tool: check, read and withdraw approvals, log."""
+"""Methods of `Guard` that run no tool: send a check, read or withdraw an approval request, write a log entry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["GatewayRequests"]
 
 
 class GatewayRequests:
-    """Methods of `Guard` that send one request and run no tool."""
+    """Base class of `Guard` with the methods that run no tool: `check`, `approval`, `cancel`, `log` and `record`."""
 
     _guard_state: GuardState
 
@@ -50,19 +50,19 @@ class GatewayRequests:
         reason: str | None = None,
         dry_run: bool = False,
     ) -> Decision:
-        """Return the gateway's decision about an action, and run nothing.
+        """Send a check and return the gateway's decision. No tool is run.
 
-        A check that is allowed by an approval consumes it.
+        If an approval allows the call, the check consumes it, unless `dry_run` is set.
 
             decision = guard.check("stripe.refund", {"amount": 20}, dry_run=True)
 
         Args:
             action: The action.
             context: The arguments, which the gateway compares and an approver reads.
-            agent_id: The agent; wins over `acting_as`.
-            approval_id: The approval that must cover the call; default any.
+            agent_id: The agent; takes precedence over `acting_as`.
+            approval_id: Id of the approval that must cover the call; by default any approval may.
             call_id: The id of the call, as for `tool_call`.
-            reason: Why the agent makes the call, for the approver to read; default that of `toolgate.reason`.
+            reason: Why the agent makes the call, for the approver to read; default is the text of `toolgate.reason`.
             dry_run: Create no approval request and consume no approval.
 
         Raises:
@@ -93,12 +93,12 @@ class GatewayRequests:
 
         Args:
             approval_id: The approval request, from `ApprovalPending.approval_id`.
-            newest: Follow the approvers' edits to the last request.
+            newest: If approvers edited the call, each edit replaced the request by another: return the last one.
 
         Raises:
             GatewayUnavailable: No gateway responded within the deadline.
             GatewayProtocolError: The response contains no approval.
-            ConfigurationError: If the gateway does not know the approval or rejects the API key.
+            ConfigurationError: If the approval request does not exist, or the gateway rejects the API key.
         """
         client, seen = self._guard_state.client(), {approval_id}
         with _unknown_is_configuration_error(approval_id):
@@ -117,20 +117,20 @@ class GatewayRequests:
         return approval
 
     def cancel(self, approval_id: str, *, rejected: bool = False) -> Approval:
-        """Withdraw an approval request, decided or not: no call can use it afterwards.
+        """Withdraw an approval request, pending or approved: no call can use it afterwards.
 
         Args:
             approval_id: The approval request, from `ApprovalPending.approval_id`.
-            rejected: A user rejected the call in the agent's framework: checks with its call id stay denied, also
-                when an earlier state of the run is resumed.
+            rejected: Pass True if a user rejected the call in the agent framework. Further checks with its call id are
+                then denied, also if the framework resumes an earlier state of the run.
 
         Returns:
-            Its state: `cancelled`, or an earlier final state such as `consumed`.
+            The approval request, with the status `cancelled` or an earlier final status such as `consumed`.
 
         Raises:
             GatewayUnavailable: No gateway responded within the deadline.
             GatewayProtocolError: The response contains no approval.
-            ConfigurationError: If the gateway does not know the approval or rejects the API key.
+            ConfigurationError: If the approval request does not exist, or the gateway rejects the API key.
         """
         client, seconds = self._guard_state.client(), self._guard_state.settings.timeout
         with _unknown_is_configuration_error(approval_id):
@@ -164,17 +164,17 @@ class GatewayRequests:
         ip_address: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """Send a log entry now and return it; unlike a guarded call this raises if that fails.
+        """Send a log entry at once and return the stored entry; raise if the gateway cannot be reached or rejects it.
 
         Args:
             action: The action.
             status: `success`, `failed`, `pending` or `denied`.
             context: Details to store.
-            agent_id: The agent; wins over `acting_as`.
-            approval_id: The approval request it belongs to.
-            decision_id: The decision it belongs to.
-            ip_address: Address of the caller; default the address that the gateway sees.
-            idempotency_key: The same key creates one log entry within 24 hours; default a new one.
+            agent_id: The agent; takes precedence over `acting_as`.
+            approval_id: The approval request of the call.
+            decision_id: The decision about the call.
+            ip_address: Address of the caller; default is the address from which the gateway received the request.
+            idempotency_key: Entries with the same key within 24 hours are stored once; default is a new key.
 
         Raises:
             GatewayUnavailable: No gateway responded within the deadline.
@@ -216,19 +216,21 @@ class GatewayRequests:
         error: BaseException | None = None,
         facts: Mapping[str, Json] | None = None,
     ) -> None:
-        """Write a log entry to the outbox, as guarded calls do: it is sent in the background, and never fails for that.
+        """Write a log entry to the outbox, as guarded calls do; it is sent in the background.
+
+        If the gateway is unavailable, this method does not raise, and the entry is sent later.
 
         Args:
             action: The action.
             status: `success`, `failed`, `pending` or `denied`.
             context: Details to store.
-            agent_id: The agent; wins over `acting_as`.
-            approval_id: The approval request it belongs to.
-            decision_id: The decision it belongs to.
-            call_id: The id of the call, as for `tool_call`: pending or denied again, it is the same log entry.
-            reason: Why it is pending or denied; logged beside a detail of that name, never in its place.
-            error: The tool's exception; values that are redacted in the details are redacted in it too.
-            facts: Further details, such as `duration_ms`; logged beside the others, as `reason` is.
+            agent_id: The agent; takes precedence over `acting_as`.
+            approval_id: The approval request of the call.
+            decision_id: The decision about the call.
+            call_id: The id of the call, as for `tool_call`. A pending or denied call has one entry if it is repeated.
+            reason: Why the call is pending or denied. It does not replace a value `reason` in `context`.
+            error: The tool's exception; values that are redacted in `context` are redacted in its message too.
+            facts: Further details of the run, such as `duration_ms`. They do not replace values in `context` either.
 
         Raises:
             ConfigurationError: If an argument is wrong.
@@ -314,7 +316,11 @@ def _logged(check: Check, decision: Decision) -> Decision:
 
 
 def _successor(approval: Approval, seen: set[str]) -> str | None:
-    """Return the id of the request that replaced an edited one, or None."""
+    """Return the id of the request that replaced this one after an edit, or None; add the id to `seen`.
+
+    Raises:
+        GatewayProtocolError: The ids form a cycle, or there are more than `MAX_EDITS` edits.
+    """
     if approval.status != "replaced" or approval.replaced_by is None:
         return None
     if approval.replaced_by in seen or len(seen) >= MAX_EDITS:

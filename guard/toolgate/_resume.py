@@ -1,4 +1,8 @@
-"""Context variables that a call takes when it begins: an approval request to continue, and an authorization."""
+"""Context variables that the next guarded call uses when it begins.
+
+They contain an approval request that the call continues (`Resume`), or an authorization: the decision about an
+enclosing action block, which allows the call without a second check (`authorize`).
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,11 @@ __all__ = ["Resume", "authorize", "take_approval", "take_authorization"]
 
 
 class Resume:
-    """Block whose first guarded call continues an approval request; entered once, with `with` or `async with`.
+    """Block whose first guarded call continues an approval request. It can be entered once, also with `async with`.
 
     Args:
         approval_id: The approval request.
-        belongs: Returns True for the guard that requested it.
+        belongs: Returns True for the state of the guard whose calls may continue the request.
 
     Raises:
         ConfigurationError: If the id is not valid.
@@ -50,10 +54,11 @@ class Resume:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Tasks that began inside still see the object.
+        # Tasks that were started inside the block still refer to this object, and must not use it after its end.
         self._is_free = False
         if self._token is not None:
-            # A generator may be closed in another context than it began in; its exception must not be replaced.
+            # If the block is in a generator, the generator may be closed in another context than the one in which it
+            # began. `reset` then raises ValueError, which must not replace the exception of the block.
             with suppress(ValueError):
                 _resumes.reset(self._token)
 
@@ -69,7 +74,7 @@ class Resume:
         self.__exit__(kind, error, traceback)
 
     def take(self, state: GuardState) -> str | None:
-        """Return the approval id to the first call of the right guard, and None to all others."""
+        """Return the approval id for the first call of the guard, and None for all further calls and other guards."""
         with self._lock:
             if not self._is_free or not self._belongs(state):
                 return None
@@ -78,7 +83,10 @@ class Resume:
 
 
 def take_approval(state: GuardState) -> str | None:
-    """Return the approval request that a call beginning now continues; no other call continues it."""
+    """Return the id of the approval request that a call must continue which begins now, or None.
+
+    Each `resume` block returns its id only once; inner blocks come first.
+    """
     for resume in _resumes.get():
         approval_id = resume.take(state)
         if approval_id is not None:
@@ -87,7 +95,7 @@ def take_approval(state: GuardState) -> str | None:
 
 
 class _Authorization:
-    """Decision that lets one equal call run, once."""
+    """Allows one call with the given action, agent and arguments to run without a check."""
 
     def __init__(self, state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> None:
         self._state = state
@@ -96,7 +104,7 @@ class _Authorization:
         self._lock = threading.Lock()
 
     def take(self, state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> bool:
-        """Return True if the decision was made for this call, and invalidate it."""
+        """Return True if the authorization is for this call and unused, and mark it as used."""
         if state is not self._state or self._call != (action, agent_id, dumps(context, canonical=True)):
             return False
         with self._lock:
@@ -110,19 +118,22 @@ class _Authorization:
 
 @contextmanager
 def authorize(state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> Iterator[None]:
-    """Let the first equal guarded call inside, in this thread or task, run without a second check."""
+    """Let the first call inside the block that has this action, agent and context run without a check.
+
+    It applies to calls in this thread or task.
+    """
     authorization = _Authorization(state, action, agent_id, context)
     token = _authorization.set(authorization)
     try:
         yield
     finally:
-        # Tasks that began inside still see the object.
+        # Tasks that were started inside the block still refer to the object, and must not use it after its end.
         authorization.invalidate()
         _authorization.reset(token)
 
 
 def take_authorization(state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> bool:
-    """Return True if a decision was made for exactly this call; the next equal call is checked again."""
+    """Return True if an unused authorization exists for exactly this call, and mark it as used."""
     authorization = _authorization.get()
     return authorization is not None and authorization.take(state, action, agent_id, context)
 

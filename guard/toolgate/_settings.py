@@ -1,4 +1,8 @@
-"""Settings of a guard: arguments, then environment variables, then defaults. Nothing is read at import."""
+"""Settings of a guard.
+
+Each setting is the argument, else the environment variable, else a default. The variables are read when a guard is
+created, not when the module is imported.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +36,20 @@ __all__ = [
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
-# Four characters of a shorter key would be too large a part of it.
+# A key with fewer characters after its prefix is hidden completely: four characters would reveal too much of it.
 _SHORTEST_MASKED: Final = 16
+# Seconds.
 _SHORTEST_TIMEOUT: Final = 0.01
 _LONGEST_TIMEOUT: Final = 86_400
 _LONGEST_URL: Final = 2_000
-# RFC 1035, 2.3.4; underscores are not allowed in host names, but names of containers contain them.
+# Limits of RFC 1035, section 2.3.4. Underscores are permitted in addition, because names of containers contain them.
 _LONGEST_HOST: Final = 253
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Address of the gateway, credentials, and how to connect.
+    """Address of the gateway, credentials, and connection settings.
 
     Attributes:
         url: Address of the gateway without a trailing slash.
@@ -81,7 +86,7 @@ def load_settings(
     """Read and validate the settings; those that are not passed come from `TOOLGATE_*` or the defaults.
 
     Raises:
-        ConfigurationError: Naming the argument or variable that is missing or wrong, and the fix.
+        ConfigurationError: An argument or variable is missing or wrong; the message names it and the fix.
     """
     address = _url(_required(url, "url", "TOOLGATE_URL"), allow_insecure=allow_insecure)
     return Settings(
@@ -95,7 +100,7 @@ def load_settings(
 
 
 def masked(api_key: str) -> str:
-    """Return the part of a key that may be shown: its prefix and last four characters."""
+    """Return the key for display, with only its prefix and last four characters; `…` for a key of another form."""
     prefix, separator, rest = api_key.partition("_")
     if not separator or len(rest) < _SHORTEST_MASKED or prefix not in ("ak", "test"):
         return "…"
@@ -103,24 +108,25 @@ def masked(api_key: str) -> str:
 
 
 def checked_url(url: str) -> str:
-    """Return the address of a gateway without a trailing slash, also for plain http.
+    """Validate the address of a gateway and return it without a trailing slash; plain http is permitted.
 
     Raises:
-        ConfigurationError: Naming the value and the fix.
+        ConfigurationError: The address is not valid; the message contains the fix.
     """
     return _url(url, allow_insecure=True)
 
 
 def travels_readable(url: str) -> bool:
-    """Return True if a secret sent to `url` could be read on the network: plain http to another machine."""
+    """Return True if `url` is plain http to another machine, so that the API key could be read on the network."""
     parts = urlsplit(url)
     return parts.scheme != "https" and not _is_loopback(parts.hostname or "")
 
 
 def proxies_allowed(url: str) -> bool:
-    """Return True if proxies of the environment may be used for `url`.
+    """Return True if the proxies in environment variables may be used for `url`.
 
-    Only for TLS to another host: a proxy can neither read the key nor forge a response inside a tunnel.
+    They may be used only for https to another machine: the proxy then forwards an encrypted connection, and can neither
+    read the API key nor forge a response.
     """
     parts = urlsplit(url)
     return parts.scheme == "https" and not _is_loopback(parts.hostname or "")
@@ -141,7 +147,7 @@ def _optional(value: str | None, name: str, variable: str, check: Callable[[obje
 
 
 def _api_key(key: object) -> str:
-    # A key that was copied from a page or read from a file often has a space or line end around it.
+    # Surrounding white space is removed, because a key that was copied or read from a file often has some.
     stripped = key.strip() if isinstance(key, str) else ""
     if not stripped or not all("!" <= char <= "~" for char in stripped):
         raise ConfigurationError(
@@ -165,7 +171,7 @@ def _url(url: object, *, allow_insecure: bool) -> str:
             "url cannot be read; use a form like 'https://gateway.example.com'"
         ) from None
     if "@" in parts.netloc:
-        # Not part of the message: the text before the @ is usually a password.
+        # The message does not contain the url, because the text before the @ usually contains a password.
         raise ConfigurationError("url contains a user or password; put the credential into TOOLGATE_API_KEY")
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigurationError(
@@ -213,14 +219,14 @@ def _is_loopback(host: str) -> bool:
 
 
 def checked_timeout(value: float | None = None) -> float:
-    """Return the deadline of a request in seconds; without a value that of `TOOLGATE_TIMEOUT` or the default.
+    """Return the deadline of a request in seconds: `value`, else `TOOLGATE_TIMEOUT`, else the default.
 
     Raises:
-        ConfigurationError: Naming the value and the fix.
+        ConfigurationError: The deadline is not valid; the message contains it and the fix.
     """
     text: object = value if value is not None else os.environ.get("TOOLGATE_TIMEOUT") or DEFAULT_TIMEOUT
     try:
-        seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # refused below
+        seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # TypeError is handled
     except (TypeError, ValueError):
         seconds = math.nan
     if not _SHORTEST_TIMEOUT <= seconds <= _LONGEST_TIMEOUT:

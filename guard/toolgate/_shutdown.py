@@ -1,7 +1,8 @@
-"""Guarded calls while the interpreter shuts down.
+"""Rules for guarded calls that are made while the interpreter shuts down.
 
-Three phases matter: exit handlers run (threads work); all exit handlers have run (a thread would be
-stopped before it has sent anything); finalization (imports fail, and starting a thread blocks for ever).
+The shutdown has three phases. While exit handlers (`atexit`) run, threads still work, and checks and log entries are
+sent as usual. When all exit handlers have run, a background thread would be stopped before it can send an entry. During
+finalization imports fail, and starting a thread blocks for ever: calls are refused.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ _done = False
 
 
 def are_handlers_done() -> bool:
-    """Return whether this module's exit handler has run, so that no background thread sends entries any more."""
+    """Return True if this module's exit handler has run; after that, no background thread can send log entries."""
     return _done
 
 
 def ensure_not_finalizing(is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-    """Refuse a call that begins during finalization.
+    """Raise if the interpreter is finalizing, because no check can be sent any more.
 
     Raises:
-        GatewayUnavailable: The interpreter is finalizing. The tool does not run, with `fail_open` neither.
+        GatewayUnavailable: The interpreter is finalizing. The tool does not run, not even with `fail_open`.
     """
     if is_finalizing():
         raise GatewayUnavailable(
@@ -37,10 +38,11 @@ def ensure_not_finalizing(is_finalizing: Callable[[], bool] = sys.is_finalizing)
 
 @atexit.register
 def _send_rest() -> None:
-    """Send the log entries of calls in exit handlers.
+    """Send the log entries of guarded calls that other exit handlers made.
 
-    Exit handlers run in reverse order: the recorder's own handler, which the first call registers, runs earlier, or
-    not at all if an exit handler makes that call.
+    Exit handlers run in the reverse order of their registration, so this one, which is registered at import, runs after
+    the recorder's. The recorder registers its handler at the first call; if an exit handler makes that first call, the
+    recorder's handler does not run at all.
     """
     global _done  # noqa: PLW0603 - once in the process
     _done = True

@@ -1,4 +1,7 @@
-"""State of one guard: settings, HTTP clients, recorder. Heavy parts load at the first call."""
+"""State of one guard: settings, HTTP clients and recorder.
+
+Modules that only calls need, such as the HTTP clients, are imported at the first call.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,15 @@ __all__ = ["GuardState"]
 
 
 class GuardState:
-    """Parts that all calls of one guard share.
+    """State that all calls of one guard share.
 
     Args:
         settings: Settings of the guard.
-        transport: Transport of the HTTP library, or an in-process gateway, instead of the network.
-        place: Where log entries are stored.
+        transport: Transport object of the HTTP library, or a gateway in this process; None for the network.
+        place: Folder and limits of the outbox, which stores log entries.
 
     Attributes:
-        clock: Monotonic seconds; an in-process gateway may have its own clock.
+        clock: Returns monotonic seconds; a gateway in this process may have a clock of its own.
     """
 
     def __init__(self, settings: Settings, transport: object | None, place: Place) -> None:
@@ -52,13 +55,13 @@ class GuardState:
         self._async_client: AsyncGatewayClient | None = None
 
     def driver(self, on_hold: OnHold) -> Driver:
-        """Return what performs the effects of one synchronous call."""
+        """Return a driver, which performs the effects of one synchronous call."""
         from toolgate._drivers import Driver
 
         return Driver(self.client(), self.recorder, on_hold, getattr(self.transport, "sleep", time.sleep))
 
     def async_driver(self, on_hold: OnHold) -> AsyncDriver:
-        """Return what performs the effects of one asynchronous call."""
+        """Return a driver, which performs the effects of one asynchronous call."""
         from toolgate._drivers import AsyncDriver
 
         sleep = getattr(self.transport, "asleep", asyncio.sleep)
@@ -89,7 +92,7 @@ class GuardState:
         return client
 
     def ensure_open(self) -> GuardState:
-        """Return this object for a call that begins.
+        """Return this object if a call may begin.
 
         Raises:
             ConfigurationError: If the guard is closed.
@@ -106,7 +109,7 @@ class GuardState:
         return self
 
     def close(self) -> None:
-        """Send pending log entries, within the settings' timeout, and close; calls under way still finish."""
+        """Send queued log entries until the timeout of the settings, and close; calls that are running still finish."""
         if not self._closed:
             self._closed = True
             if self.recorder.used:
@@ -118,12 +121,12 @@ class GuardState:
             close_gateway()
 
     def close_at_exit(self) -> None:
-        """Close because the interpreter shuts down, before any exit handler runs."""
+        """Close because the interpreter shuts down; later calls raise an error that names this reason."""
         self._closed_at_exit = not self._closed
         self.close()
 
     async def aclose(self) -> None:
-        """Close as `close` does, and close the running loop's connections too."""
+        """Asynchronous form of `close`, which also closes the connections of the running event loop."""
         if not self._closed:
             self._closed = True
             if self.recorder.used:
@@ -134,11 +137,12 @@ class GuardState:
         if self._async_client is not None:
             await self._async_client.aclose()
         if (close_gateway := self._close_gateway()) is not None:
-            # Not on the loop: an in-process gateway takes a moment to stop.
+            # In a thread, because the gateway takes some time to stop and would block the event loop.
             await asyncio.to_thread(close_gateway)
 
     def _close_gateway(self) -> Callable[[], None] | None:
-        # By name and not by class: nothing heavy is imported to find out that there is no in-process gateway.
+        # A gateway in this process is recognized by this method: `isinstance` would need an import of its class, which
+        # is slow and mostly not needed.
         close: Callable[[], None] | None = getattr(self.transport, "guard_closed", None)
         return close
 
@@ -155,10 +159,10 @@ class GuardState:
         return make_sender(self.settings, place, lambda: BatchSender(self.settings, self.transport))
 
     def _key_scope(self) -> tuple[str, str] | None:
-        """Return the organization and environment of the API key, once a response contained them."""
+        """Return the organization and environment of the API key; None until a response has contained them."""
         client, async_client = self._client, self._async_client
         return (client.key_scope if client else None) or (async_client.key_scope if async_client else None)
 
 
-# Held while an object is created, never during a request.
+# Held only while a client is created, and never during a request.
 _creation_lock = threading.Lock()

@@ -1,4 +1,7 @@
-"""Switch to OpenTelemetry: `otel` is imported only if the application has set a provider."""
+"""Functions that call `toolgate.otel` only if the application uses OpenTelemetry, and otherwise do nothing.
+
+They also count queued and lost log entries for its metrics.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ __all__ = [
 
 
 class Backlog(Protocol):
-    """Store of log entries that the gateway has not acknowledged."""
+    """Interface of an outbox: log entries that the gateway has not acknowledged."""
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -36,55 +39,57 @@ class Backlog(Protocol):
 
 
 class Losses(Protocol):
-    """Counter of log entries that were lost."""
+    """Interface of an object that counts lost log entries."""
 
     count: int
 
 
 _backlogs: Final = weakref.WeakSet[Backlog]()
-# Strong references: a counter never decreases, also when its guard is gone. Only guards that lost entries are here.
+# Strong references, because the sum of all counters must not decrease when a guard is garbage-collected. Only guards
+# that have lost entries add their counter.
 _losses: Final[list[Losses]] = []
 if hasattr(os, "register_at_fork"):
-    # The parent reports its own losses.
+    # A forked child starts from 0, because the parent reports the entries that it has lost.
     os.register_at_fork(after_in_child=_losses.clear)
 
 
 def observe(flow: Flow, call: Call, tool: str | None) -> Flow:
-    """Return `flow`, with spans and metrics if the application has set a provider of OpenTelemetry.
+    """Return `flow`, wrapped so that it creates spans and metrics if the application has set an OpenTelemetry provider.
 
     Args:
         flow: The flow of one call.
         call: The call.
         tool: Name of the function, or None for a block.
     """
-    # An application that has set a provider has imported the API.
+    # These modules are imported if the application has set a provider.
     if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
         return flow
     try:
         from toolgate.otel import ObservedFlow, current_telemetry
 
         telemetry = current_telemetry()
-    except Exception:  # noqa: BLE001 - an incomplete installation or another library's provider never stops a call
+    except Exception:  # noqa: BLE001 - errors of OpenTelemetry or a provider must not stop a call
         return flow
     return flow if telemetry is None else ObservedFlow(flow, call, tool, telemetry)
 
 
 def flow_failed(flow: Flow, error: BaseException) -> None:
-    """Report that `error` ended the call of `flow`."""
+    """Report to OpenTelemetry that `error` ended the call of `flow`."""
     if (observed := _observed(flow)) is not None:
         observed.failed(error)
 
 
 def detach_span(flow: Flow) -> None:
-    """Make the span of a tool that continues after its call no longer the current one."""
+    """Restore the previous current span, for a tool such as a generator that continues after its call has returned."""
     if (observed := _observed(flow)) is not None:
         observed.detach()
 
 
 def trace_headers() -> Mapping[str, str]:
-    """Return the headers `traceparent` and `tracestate` (W3C Trace Context) of the current span; empty without one.
+    """Return the headers `traceparent` and `tracestate` (W3C Trace Context) of the current span; empty without a span.
 
-    Neither baggage, which may contain anything, nor the propagators that the application chose for its own requests.
+    Baggage, which may contain any data, is not sent, and the propagators that the application has configured for its
+    own requests are not used.
     """
     if "opentelemetry.trace" not in sys.modules:
         return {}
@@ -93,13 +98,13 @@ def trace_headers() -> Mapping[str, str]:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         TraceContextTextMapPropagator().inject(headers)
-    except Exception:  # noqa: BLE001 - an incomplete installation or another library's provider never stops a call
+    except Exception:  # noqa: BLE001 - errors of OpenTelemetry or a provider must not stop a call
         return {}
     return headers
 
 
 def count_backlog(backlog: Backlog) -> None:
-    """Include `backlog` in the metrics for as long as it exists."""
+    """Include the entries of an outbox in the metrics for as long as the object exists."""
     _backlogs.add(backlog)
 
 
@@ -109,7 +114,7 @@ def pending_entries() -> int:
 
 
 def count_losses(losses: Losses) -> None:
-    """Include `losses` in the metrics for as long as the process runs."""
+    """Include a counter of lost entries in the metrics for as long as the process runs."""
     _losses.append(losses)
 
 
