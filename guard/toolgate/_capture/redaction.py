@@ -17,8 +17,8 @@ __all__ = ["REDACTED", "Masked", "SecretRule", "forms", "forms_within", "looks_s
 
 REDACTED: Final = "[redacted]"
 
-# Maximum length of a message, and minimum length of a hidden text that is masked inside a message. Shorter texts are too
-# common to be masked alone: see `scrub`.
+# Maximum length of a message, and minimum length of a hidden text that is masked inside a message. Shorter texts are
+# too common to be masked alone: see `scrub`.
 _LONGEST: Final = 1000
 _SHORTEST: Final = 4
 # Longer names are not cached, so that the cache stays small.

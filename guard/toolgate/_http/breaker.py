@@ -1,13 +1,14 @@
-"""Circuit breaker: a gateway that does not respond costs one time-out, and not one for each call.
+"""Circuit breaker: if the gateway does not respond, one call waits for the time-out, and others fail at once.
 
     closed ── a call got no response within its deadline ──► open ── the pause is over ──► one call probes
        ▲                                                      ▲  │                               │
        │                                                      │  └─ other calls fail at once     │
        └──────────── any response, to any call ───────────────┴───────── no response ────────────┘
 
-A probe is one attempt without retries. If the outage costs no time, as with a refused connection, the next call probes
-at once and later calls within a second, so that the first call after a restart succeeds. If it uses up the time of
-calls, the pauses grow from one second to thirty.
+A probe is a call that is sent to find out whether the gateway responds again; it has one attempt without retries. If
+failures are fast, as with a refused connection, the next call probes at once, and later pauses between probes are at
+most a second, so that the first call after a restart succeeds. If failures are slow, the pauses grow from one second to
+thirty.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from toolgate._logging import logger
 
 __all__ = ["CircuitBreaker", "CircuitOpen"]
 
-# Seconds of an attempt from which an outage counts as slow.
+# Seconds of the longest attempt from which a failure is slow.
 _SLOW: Final = 0.25
-# By whether the outage is slow, in seconds.
+# Pauses between probes in seconds: after fast failures (False) and slow ones (True).
 _FIRST_PAUSE: Final = {False: 0.05, True: 1.0}
 _LONGEST_PAUSE: Final = {False: 1.0, True: 30.0}
 _MAX_EXPONENT: Final = 10
@@ -38,7 +39,7 @@ class CircuitOpen(Exception):
     """The breaker rejects a call.
 
     Attributes:
-        reached: A gateway may have received the request whose failure opened the breaker.
+        reached: Whether a gateway may have received the request whose failure opened the breaker.
     """
 
     def __init__(self, message: str, *, reached: bool) -> None:
@@ -51,13 +52,13 @@ class _Outage:
     """State of an open breaker.
 
     Attributes:
-        since: Start of the first call that failed.
-        reason: Failure of the last call.
-        slow: The last failure used up time.
-        reached: A gateway may have received the last request: it may be overloaded.
-        failures: Failed probes in a row, all slow or all fast.
+        since: Start of the first call that failed, in monotonic seconds, like all times here.
+        reason: Failure of the last probe, or of the call that opened the breaker.
+        slow: Whether that failure was slow, see `_SLOW`.
+        reached: Whether a gateway may have received that call, and may be overloaded.
+        failures: Number of failed probes in a row, all slow or all fast.
         next_probe: Earliest start of the next probe.
-        probe: Process of the current probe, and when that ends at the latest.
+        probe: Process id and latest end of the current probe, or None.
     """
 
     since: float
@@ -74,8 +75,8 @@ class CircuitBreaker:
 
     Args:
         name: Address of the gateway, for messages.
-        clock: Monotonic seconds.
-        spread: Returns a random number between two others, so that processes do not probe together.
+        clock: Returns monotonic seconds.
+        spread: Returns a random number between two others, so that processes do not probe at the same time.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class CircuitBreaker:
         self._name = name
         self._clock = clock
         self._spread = spread
-        # Immutable, so that a forked child never finds half of a change.
+        # Immutable and replaced as a whole, so that a forked child never finds a half-made change.
         self._outage: _Outage | None = None
         self._last_response: float | None = None
-        # By process, since a fork may happen while another thread holds the lock. Reentrant, since the garbage
-        # collector may end a coroutine, and with it a probe, while this thread holds the lock.
+        # One lock per process id, since a fork may happen while another thread holds the lock. The lock is reentrant,
+        # since the garbage collector may end a coroutine, and with it a probe, while this thread holds the lock.
         self._locks: dict[int, threading.RLock] = {}
 
     def admit(self, seconds: float) -> bool:
@@ -112,7 +113,7 @@ class CircuitBreaker:
             return True
 
     def record_response(self) -> None:
-        """Close the breaker: the gateway has responded."""
+        """Close the breaker, because the gateway has responded."""
         self._last_response = self._clock()
         if not self.is_open:
             return
@@ -128,11 +129,11 @@ class CircuitBreaker:
         """Open the breaker after a call that got no response within its deadline.
 
         Args:
-            began: Start of the call.
-            longest: Seconds of its longest attempt.
-            reason: What happened.
-            probe: The call was the probe.
-            reached: A gateway may have received it.
+            began: Start of the call, in monotonic seconds.
+            longest: Duration of its longest attempt, in seconds.
+            reason: Description of the failure, for messages.
+            probe: Whether the call was the probe.
+            reached: Whether a gateway may have received the call.
         """
         with self._lock():
             outage, now, slow = self._outage, self._clock(), longest >= _SLOW
@@ -143,7 +144,7 @@ class CircuitBreaker:
             next_probe = now + self._pause(failures, slow=slow)
             self._outage = _Outage(since, reason, slow, reached, failures, next_probe)
             if self.has_response_since(began):
-                # Another call got its response just now and found the breaker still closed.
+                # Another call got a response just now and did not close the breaker, because it was not open yet.
                 self._outage = None
                 return
         if outage is None:
@@ -152,13 +153,13 @@ class CircuitBreaker:
             )
 
     def abandon_probe(self) -> None:
-        """Let the next call probe, since the current probe ended without a result."""
+        """Let the next call be the probe, since the current probe ended without a result."""
         with self._lock():
             if self._outage is not None:
                 self._outage = replace(self._outage, probe=None)
 
     def has_response_since(self, moment: float) -> bool:
-        """Return whether the gateway has responded to any call after `moment`."""
+        """Return whether the gateway has responded to any call after `moment`, in monotonic seconds."""
         return self._last_response is not None and self._last_response > moment
 
     @property

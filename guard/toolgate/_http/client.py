@@ -1,4 +1,4 @@
-"""The gateway's operations, for synchronous and asynchronous callers.
+"""Synchronous and asynchronous clients of the gateway, and the operations that they share.
 
 An operation is a generator without I/O: it yields a `Send` or `Pause`, receives the response or exception, and returns
 the result. `GatewayClient` and `AsyncGatewayClient` differ only in how they perform these two steps.
@@ -48,7 +48,7 @@ _MAX_ID: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Step of an operation: send a request within `seconds`, and resume with the response or `TransportError`."""
+    """Step of an operation: send a request within `seconds`; the operation receives a response or `TransportError`."""
 
     request: Request
     seconds: float
@@ -68,7 +68,7 @@ class _Operations:
     """Operations of the gateway, without I/O.
 
     Attributes:
-        clock: Monotonic seconds.
+        clock: Returns monotonic seconds.
         key_scope: Organization and environment of the API key, or None before the first decision.
     """
 
@@ -106,8 +106,8 @@ class _Operations:
                 request, model, self._deadline(seconds), gated=check.approval_id is None
             )
         except (ConfigurationError, GatewayProtocolError) as error:
-            # A call that the gateway rejects must not fail open in the next outage. Other protocol errors may come
-            # from another server.
+            # A rejection is remembered, so that the action does not fail open in the next outage. Other protocol
+            # errors are not remembered, since they may come from another server.
             if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
                 self._denied_actions.add(check)
             raise
@@ -156,7 +156,7 @@ class _Operations:
     def _request(
         self, request: Request, model: type[_Model], deadline: Deadline, *, gated: bool
     ) -> Operation[tuple[_Model, Response]]:
-        """Send a request until it gets a response that is not a temporary error, or the deadline passes."""
+        """Send a request, and repeat it after temporary errors until the deadline passes."""
         seconds = deadline.left()
         attempts = Attempts(
             self._settings.url,
@@ -168,7 +168,7 @@ class _Operations:
         )
         with attempts:
             try:
-                # Nearly always the only attempt: tenacity is needed for the others.
+                # The first attempt nearly always succeeds, so that tenacity is used only for further attempts.
                 return (yield from self._attempt(request, model, deadline, attempts))
             except RetryableError as error:
                 first: RetryableError | None = error
@@ -217,9 +217,9 @@ class GatewayClient(_Operations):
     Args:
         settings: Address, API key, time-out and network settings.
         transport: A transport of the HTTP library or an `InProcessGateway` that replaces the network.
-        clock: Monotonic seconds; the default is that of the in-process gateway, or `time.monotonic`.
-        sleep: Pauses between attempts, in seconds; likewise.
-        breaker: Circuit breaker of the gateway; the default is one of its own.
+        clock: Returns monotonic seconds; the default is the in-process gateway's clock, or `time.monotonic`.
+        sleep: Pauses for some seconds between attempts; the default is the in-process gateway's, or `time.sleep`.
+        breaker: Circuit breaker of the gateway; the default is a new one for this client.
     """
 
     def __init__(
@@ -248,8 +248,8 @@ class GatewayClient(_Operations):
         """Return the gateway's decision about an action (`POST /sdk/check`).
 
         Args:
-            check: The check; its key makes repeated requests one check.
-            seconds: Deadline; the default is that of the settings.
+            check: The check; requests with the same key are one check.
+            seconds: Seconds until the deadline; the default is the time-out of the settings.
 
         Raises:
             GatewayUnavailable: If there is no response within the deadline.
@@ -262,8 +262,8 @@ class GatewayClient(_Operations):
         """Send a log entry and return it as the gateway stored it (`POST /sdk/log`).
 
         Args:
-            entry: The entry; its key makes repeated requests one log entry.
-            seconds: Deadline; the default is that of the settings.
+            entry: The entry; requests with the same key create one log entry.
+            seconds: Seconds until the deadline; the default is the time-out of the settings.
 
         Raises:
             GatewayUnavailable: If there is no response within the deadline.
@@ -273,11 +273,11 @@ class GatewayClient(_Operations):
         return self._run(self._log(entry, seconds))
 
     def approval(self, approval_id: str, wait: int) -> Approval:
-        """Return an approval request, at the latest after `wait` seconds (`GET /sdk/approvals/{id}`).
+        """Return an approval request, once it is decided or after `wait` seconds (`GET /sdk/approvals/{id}`).
 
         Raises:
-            GatewayUnavailable: If there is no response within the settings' time-out after `wait`.
-            GatewayProtocolError: If there is no such request, or the response is not one.
+            GatewayUnavailable: If there is no response within `wait` plus the time-out of the settings.
+            GatewayProtocolError: If the approval request does not exist, or the response is not an approval request.
             ConfigurationError: If the gateway rejects the API key.
         """
         return self._run(self._approval(approval_id, wait))
@@ -286,9 +286,10 @@ class GatewayClient(_Operations):
         """Cancel an approval request (`POST /sdk/approvals/{id}/cancel`).
 
         Args:
-            approval_id: The request.
-            seconds: Deadline.
-            rejected: A user rejected the call in the agent's framework; its call id stays denied.
+            approval_id: Id of the approval request.
+            seconds: Seconds until the deadline.
+            rejected: Whether a user rejected the call in the agent's framework; if so, later checks with its call id
+                are denied.
 
         Raises:
             GatewayUnavailable: If there is no response within the deadline.
@@ -302,9 +303,9 @@ class GatewayClient(_Operations):
 
         Args:
             path: Path below the gateway's address.
-            content: JSON.
-            key: `Idempotency-Key`, or None.
-            seconds: Deadline.
+            content: JSON text, encoded in UTF-8.
+            key: Value of the header `Idempotency-Key`, or None.
+            seconds: Seconds until the deadline.
 
         Raises:
             TransportError: If there is no complete response.
@@ -316,7 +317,7 @@ class GatewayClient(_Operations):
         return self._send(Request("POST", self._settings.url + path, headers, content), seconds)
 
     def parse(self, response: Response, model: type[_Model]) -> _Model:
-        """Return a response as `model`; raises as `ResponseParser.parse`."""
+        """Return a response as `model`; raises the same exceptions as `ResponseParser.parse`."""
         return self._parser.parse(response, model)
 
     def close(self) -> None:
@@ -382,7 +383,7 @@ class AsyncGatewayClient(_Operations):
         return await self._run(self._cancel(approval_id, seconds, rejected=rejected))
 
     async def aclose(self) -> None:
-        """Close the running loop's connections; those of other loops close with their loop."""
+        """Close the connections of the running event loop; those of other loops are closed with their loop."""
         if self._http is not None:
             await self._http.aclose()
 
@@ -405,14 +406,14 @@ class AsyncGatewayClient(_Operations):
 
 
 def key_scope(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return organization and environment of the API key, if the response names them."""
+    """Return organization and environment of the API key, or None if the headers do not contain both."""
     organization = headers.get("x-toolgate-organization")
     environment = headers.get("x-toolgate-environment")
     return (organization, environment) if organization and environment else None
 
 
 def _approved_request(headers: Mapping[str, str]) -> str | None:
-    """Return the approved request that allows a call, if the header is a valid id."""
+    """Return the id of the approved request that allows a call, or None if the header contains no valid id."""
     found = headers.get("x-approval-id")
     return found if found and found.isprintable() and len(found) <= _MAX_ID else None
 

@@ -1,4 +1,4 @@
-"""Deadlines that hold where the time-outs of the HTTP library do not."""
+"""Deadlines for cases in which the time-outs of the HTTP library do not end a request."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from typing import Final
 
 __all__ = ["AsyncDeadline", "Watch", "look_up", "watchdog"]
 
-# Iterations of the event loop; each one reads what has arrived.
+# Iterations of the event loop between the deadline and the cancellation; each one reads data that has arrived.
 _ROUNDS: Final = 16
 
 
 class AsyncDeadline:
-    """An `async with` block that ends with `TimeoutError` after `seconds`, as with `asyncio.timeout`.
+    """Asynchronous context manager that raises `TimeoutError` after `seconds`, like `asyncio.timeout`.
 
-    A tool that blocks the event loop delays the responses to all other calls. After the deadline the loop first
-    reads what has arrived and cancels the block only then; `asyncio.timeout` would cancel it unread.
+    A tool that blocks the event loop delays the responses to all other calls. After the deadline the loop therefore
+    reads the data that has arrived, before it cancels the block; `asyncio.timeout` would cancel it at once.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -57,8 +57,10 @@ class Watch:
     """Deadline of one synchronous request.
 
     Attributes:
-        done: The request ended.
-        fired: The deadline passed first.
+        ends: Time of the deadline, in monotonic seconds.
+        abort: Function that aborts the request, called in the watchdog's thread.
+        done: Whether the request has ended.
+        fired: Whether the deadline passed before the request ended.
     """
 
     __slots__ = ("abort", "done", "ends", "fired")
@@ -70,13 +72,13 @@ class Watch:
 
 
 class _Watchdog:
-    """Thread that aborts the requests of one process at their deadlines."""
+    """Thread that aborts the synchronous requests of one process at their deadlines."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Watch]] = []
         self._count = itertools.count()
-        # An interpreter that is shutting down starts no threads; httpx's time-outs remain.
+        # No thread can be started during interpreter shutdown; then only httpx's time-outs apply.
         with suppress(RuntimeError):
             threading.Thread(target=self._run, name="toolgate-watchdog", daemon=True).start()
 
@@ -108,7 +110,8 @@ def watchdog(seconds: float, abort: Callable[[], None]) -> Iterator[Watch]:
     """Call `abort` in another thread if the block takes longer than `seconds`."""
     dog = _watchdogs.get(os.getpid())
     if dog is None:
-        # One for each process, since a fork does not copy threads. If two threads create one at once, both work.
+        # Each process has a watchdog of its own, since a fork does not copy threads. If two threads create one at the
+        # same time, both use the first one.
         dog = _watchdogs.setdefault(os.getpid(), _Watchdog())
     watch = Watch(time.monotonic() + seconds, abort)
     dog.add(watch)
@@ -119,9 +122,9 @@ def watchdog(seconds: float, abort: Callable[[], None]) -> Iterator[Watch]:
 
 
 def look_up(host: str, port: int, seconds: float) -> int:
-    """Return the number of addresses of a host.
+    """Look up a host and return the number of its addresses.
 
-    The look-up runs in a thread, since `socket.getaddrinfo` has no time-out; concurrent calls share one.
+    The look-up runs in a thread, since `socket.getaddrinfo` has no time-out; concurrent calls share one look-up.
 
     Raises:
         TimeoutError: If there is no result within `seconds`.
@@ -133,10 +136,10 @@ def look_up(host: str, port: int, seconds: float) -> int:
         if future is None:
             future = _look_ups[key] = Future()
             try:
-                # A daemon: the end of the process does not wait for a resolver that stalls.
+                # A daemon thread, so that a resolver that does not respond cannot delay the end of the process.
                 threading.Thread(target=_resolve, args=key, name="toolgate-look-up", daemon=True).start()
             except RuntimeError:
-                # The interpreter is shutting down and starts no threads.
+                # No thread can be started during interpreter shutdown.
                 _resolve(*key)
     return future.result(min(seconds, threading.TIMEOUT_MAX))
 
@@ -155,6 +158,6 @@ def _resolve(process: int, host: str, port: int) -> None:
 
 
 _watchdogs: Final = dict[int, _Watchdog]()
-# By process, since a fork may happen while another thread holds the lock.
+# One lock per process id, since a fork may happen while another thread holds the lock.
 _locks: Final = dict[int, threading.Lock]()
 _look_ups: Final = dict[tuple[int, str, int], Future[int]]()

@@ -1,7 +1,7 @@
 """One request and its response, without I/O: how far the request got, and what a failure means.
 
-A call fails open only if no connection was established: a gateway that accepts a request and does not respond in time
-may be overloaded, and may have denied the call.
+A call fails open (runs without a decision) only if no connection was established: a gateway that accepts a request and
+does not respond in time may be overloaded, and may have denied the call.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from toolgate._http.messages import Response, TransportError
 
 __all__ = ["Exchange", "describe", "gateway_reached", "is_from_proxy"]
 
-# Responses of the gateway are far smaller.
+# Maximum number of bytes in a body; responses of the gateway are far smaller.
 _MAX_BODY: Final = 4 * 1024 * 1024
 # Replaces a body that cannot be decompressed; it is not valid UTF-8, so it is never read as JSON.
 _UNREADABLE: Final = b"\xff"
-# A proxy reports with these that it found no gateway.
+# Statuses with which a proxy reports that it got no response from a gateway.
 _NONE_BEHIND: Final = frozenset({502, 503, 504})
 _VERSION: Final = "x-api-version"
-# The connection ended during the handshake; every other TLS error is a response of the peer.
+# TLS errors that mean that the connection ended; every other TLS error is a response of the peer.
 _BROKEN: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-# The error of httpx, of its network library and of the socket; further causes are unrelated.
+# Number of errors to inspect: that of httpx, of its network library and of the socket. Further causes are unrelated.
 _LINKS: Final = 3
 _NO_RESPONSE: Final = "Server disconnected without sending a response"
 
@@ -36,7 +36,7 @@ class Exchange:
 
     Args:
         httpx: The HTTP library.
-        traced: The library's own transport is used, so that a connection attempt is always traced.
+        traced: Whether the library's own transport is used, which traces every connection attempt.
         on_connect: Called before a connection is established.
         on_open: Called with each network stream that is opened.
 
@@ -110,7 +110,7 @@ class Exchange:
         self._body += chunk
 
     def discard_body(self) -> None:
-        """Replace a body that cannot be decompressed."""
+        """Replace a body that cannot be decompressed by one that is not JSON."""
         self._body = _UNREADABLE
 
     def response(self) -> Response:
@@ -126,7 +126,7 @@ class Exchange:
     def failure(self, error: Exception) -> TransportError:
         """Return the error for an exception of the HTTP library.
 
-        An exception that is not known to be an outage counts as a response.
+        An exception that is not known to mean an outage is treated like a response.
         """
         httpx, rejected = self._httpx, _tls_rejected(error)
         if self._handshaking and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
@@ -135,7 +135,7 @@ class Exchange:
         disconnected = str(error).startswith(_NO_RESPONSE)
         ended = disconnected or isinstance(error, (httpx.ReadError, ssl.SSLError))
         if self._has_new_tls and not self._answered and ended and not rejected:
-            # The alert that reports a missing client certificate may be lost with the connection.
+            # If the client certificate is missing, the peer sends a TLS alert, which may be lost with the connection.
             return TransportError(
                 "the peer hung up right after the TLS handshake; it may require a client certificate"
             )
@@ -171,12 +171,12 @@ def describe(error: Exception) -> str:
 
 
 def is_from_proxy(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether a response is that of a proxy that found no gateway."""
+    """Return whether a proxy sent the response because it got none from a gateway."""
     return status in _NONE_BEHIND and _VERSION not in headers
 
 
 def gateway_reached(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether a gateway may have received the request: it responded, or a proxy waited for its response."""
+    """Return whether a gateway may have received the request: it responded, or its response to a proxy timed out."""
     return status == HTTPStatus.GATEWAY_TIMEOUT or not is_from_proxy(status, headers)
 
 
@@ -191,7 +191,7 @@ def _tls_rejected(error: BaseException) -> bool:
 def _was_established(error: BaseException) -> bool:
     if isinstance(error, ConnectionError):
         return not isinstance(error, ConnectionRefusedError)
-    # The operating system's error for a connection that was reset before it was first used.
+    # The operating system's error for a connection that was established and reset before it was first used.
     return isinstance(error, OSError) and error.errno == errno.ENOTCONN
 
 
@@ -201,7 +201,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         if isinstance(cause, BaseExceptionGroup):
-            # One exception for each address of the host.
+            # The group contains one exception for each address of the host.
             for each in cause.exceptions:
                 yield from _causes(each)
         cause = cause.__cause__ or cause.__context__

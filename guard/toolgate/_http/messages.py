@@ -15,12 +15,13 @@ Clock: TypeAlias = Callable[[], float]
 
 
 class TransportError(Exception):
-    """A request that got no complete response.
+    """A request got no complete response.
 
     Attributes:
-        answered: A gateway, or something in its place, has responded: it sent a part of a response, or a TLS alert.
-        reached: A gateway may have received the request, because a connection was established.
-        unsent: The request was never sent, because too many requests of this process are in progress.
+        answered: Whether a gateway, or another server at its address, responded: it sent a part of a response or a
+            TLS alert.
+        reached: Whether a gateway may have received the request, because a connection was established.
+        unsent: Whether the request was never sent, because too many requests of this process were in progress.
     """
 
     def __init__(
@@ -39,9 +40,9 @@ class Request:
     Attributes:
         method: HTTP method.
         url: Absolute URL.
-        headers: Not part of the representation, since they contain the API key.
-        body: Not part of the representation, since it contains arguments of tools.
-        long_poll: The gateway may delay its response; such requests have a limit of their own.
+        headers: HTTP headers; excluded from `repr`, since they contain the API key.
+        body: JSON; excluded from `repr`, since it contains arguments of tools.
+        long_poll: Whether the gateway may delay its response. The number of such requests is limited separately.
     """
 
     method: str
@@ -91,5 +92,5 @@ class InProcessGateway(ABC):
         """Asynchronous form of `sleep`."""
         await asyncio.sleep(seconds)
 
-    def guard_closed(self) -> None:  # noqa: B027 - optional
-        """Clean up after the guard was closed; may be called again."""
+    def guard_closed(self) -> None:  # noqa: B027 - subclasses need not override it
+        """Clean up after the guard was closed; may be called more than once."""

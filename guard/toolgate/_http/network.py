@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    # Imported where it is needed, since decorating a function does not need it.
+    # At runtime the functions that need this slow module import it, so that decorating a function does not load it.
     import ssl
 
 __all__ = ["DEFAULT_NETWORK", "ClientCert", "Network", "load_network"]
@@ -27,8 +27,8 @@ class Network:
 
     Attributes:
         ca: File of certificates to trust instead of the system's, or an SSL context.
-        client_cert: Files of the client certificate and its key, and the key's password.
-        proxy: Address of a proxy; not part of the representation, since it may contain a password.
+        client_cert: Files of the client certificate and of its key, and the key's password.
+        proxy: Address of a proxy; excluded from `repr`, since it may contain a password.
     """
 
     ca: str | ssl.SSLContext | None = None
@@ -48,7 +48,7 @@ class Network:
         if not url.startswith("https:"):
             import ssl
 
-            # Without TLS no certificate is read: the system's take 50 ms, far longer than a call.
+            # Without TLS no certificates are read: reading those of the system takes 50 ms, far longer than a call.
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is not None and not isinstance(self.ca, str):
             return self.ca
@@ -69,13 +69,15 @@ def load_network(
     *,
     transport: object | None = None,
 ) -> Network:
-    """Return validated settings from arguments or `TOOLGATE_CA_FILE`, `_CLIENT_CERT`, `_CLIENT_KEY` and `_PROXY`.
+    """Return validated network settings, from the arguments or else from the environment.
+
+    The variables are `TOOLGATE_CA_FILE`, `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY` and `TOOLGATE_PROXY`.
 
     Raises:
-        ConfigurationError: If a value is invalid; with the argument, variable or file, what is wrong, and the fix.
+        ConfigurationError: If a value is invalid; the message contains the argument, variable or file, and the fix.
     """
     if transport is not None:
-        # It replaces the network, and so these settings.
+        # A transport replaces the network, so that network settings would have no effect.
         for name, given in (("ca", ca), ("client_cert", client_cert), ("proxy", proxy)):
             if given is not None:
                 raise ConfigurationError(f"{name} has no effect beside transport; give it to the transport")
@@ -88,7 +90,7 @@ def load_network(
             raise ConfigurationError(
                 "ca is an SSLContext and client_cert is set; load the certificate into the context instead"
             )
-        # So that a wrong file is reported now and not by the first call.
+        # The files are read here as well, so that a wrong file is reported now and not by the first call.
         network.context("https:", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     return network
 
@@ -119,7 +121,7 @@ def _client_cert(given: object) -> tuple[str, str, str] | None:
             raise ConfigurationError(f"{missing} is not set; set {' and '.join(names)}, or neither")
         return certificate, key, os.environ.get("TOOLGATE_CLIENT_KEY_PASSWORD", "")
     if not isinstance(given, tuple) or len(given) not in _PARTS:
-        # Without the value, which may contain a password.
+        # The message does not contain the value, which may contain a password.
         raise ConfigurationError("client_cert is not a pair; pass (certificate file, key file[, password])")
     password = given[2] if len(given) == max(_PARTS) else ""
     if not isinstance(password, str):
@@ -134,7 +136,7 @@ def _proxy(given: object, url: str) -> str | None:
     if proxy is None:
         return None
     wrong = ConfigurationError(
-        # Without the value, which may contain a password.
+        # The message does not contain the value, which may contain a password.
         "proxy is not the address of a proxy; pass Guard(proxy=…) or set TOOLGATE_PROXY to a form like "
         "'http://proxy.example.com:3128', with user:password@ before the host if it asks for them"
     )
@@ -180,7 +182,7 @@ def _load_client_cert(context: ssl.SSLContext, certificate: str, key: str, passw
     _readable(certificate, "client certificate", "TOOLGATE_CLIENT_CERT")
     _readable(key, "client key", "TOOLGATE_CLIENT_KEY")
     try:
-        # Also without a password, since OpenSSL would ask for one on the terminal.
+        # The password is passed even if it is empty, since OpenSSL would otherwise ask for one on the terminal.
         context.load_cert_chain(certificate, key, password)
     except OSError as error:
         raise ConfigurationError(

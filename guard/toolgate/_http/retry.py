@@ -1,4 +1,4 @@
-"""Retries of a request within its deadline, and what they report to the circuit breaker."""
+"""Retries of a request within its deadline; their results are reported to the circuit breaker."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MAX_EXPONENT: Final = 10
 
 
 class RetryableError(Exception):
-    """Failure of an attempt that may be repeated.
+    """An attempt failed and may be repeated.
 
     Attributes:
         error: The exception to raise if no attempt succeeds.
-        retry_after: Seconds that the gateway asked to wait, or None.
+        retry_after: Seconds to wait before the next attempt, as the gateway requested, or None.
     """
 
     def __init__(self, error: GatewayUnavailable, retry_after: float | None = None) -> None:
@@ -39,7 +39,7 @@ class RetryableError(Exception):
 
 
 class Deadline:
-    """Time that all attempts of a request have together, in seconds from now."""
+    """Deadline of a request for all its attempts together, `seconds` from now."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._clock = clock
@@ -67,12 +67,12 @@ def retry_after(header: str | None, now: datetime) -> float | None:
         until = parsedate_to_datetime(header)
     except ValueError:
         return None
-    # Dates in HTTP are in UTC, also those that name no zone.
+    # Dates in HTTP are in UTC, even if they contain no time zone.
     return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - now).total_seconds())
 
 
 def retry_policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, Any]:
-    """Return arguments for tenacity's `Retrying`; the attempt after which `is_last` returns True is the last one."""
+    """Return arguments for tenacity's `Retrying`, which calls `is_last` after each attempt and stops if it is True."""
 
     def stop(state: RetryCallState) -> bool:
         # If a pause would end after the deadline, the error is raised at once.
@@ -93,16 +93,16 @@ def _pause(state: RetryCallState) -> float:
 
 
 class Attempts:
-    """All attempts of one request, in a `with` block.
+    """Context manager for all attempts of one request; it reports their results to the circuit breaker.
 
     Args:
         url: Address of the gateway, for messages.
-        breaker: Receives the results.
-        clock: Monotonic seconds.
-        seconds: Time for all attempts.
-        gated: The breaker may reject the request, and a failure of the request may open it. False for requests of
-            a call that waits for an approval: such a call outlasts an outage.
-        is_conclusive: The time is long enough that the breaker may open if there is no response.
+        breaker: Circuit breaker of the gateway.
+        clock: Returns monotonic seconds.
+        seconds: Time for all attempts together, in seconds.
+        gated: Whether the breaker may reject the request, and may open if the request fails. False for requests of
+            a call that waits for an approval, since such a call continues after an outage.
+        is_conclusive: Whether `seconds` is so long that the breaker may open if there is no response.
 
     Raises:
         GatewayUnavailable: On entering, if the breaker rejects the request.
@@ -149,40 +149,43 @@ class Attempts:
             self._breaker.abandon_probe()
 
     def begin(self) -> None:
-        """Note the start of an attempt."""
+        """Store the start time of an attempt."""
         self._attempt_began = self._clock()
 
     def succeed(self, response: Response) -> None:
-        """Note a response, which may be an error or that of a proxy."""
+        """Store that an attempt got a response, which may be an error or come from a proxy."""
         self._last_failure = f"a proxy answers {response.status}"
         self._reached = self._reached or gateway_reached(response.status, response.headers)
         self._end(answered=not is_from_proxy(response.status, response.headers))
 
     def fail(self, error: TransportError) -> RetryableError:
-        """Note an attempt without a complete response, and return the exception to raise for it."""
+        """Store that an attempt got no complete response, and return the exception to raise for it."""
         if error.unsent:
-            # If the requests that are in progress got no response, this one would not have got one either.
+            # This request was not sent. It would have got a response only if the requests in progress got one.
             self._answered = self._answered or self._breaker.has_response_since(self._began)
-            # The requests in progress may be at an overloaded gateway.
+            # An overloaded gateway may have received the requests in progress.
             self._reached = self._reached or not self._breaker.is_unreachable
             self._end(answered=False)
         else:
             self._reached = self._reached or error.reached
             self._end(answered=error.answered)
-        # The message of a transport or a proxy may contain a password, and is repeated in logs, errors and entries.
+        # A message of a transport or proxy may contain a password, and is copied to logs, exceptions and log entries.
         self._last_failure = scrub(str(error), ())
         if error.answered and not error.unsent:
             self._answered_failure = self._last_failure
-        # An invalid response explains more than a last attempt that had only a moment.
+        # The error of an invalid response explains more than that of a last attempt, which may have had little time.
         reason = self._answered_failure or self._last_failure
         return RetryableError(self._unavailable(reason, answered=self._answered, reached=self._reached))
 
     def is_last(self) -> bool:
-        """Return whether no further attempt is made although there is time left."""
+        """Return whether no further attempt is made, because the open breaker would reject it."""
         return self._gated and not self._answered and self._breaker.is_open
 
     def give_up(self, last: RetryableError) -> GatewayUnavailable:
-        """Return the exception to raise after the last attempt, for what all attempts together reached."""
+        """Report the failure to the breaker, and return the exception to raise after the last attempt.
+
+        Its attributes `answered` and `reached` are True if this is so for any attempt.
+        """
         last.error.answered, last.error.reached = self._answered, self._reached
         if self._gated and self._is_conclusive and not self._answered:
             self._breaker.record_failure(

@@ -1,4 +1,4 @@
-"""Models of the gateway's responses, and the exceptions for responses that match none."""
+"""Strict models of the gateway's responses, and a parser that raises an exception for any other response."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_err
 
 
 def _unicode(text: str) -> str:
-    # JSON can contain lone surrogates, which cannot be encoded again, not even for a log entry.
+    # JSON can contain lone surrogates, which cannot be encoded again when the text is sent in a log entry.
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -88,7 +88,7 @@ class ApprovalResponse(BaseModel):
     id: str
     status: Literal["pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed"]
     note: _Text | None = None
-    # Absent from older gateways.
+    # Older gateways do not send the following members.
     agent_id: _Text | None = None
     action: _Text | None = None
     context: dict[_Text, Any] | None = None
@@ -119,17 +119,18 @@ class ResponseParser:
     """Parses responses of one gateway.
 
     Args:
-        settings: Its address, for messages, and the API key, which is masked even if a response contains it.
+        settings: Settings of the guard. Messages contain the gateway's address; the API key is masked in them, even
+            if a response contains it.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def parse(self, response: Response, model: type[_Model], *, exact_numbers: bool = False) -> _Model:
-        """Return a response as `model`; with `exact_numbers`, numbers with a fraction are decimals.
+        """Validate a response and return it as `model`; with `exact_numbers`, numbers with a fraction are decimals.
 
         Raises:
-            RetryableError: For 429 and 5xx.
+            RetryableError: For the statuses 429 and 5xx.
             ConfigurationError: If the gateway rejects the API key.
             GatewayProtocolError: For anything else that is not the documented response.
         """
@@ -186,7 +187,7 @@ class ResponseParser:
             return ""
         detail = body.get("detail", "") if isinstance(body, dict) else ""
         if isinstance(detail, dict):
-            # Plan limits are objects with a message; validation errors map fields to messages.
+            # Errors of plan limits contain an object with a message, validation errors a mapping of fields to messages.
             message = detail.get("message")
             detail = message if isinstance(message, str) else str(detail)
         text = "".join(char if char.isprintable() else " " for char in str(detail))

@@ -1,7 +1,8 @@
 """Senders of single requests over the network, synchronous and asynchronous, each request within one deadline.
 
-Of httpx (or httpx2) only requests and transports are used. `httpx.Client` would add a fifth to the time of a call, and
-redirects, cookies and log records with addresses, which must not be: the API key goes to the configured address only.
+Only requests and transports of httpx (or httpx2) are used, not `httpx.Client`, which would add a fifth to the time of a
+call. It would also log URLs, keep cookies and follow redirects, but the API key must be sent to the configured address
+only.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["AsyncHttpSender", "HttpSender", "set_request_hook"]
 
-# Requests in progress at once: checks and log entries, and long polls. httpx's pool looks at every connection
-# for every request, so callers queue here and not there.
+# Maximum number of requests in progress: of checks and log entries, and of long polls. Further callers wait here and
+# not in httpx's pool, which iterates over all connections for each request.
 _MAX_REQUESTS: Final = 50
 _MAX_LONG_POLLS: Final = 500
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 5.0
-# The shortest time-out. A response that has arrived already is read, even after the deadline.
+# The shortest time-out in seconds, so that a response that has already arrived is read even after the deadline.
 _SHORTEST: Final = 0.001
-# The time-outs of httpx end a request first; the watchdog ends it if the peer keeps sending single bytes.
+# Seconds after the deadline at which the watchdog aborts a request. httpx's time-outs end it before, unless the peer
+# keeps sending single bytes.
 _GRACE: Final = 0.05
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -49,7 +51,7 @@ _request_hook: Callable[[str], None] | None = None
 def set_request_hook(hook: Callable[[str], None] | None) -> Callable[[str], None] | None:
     """Set a function that is called with the URL before each request to the network, and return the previous one.
 
-    The pytest plugin blocks the network with it: an exception of the hook stops the request.
+    An exception of the hook prevents the request. The pytest plugin blocks the network in this way.
     """
     global _request_hook
     previous, _request_hook = _request_hook, hook
@@ -61,7 +63,7 @@ class _Library:
 
     def __init__(self, url: str, name: str, transport: object | None, network: Network) -> None:
         self.httpx: Any = importlib.import_module(name)
-        # A TLS failure after the handshake is not wrapped by httpx.
+        # httpx does not convert TLS errors after the handshake to its own exceptions.
         self.errors = (self.httpx.RequestError, ssl.SSLError)
         self.uses_network = transport is None or isinstance(
             transport, (self.httpx.HTTPTransport, self.httpx.AsyncHTTPTransport)
@@ -71,11 +73,11 @@ class _Library:
         self._transport = transport
         self._network = network
         self._context: ssl.SSLContext | None = None
-        # Nearly all requests have one of two URLs, and parsing one takes tens of microseconds.
+        # Parsed URLs are cached, since parsing takes tens of microseconds and nearly all requests have one of two URLs.
         self._url = lru_cache(maxsize=16)(self.httpx.URL)
 
     def transport(self, kind: str) -> Any:
-        """Return a transport that has connections of its own, or the one that was given; `kind` is its base class."""
+        """Return a new transport, or the one that the application passed; `kind` is the name of its base class."""
         if self._transport is not None:
             if not isinstance(self._transport, getattr(self.httpx, kind)):
                 calls = "synchronous" if kind == "BaseTransport" else "asynchronous"
@@ -121,7 +123,7 @@ class _Library:
             ) from error
 
     def look_up(self, seconds: float) -> int:
-        """Return the number of addresses to which a connection can be established; 1 if a given transport connects.
+        """Return the number of addresses of the gateway or proxy, or 1 if the application passed a transport.
 
         Raises:
             TransportError: If there is no result within `seconds`, or the host is unknown.
@@ -149,7 +151,10 @@ class _Library:
 
 
 class _Connection:
-    """A transport that serves one request at a time, so that its socket is that of the request."""
+    """A transport and its sockets.
+
+    Unless the application passed the transport, it serves one request at a time: `abort` ends only that request.
+    """
 
     def __init__(self, transport: Any) -> None:
         self.transport = transport
@@ -163,17 +168,17 @@ class _Connection:
             self.sockets.add(opened)
 
     def abort(self) -> None:
-        """End the request in progress, which another thread waits for."""
+        """End the request that another thread has in progress, by shutting its sockets down."""
         for each in list(self.sockets):
             with suppress(OSError):
-                # Not SSLSocket's own method, which is not safe while another thread reads.
+                # `SSLSocket.shutdown` is not used, since it is not safe while another thread reads.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
 
 class _Pool:
-    """The connections of one process, and how many requests may use them at once.
+    """Connection pool of one process, with a limit of concurrent requests.
 
-    A transport that was given is shared by all requests.
+    If the application passed a transport, all requests share it.
     """
 
     def __init__(self, library: _Library) -> None:
@@ -181,7 +186,8 @@ class _Pool:
             False: threading.BoundedSemaphore(_MAX_REQUESTS),
             True: threading.BoundedSemaphore(_MAX_LONG_POLLS),
         }
-        # Addresses of the host. Connecting tries one after the other, each with the time-out for connecting.
+        # Number of addresses of the host. httpx tries them one after the other, each with the connect time-out, which
+        # is therefore divided by this number.
         self.addresses = 0
         self._library = library
         self._shared = _Connection(library.transport("BaseTransport")) if library.is_given else None
@@ -191,7 +197,7 @@ class _Pool:
 
     @contextmanager
     def connection(self) -> Iterator[_Connection]:
-        """Reserve a connection."""
+        """Reserve a connection for a `with` block."""
         try:
             connection = self._shared or self._idle.pop()
         except IndexError:
@@ -211,19 +217,19 @@ class _Pool:
         self._close_idle(0)
 
     def close_sockets(self) -> None:
-        """Close the copies of the parent's sockets in a forked child, without a message to the peer."""
+        """In a forked child, close its copies of the parent's sockets without sending anything to the peer."""
         for connection in [*self._connections, *filter(None, [self._shared])]:
             for each in list(connection.sockets):
                 each.close()
 
     def _close_idle(self, limit: int) -> None:
-        """Close connections that expired, and the oldest beyond the limit."""
+        """Close idle connections that have expired, and the oldest of those beyond `limit`."""
         if self._shared is not None:
             if not limit:
                 self._shared.transport.close()
             return
         expired = time.monotonic() - _IDLE_SECONDS
-        # Another thread may take the last connection.
+        # Another thread may take the last idle connection between the two statements.
         with suppress(IndexError):
             while len(self._idle) > limit or self._idle[0].idle_since < expired:
                 self._idle.pop(0).transport.close()
@@ -236,7 +242,7 @@ class HttpSender:
         url: Address of the gateway.
         library: Import name of the HTTP library.
         transport: A transport of that library that replaces the network.
-        clock: Monotonic seconds.
+        clock: Returns monotonic seconds.
         network: Certificates, and a proxy that takes precedence over those of the environment.
     """
 
@@ -251,9 +257,9 @@ class HttpSender:
     ) -> None:
         self._library = _Library(url, library, transport, network)
         self._clock = clock
-        # By process id: parent and child must not use one connection.
+        # By process id, since parent and child must not use the same connection.
         self._pools: dict[int, _Pool] = {}
-        # Not at the end of the process: the outbox still sends then, see `_close_at_exit`.
+        # Not called at the end of the process, when the outbox still sends entries: see `_close_at_exit`.
         weakref.finalize(self, _close_all, self._pools).atexit = False
         _senders.add(self)
 
@@ -276,14 +282,14 @@ class HttpSender:
 
     @contextmanager
     def stream(self, request: Request, seconds: float) -> Iterator[tuple[Response, Iterator[bytes]]]:
-        """Send `request` and yield the response without its body, and the chunks of a body of any length.
+        """Send `request`, and yield the response with an empty body, and an iterator of the chunks of the real body.
 
         Args:
             request: The request.
-            seconds: Time-out of each step and each chunk.
+            seconds: Time-out in seconds, for each step such as connecting and for each chunk.
 
         Raises:
-            TransportError: If there is no complete response, also from inside of the block.
+            TransportError: If there is no complete response, also if the connection fails inside the block.
             ConfigurationError: If the request cannot be sent at all.
         """
         with self._pool().connection() as connection:
@@ -309,7 +315,8 @@ class HttpSender:
         library = self._library
 
         def resolve() -> None:
-            # Before each connection, since httpx's time-outs do not cover a resolver that stalls.
+            # The host is looked up before each connection, since httpx's time-outs do not apply to a resolver that
+            # does not respond.
             pool.addresses = library.look_up(max(_SHORTEST, ends - self._clock()))
 
         exchange = Exchange(
@@ -342,7 +349,7 @@ class HttpSender:
     def _pool(self) -> _Pool:
         pool = self._pools.get(os.getpid())
         if pool is None:
-            # Two threads may both arrive here; the other one's pool has no connections yet.
+            # If two threads create a pool at the same time, the second one is dropped; it has no connections yet.
             pool = self._pools.setdefault(os.getpid(), _Pool(self._library))
         return pool
 
@@ -350,8 +357,8 @@ class HttpSender:
 class AsyncHttpSender:
     """Sends requests from any task, with a connection pool for each event loop.
 
-    A pool is closed together with its loop: a suspended asynchronous generator holds it, and `asyncio.run`
-    finishes those before it closes the loop.
+    A pool is closed together with its loop: a suspended asynchronous generator holds the pool, and `asyncio.run` ends
+    such generators before it closes the loop.
 
     Args:
         url: Address of the gateway.
@@ -380,8 +387,8 @@ class AsyncHttpSender:
         """
         library, has_slot = self._library, False
         exchange = Exchange(library.httpx, traced=library.uses_network)
-        # On the network the deadline alone ends a request: a time-out of a single step would end it before a response
-        # is read that arrived while the event loop was blocked.
+        # On the network only `AsyncDeadline` ends a request. If a response arrived while the event loop was blocked, a
+        # time-out of httpx would end the request before the response is read.
         limit = None if library.uses_network else max(0.0, seconds)
         try:
             async with AsyncDeadline(seconds):
@@ -397,7 +404,7 @@ class AsyncHttpSender:
         return exchange.response()
 
     async def aclose(self) -> None:
-        """Close the running loop's connections; those of other loops close with their loop."""
+        """Close the connections of the running event loop; those of other loops are closed with their loop."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.keeper.aclose()
@@ -429,7 +436,7 @@ class AsyncHttpSender:
 
 
 class _LoopPool:
-    """The connections of one event loop, and how many requests may use them at once."""
+    """Connection pool of one event loop, with a limit of concurrent requests."""
 
     def __init__(self, transport: Any) -> None:
         self.transport = transport
@@ -461,7 +468,10 @@ _senders: Final[weakref.WeakSet[HttpSender]] = weakref.WeakSet()
 
 @atexit.register
 def _close_at_exit() -> None:
-    """Close all connections; exit handlers run in reverse order, and the outbox registers its own later."""
+    """Close all connections at the end of the process, after the outbox has sent its entries.
+
+    Exit handlers run in reverse order, and the outbox registers its handler after this one.
+    """
     for sender in list(_senders):
         sender.close()
 
@@ -472,5 +482,5 @@ def _close_all(pools: dict[int, _Pool]) -> None:
         if process == os.getpid():
             pool.close()
         else:
-            # In a forked child the parent's transport may hold a lock forever; its sockets have none.
+            # In a forked child, a lock of the parent's transport may never be released. Its sockets have no locks.
             pool.close_sockets()
