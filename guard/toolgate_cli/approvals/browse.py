@@ -27,12 +27,12 @@ from toolgate_cli.layout import summarize
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, Full, JsonLines, PollInterval
 from toolgate_cli.output import Column, print_json, print_note, print_table, sanitize, truncate
 
-#: statuses that can still change
+#: statuses of approval requests that can still change
 _OPEN = ("pending", "approved")
 
 
 class Status(StrEnum):
-    """Status of an approval request, or all statuses."""
+    """Status by which approval requests are filtered; `all` stands for every status."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -56,7 +56,7 @@ def list_(
     with stored_session() as client:
         wanted = None if status is Status.ALL else status.value
         everything = iter_approvals(client, environment, status=wanted, action=action)
-        # The gateway filters by id only; names are not unique.
+        # Agents are filtered here: the gateway accepts only an id, and several agents may have the same name.
         matching = (
             one for one in everything if agent is None or agent in {one[0].agent_id, one[0].agent_name}
         )
@@ -103,14 +103,14 @@ def watch(
 
 
 class _Watch:
-    """Polls for approval requests, and prints new and changed ones."""
+    """Polls the gateway for approval requests, and prints new requests and changes of printed ones."""
 
     def __init__(self, client: GatewayClient, environment: Environment, *, full: bool, as_json: bool) -> None:
         self._client = client
         self._environment = environment
         self._full = full
         self._as_json = as_json
-        #: requests as they were printed last, by id
+        #: by id, each printed request in the state in which it was printed last; closed requests are removed
         self._printed: dict[str, Approval] = {}
 
     def run(self, interval: float) -> None:
@@ -127,10 +127,10 @@ class _Watch:
 
     def _poll(self) -> None:
         found = self._fetch_open()
-        # Oldest first, in the order in which they were made.
+        # The gateway returns the newest request first; they are printed in the order in which they were made.
         for approval, raw in reversed(found.values()):
             if approval.id not in self._printed:
-                # An approved request that was never printed is older than this watch.
+                # An approved request that was not printed before is from the time before this command began.
                 if approval.is_pending:
                     self._print_new(approval, raw)
             elif _state(self._printed[approval.id]) != _state(approval):
@@ -139,7 +139,7 @@ class _Watch:
             self._close(approval_id)
 
     def _fetch_open(self) -> dict[str, tuple[Approval, dict[str, Any]]]:
-        # Approved after pending: the second request finds what is approved between the two.
+        # Approved requests are fetched after pending ones, to find those that are approved in between.
         return {
             approval.id: (approval, raw)
             for status in (_OPEN if self._printed else _OPEN[:1])

@@ -25,7 +25,7 @@ from toolgate_cli.layout import Layout, find_hidden
 from toolgate_cli.options import Environment, EnvironmentOption, Full, PasswordStdin
 from toolgate_cli.output import fail, sanitize, terminal_width
 
-#: limits of the gateway
+#: the gateway's limits for a temporary approval: its number of calls, and its duration in seconds
 _MAX_USES = 1_000
 _MIN_SECONDS = 60
 _MAX_SECONDS = 2_592_000
@@ -38,7 +38,7 @@ Note = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """Changed arguments that are approved instead of those requested."""
+    """Arguments that the user approves in place of the requested ones; `changes` contains the edited fields."""
 
     context: dict[str, Any]
     changes: dict[str, Any]
@@ -54,7 +54,7 @@ class _Edit:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """Temporary approval, which covers further calls like this one."""
+    """Terms of a temporary approval (in the API: grant), which covers further calls like the requested one."""
 
     uses: int
     seconds: int
@@ -141,10 +141,10 @@ def deny(
 
 
 def _show_pending(approval_id: str, environment: Environment, *, full: bool) -> Approval:
-    """Print a request and return it.
+    """Print an approval request and return it.
 
     Raises:
-        typer.Exit: the request does not need a decision.
+        typer.Exit: the request is no longer pending.
     """
     with stored_session() as client:
         shown = find_approval(client, approval_id, environment)
@@ -163,7 +163,7 @@ def _decide(decision: _Decision, *, password_stdin: bool) -> None:
 
 
 def _check_unchanged(client: GatewayClient, decision: _Decision) -> None:
-    """End the command if the request has changed since it was shown."""
+    """End the command if the request is no longer pending or has changed since it was shown."""
     shown = decision.shown
     try:
         now = parse_approval(fetch_approval(client, shown.id, decision.environment))
@@ -193,7 +193,7 @@ def _send(client: GatewayClient, decision: _Decision) -> Approval:
 
 
 def _outcome_lines(answer: Approval, decision: _Decision, client: GatewayClient) -> Iterator[str]:
-    """Yield the effect of a decision; details that the gateway does not return any more are left out."""
+    """Yield the lines that report the effect of a decision; details that cannot be fetched are reported as unknown."""
     if decision.verb == "deny":
         yield "denied" + (f"; {sanitize(answer.agent_name)} receives your note" if answer.note else "")
         return
@@ -232,7 +232,7 @@ def _grant_line(answer: Approval, client: GatewayClient, environment: str) -> st
 
 
 def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
-    """Return the changed arguments, or None without --edit.
+    """Return the arguments as changed by the values of `--edit`, or None without the option.
 
     Raises:
         typer.Exit: an edit is invalid.
@@ -266,7 +266,7 @@ def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
 def _parse_grant(
     duration: str | None, uses: int | None, except_fields: Sequence[str], approval: Approval
 ) -> _Grant | None:
-    """Return the temporary approval, or None without --for.
+    """Return the terms of the temporary approval, or None without `--for` and `--uses`.
 
     Raises:
         typer.Exit: an option is missing or invalid.
@@ -294,7 +294,7 @@ def _parse_grant(
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    # In Python true equals 1; in JSON it does not.
+    # Python treats True and 1 as equal, but in JSON true and 1 are different values.
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_is_equal(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -15,12 +15,12 @@ from toolgate_cli.output import fail, sanitize, terminal_width
 
 APPROVALS_PATH: Final = "/api/approvals"
 
-#: number of requests among which the beginning of an id is looked up
+#: number of the newest requests that are searched for an id with a given beginning
 _MAX_SEARCHED: Final = 1_000
 _MAX_LISTED: Final = 5
 _MAX_HIDDEN_NAMES: Final = 10
 _ID_LENGTH: Final = 36
-#: characters of a UUIDv7 that encode its millisecond
+#: characters at the beginning of a UUIDv7 that contain its time in milliseconds
 _MILLISECOND_LENGTH: Final = 13
 _ID_PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
 
@@ -30,7 +30,7 @@ ApprovalId = Annotated[
 
 
 class Vote(BaseModel):
-    """Decision of one approver."""
+    """Decision of one approver about an approval request."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,7 +40,7 @@ class Vote(BaseModel):
 
 
 class Approval(BaseModel):
-    """Approval request."""
+    """An approval request, as the gateway's API returns it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,18 +66,18 @@ class Approval(BaseModel):
     approved_context: dict[str, Any] | None = None
     grant_id: str | None = None
     reason: str | None = None
-    #: None from gateways before version 0.2
+    #: whether a call is waiting for the decision now; None from gateways before version 0.2
     waiting: bool | None = None
     last_asked_at: AwareDatetime | None = None
 
     @property
     def is_pending(self) -> bool:
-        """Whether the request needs a decision."""
+        """Return whether the request needs a decision."""
         return self.status == "pending"
 
     @property
     def approving_votes(self) -> int:
-        """Number of approvers so far."""
+        """Return how many people have approved the request so far."""
         return sum(vote.decision == "approved" for vote in self.votes)
 
 
@@ -85,7 +85,7 @@ def parse_approval(raw: Any) -> Approval:
     """Return an approval request from its JSON.
 
     Raises:
-        GatewayError: the JSON has another form.
+        GatewayError: the JSON is not an approval request.
     """
     return parse_model(Approval, raw, "approval request")
 
@@ -98,7 +98,7 @@ def fetch_approval(client: GatewayClient, approval_id: str, environment: str) ->
 def iter_approvals(
     client: GatewayClient, environment: str, **filters: str | None
 ) -> Iterator[tuple[Approval, dict[str, Any]]]:
-    """Yield approval requests, newest first, each with its JSON."""
+    """Yield the approval requests that match the filters, newest first, each with its JSON."""
     for page in client.pages(APPROVALS_PATH, {"environment": environment, **filters}):
         for raw in page:
             yield parse_approval(raw), raw
@@ -133,19 +133,19 @@ def find_approval(client: GatewayClient, prefix: str, environment: str) -> Appro
 
 
 def shorten_ids(ids: list[str]) -> dict[str, str]:
-    """Return the shortest unambiguous beginning of each id, which contains at least the millisecond."""
+    """Return, by id, the shortest beginning that no other of the ids has; it contains at least the id's time."""
     return {each: _shorten_id(each, ids) for each in ids}
 
 
 def print_approval(approval: Approval, client: GatewayClient, environment: str, *, full: bool) -> None:
-    """Print everything that an approver needs for a decision."""
+    """Print all that an approver needs for a decision; `full` prints long values completely."""
     layout = Layout(terminal_width(), full=full)
     for line in _page(approval, layout, client.url, environment, fetch_emails(approval, client)):
         typer.echo(line)
 
 
 def format_status(approval: Approval, emails: dict[str, str] | None = None) -> str:
-    """Return the status of a request, with the approver and the note."""
+    """Return the status of a request as text, with the approver and the note; `emails` contains e-mails by user id."""
     text = sanitize(approval.status)
     if approval.decided_by:
         text += f" by {sanitize((emails or {}).get(approval.decided_by, approval.decided_by))}"
@@ -157,13 +157,13 @@ def format_status(approval: Approval, emails: dict[str, str] | None = None) -> s
 
 
 def fetch_emails(approval: Approval, client: GatewayClient) -> dict[str, str]:
-    """Return the approvers' e-mail addresses by user id; empty where they are not available."""
+    """Return the e-mail addresses of the organization's users by user id; empty if the request fails."""
     if not (approval.decided_by or approval.votes):
         return {}
     try:
         return {user["id"]: user["email"] for user in client.get("/api/team")["users"]}
     except (GatewayError, TypeError, KeyError):
-        # The ids are shown instead.
+        # Without e-mail addresses, the callers show the ids of the users.
         return {}
 
 

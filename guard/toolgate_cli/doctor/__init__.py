@@ -47,7 +47,7 @@ def _run_checks(settings: LocalSettings) -> Iterator[Finding]:
     gateway = list(check_gateway(settings))
     yield from gateway
     if any(finding.check == "gateway" and finding.state == "ok" for finding in gateway):
-        # The key is sent only to a Toolgate gateway.
+        # The key is checked only if a Toolgate gateway has responded, since no other server may receive it.
         yield from check_key(settings)
     yield from check_login(settings)
     yield from check_files()

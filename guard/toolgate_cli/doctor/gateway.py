@@ -15,13 +15,13 @@ from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.doctor.local import Finding, LocalSettings, finding_from_error, load_network
 
 _HEALTH_SECONDS: Final = 10.0
-#: larger differences between clocks make log entries misleading
+#: maximum difference between the clocks in seconds; with a larger one, log entries are misleading
 _MAX_CLOCK_DIFFERENCE: Final = 30.0
-#: an agent that does not exist: the response shows whether the key is valid
+#: id of an agent that does not exist, with which the key is checked if no agent is set
 _UNKNOWN_AGENT: Final = "00000000-0000-7000-8000-000000000000"
 _PERMISSIONS_PATH: Final = "/sdk/permissions"
 
-#: part of a transport error, in lower case → what it means, what to do, name of the check
+#: a part of the text of a transport error, in lower case; the meaning of the error; the fix; the name of the check
 _TRANSPORT_ERRORS: Final = (
     ("expired", "its certificate has expired", "renew it, and check this machine's clock", "tls"),
     ("not yet valid", "its certificate is not valid yet", "check this machine's clock", "tls"),
@@ -72,13 +72,13 @@ def check_gateway(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def check_key(settings: LocalSettings) -> Iterator[Finding]:
-    """Check that the gateway accepts the API key, and that the agent exists; nothing is logged."""
+    """Check that the gateway accepts the API key, and that the agent exists; the gateway logs nothing."""
     if settings.url is None or settings.api_key is None:
         return
     try:
         agent = load_settings(settings.url, settings.api_key, settings.agent_id or _UNKNOWN_AGENT, 10)
     except ConfigurationError:
-        # A finding of the local settings.
+        # `read_local_settings` has already reported the setting that is wrong.
         return
     permissions = None
     try:
@@ -165,7 +165,7 @@ def _check_clock(date: str | None, began: datetime, ended: datetime) -> Finding:
     except ValueError:
         return Finding("clock", "unknown", "the gateway's response has no valid date")
     theirs = theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC)
-    # The header is rounded down to seconds, and was written between the two moments.
+    # The gateway wrote the Date header between the two moments, and rounded it down to seconds.
     ahead = (began - theirs).total_seconds() - 1
     behind = (theirs - ended).total_seconds()
     if max(ahead, behind) <= _MAX_CLOCK_DIFFERENCE:

@@ -20,17 +20,18 @@ from toolgate_cli.credentials import StoredLogin
 
 State: TypeAlias = Literal["ok", "warning", "wrong", "unknown"]
 
-#: placeholders for settings that a check does not examine
+#: valid values for the settings that a check does not examine, because `load_settings` validates all settings at once
 _ANY_URL, _ANY_KEY, _ANY_ID = "https://gateway.example.com", "ak_", "-"
 
-#: permission bits of the group and of other users
+#: bits of a file's mode that give permissions to the group and to other users
 _OTHERS: Final = 0o077
 
 PACKAGES: Final = ("toolgate", "toolgate_service", "toolgate_integrations")
 _COMMAND: Final = "toolgate_cli:main"
 
-#: tables of sockets on Linux, and their code for a listening socket
+#: files in which Linux lists all sockets
 _SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+#: state of a listening socket in these files
 _LISTENING: Final = "0A"
 _SEPARATION_CURE: Final = (
     "run the gateway as another user or on another machine; until then an attacker who controls an agent can read the "
@@ -40,13 +41,13 @@ _SEPARATION_CURE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of a check.
+    """Result of one check.
 
     Attributes:
         check: name of the check.
-        state: severity.
+        state: how serious the result is; `unknown` if the check could not be done.
         says: the result in one line.
-        cure: what to do, where something is to be done.
+        cure: the fix, or None if nothing is to be done.
     """
 
     check: str
@@ -55,18 +56,18 @@ class Finding:
     cure: str | None = None
 
     def as_dict(self) -> dict[str, str | None]:
-        """Return the members of the JSON output."""
+        """Return the finding as a dictionary for the JSON output."""
         return asdict(self)
 
 
 def finding_from_error(check: str, error: Exception) -> Finding:
-    """Return a finding for a configuration error, whose message contains the cure after its first semicolon."""
+    """Return a finding for a configuration error; after the first semicolon its message contains the fix."""
     says, _, cure = str(error).partition("; ")
     return Finding(check, "wrong", says, cure or None)
 
 
 def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
-    """Return a finding in which secrets are replaced by an ellipsis."""
+    """Return a copy of a finding in which every secret is replaced by an ellipsis."""
     says, cure = finding.says, finding.cure
     for secret in filter(None, secrets):
         says = says.replace(secret, "…")
@@ -76,14 +77,16 @@ def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """Settings that an agent of this user would have, and the stored login; None where one cannot be used.
+    """Settings with which an agent of this user would run, and the stored login.
+
+    A setting that is missing or cannot be used is None.
 
     Attributes:
         url: the gateway's address.
-        api_key: secret.
-        agent_id: the agent.
+        api_key: the API key, which is secret.
+        agent_id: the agent's id.
         login: the stored login.
-        login_error: why the login cannot be used.
+        login_error: the reason why the stored login cannot be used, or None.
         findings: results of the checks of these settings.
     """
 
@@ -96,13 +99,13 @@ class LocalSettings:
 
     @property
     def secrets(self) -> list[str]:
-        """Texts that no finding may contain."""
+        """Return the secrets that no finding may contain: API keys and the token of the login."""
         given = [self.api_key, os.environ.get("TOOLGATE_API_KEY"), self.login.token if self.login else None]
         return [secret for secret in given if secret]
 
 
 def read_local_settings(url: str | None) -> LocalSettings:
-    """Read and check the environment and the stored login; `url` takes precedence over both."""
+    """Read the settings from the environment and the stored login, and check them; `url` replaces their address."""
     login = login_error = None
     try:
         login = StoredLogin.load()
@@ -131,7 +134,7 @@ def load_network(url: str) -> Network:
     """Return the certificates and the proxy with which an agent would connect to a gateway.
 
     Raises:
-        ConfigurationError: they cannot be used.
+        ConfigurationError: the certificates or the proxy cannot be used.
     """
     return load_settings(url, _ANY_KEY, _ANY_ID, 1).network
 
@@ -144,7 +147,7 @@ def _check_url(url: str | None) -> Finding:
     try:
         settings = load_settings(url, _ANY_KEY, _ANY_ID, 1)
     except ConfigurationError as error:
-        # A wrong TOOLGATE_HTTP is a finding of its own.
+        # The error is not about the address: `_check_other_settings` reports a wrong TOOLGATE_HTTP.
         return (
             Finding("url", "ok", url) if "TOOLGATE_HTTP" in str(error) else finding_from_error("url", error)
         )
@@ -207,11 +210,11 @@ def _private_folders() -> list[Path]:
 
 
 def _outbox_files() -> list[Path]:
-    """Return the files of an outbox outside of the usual folders."""
+    """Return the files of the outbox (the local queue of log entries) that TOOLGATE_OUTBOX names."""
     value = os.environ.get("TOOLGATE_OUTBOX")
     if not value:
         return []
-    # Version 0.1 kept a single file.
+    # In version 0.1 the variable named a single file, with the suffix .db.
     path = Path(value).expanduser()
     folder = path.with_suffix("") if path.suffix == ".db" else path
     return [each for each in (path, *sorted(folder.glob("*"))) if each.is_file()]
@@ -243,7 +246,7 @@ def _check_mode(path: Path, kind: str, mode: str) -> Iterator[Finding]:
 
 
 def check_installation() -> Iterator[Finding]:
-    """Check that the packages of this distribution are imported, and not others with the same names."""
+    """Check that Python imports the packages of this distribution, and not other packages with the same names."""
     wrong = [*find_foreign_owners(), *find_foreign_imports()]
     yield from wrong
     if not wrong:
@@ -251,7 +254,7 @@ def check_installation() -> Iterator[Finding]:
 
 
 def find_foreign_owners() -> Iterator[Finding]:
-    """Yield other distributions that contain packages with our names."""
+    """Yield a finding for each other distribution that contains a package with the name of a Toolgate package."""
     owners = packages_distributions()
     for name in PACKAGES:
         for other in sorted({owner for owner in owners.get(name, ()) if owner.lower() != "toolgate"}):
@@ -262,7 +265,7 @@ def find_foreign_owners() -> Iterator[Finding]:
 
 
 def find_foreign_imports() -> Iterator[Finding]:
-    """Yield packages with our names that are imported from elsewhere."""
+    """Yield a finding for each Toolgate package that Python would import from another place than its installation."""
     try:
         ours = distribution("toolgate")
     except PackageNotFoundError:
@@ -283,7 +286,7 @@ def find_foreign_imports() -> Iterator[Finding]:
 
 
 def _installed_path(ours: Distribution, name: str) -> Path | None:
-    # An editable installation does not list the files of its packages.
+    # An editable installation does not list the files of its packages, so their paths are not compared.
     listed = [file for file in ours.files or () if str(file) == f"{name}/__init__.py"]
     return Path(str(ours.locate_file(listed[0]))).resolve() if listed else None
 
@@ -297,7 +300,7 @@ def _imported_path(name: str) -> Path | None:
 
 
 def check_users(settings: LocalSettings) -> Iterator[Finding]:
-    """Check whether the gateway runs as another operating-system user than the agents of this user."""
+    """Check that the gateway does not run as the same operating-system user as this user's agents."""
     if settings.url is None:
         return
     parts = urlsplit(settings.url)
@@ -322,7 +325,7 @@ def check_users(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def find_listening_users(port: int) -> set[int] | None:
-    """Return the ids of users that listen on a port of this machine, or None where the system does not show them."""
+    """Return the ids of the users whose processes listen on a port of this machine, or None if they cannot be read."""
     tables = [table for table in _SOCKET_TABLES if table.exists()]
     try:
         rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]

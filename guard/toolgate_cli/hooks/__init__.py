@@ -1,1 +1,1 @@
-"""``toolgate hook``: hooks that coding agents run around tool calls, and their installation."""
+"""``toolgate hook``: hooks that coding agents run before and after tool calls, and their installation."""

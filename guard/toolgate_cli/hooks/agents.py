@@ -1,4 +1,4 @@
-"""Agents of a hook: their names are resolved to ids, and ``--allow-reading`` grants them a permission."""
+"""Agents for which a hook checks calls: their names are replaced by ids; ``--allow-reading`` permits them to read."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from toolgate_cli.output import fail, sanitize
 from toolgate_cli.permissions import create_permission, iter_permissions
 from toolgate_cli.resources import is_id
 
-#: the action of all tools that only read files
+#: with `--allow-reading`, the action of all tools that only read files
 READING_ACTION: Final = "files.read"
 #: the tools that only read files of this machine, by coding agent; tools that use the network are not included
 READING_TOOLS: Final = {
@@ -26,21 +26,21 @@ READING_TOOLS: Final = {
 def resolve_agents(
     url: str | None, agent: str | None, subagents: Iterable[str]
 ) -> tuple[str | None, list[str]]:
-    """Return the agent and the subagents with names replaced by ids.
+    """Return the agent and the subagents, with the names of agents replaced by ids.
 
     Names are looked up at the gateway with the stored login.
 
     Args:
         url: the gateway's address, or None for the gateway of the stored login.
         agent: an id or a name. Default: TOOLGATE_AGENT_ID.
-        subagents: NAME=AGENT each.
+        subagents: pairs `NAME=AGENT` of a kind of subagent, and the id or name of its agent.
 
     Raises:
-        typer.Exit: there is no login at this gateway, or no such agent.
+        typer.Exit: a name is given without a login at this gateway, or there is no such agent.
     """
     login = StoredLogin.load()
     has_login = login is not None and (url is None or login.url.rstrip("/") == url.rstrip("/"))
-    # An unresolved name in the variable still fails when the hook starts.
+    # Without a login, the variable is not resolved here; a name in it is reported when the hook starts.
     own = agent or (os.environ.get("TOOLGATE_AGENT_ID") if has_login else None)
     pairs = [pair.partition("=") for pair in subagents]
     names = [name for name in (own, *(pair[2] for pair in pairs)) if name and not is_id(name.lower())]
@@ -61,11 +61,11 @@ def resolve_agents(
 
 
 def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
-    """Return TOOL=ACTION pairs that give every tool that only reads the reading action.
+    """Return pairs `TOOL=ACTION`: those of the user, and `files.read` for all other tools that only read.
 
     Args:
-        program: the coding agent.
-        tool_actions: the user's pairs, which take precedence.
+        program: the coding agent, `claude-code` or `opencode`.
+        tool_actions: the user's pairs.
     """
     given = list(tool_actions)
     named = {pair.partition("=")[0] for pair in given}
@@ -73,9 +73,9 @@ def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
 
 
 def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: bool) -> None:
-    """Grant agents the reading action, or print the commands to do so where no password can be asked for.
+    """Give agents a permission for `files.read`; without a login or a terminal, print the commands for it.
 
-    An existing permission stays as it is.
+    A permission that an agent already has for this action is not changed.
 
     Args:
         url: the gateway's address.
@@ -83,7 +83,7 @@ def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: boo
         password_stdin: read the password from standard input.
 
     Raises:
-        typer.Exit: an agent does not exist, the password is wrong, or the gateway refuses; nothing was granted.
+        typer.Exit: an agent does not exist, the password is wrong, or a request failed.
     """
     login = StoredLogin.load()
     has_login = login is not None and url is not None and login.url.rstrip("/") == url.rstrip("/")

@@ -1,4 +1,7 @@
-"""Claude Code: its settings files, the hooks in them, what disables hooks, and the status in the current folder."""
+"""Claude Code's settings files: hooks are added, removed and found in them, and settings that disable hooks are found.
+
+`read_status` reports whether hooks check the tool calls in the current folder.
+"""
 
 import copy
 import math
@@ -13,32 +16,33 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from toolgate_cli.hooks.files import SettingsFileError, read_settings
 
 PROGRAM: Final = "claude-code"
-#: older versions run the tool when a hook fails
+#: oldest supported version of Claude Code: older ones run the tool if a hook fails
 OLDEST: Final = "2.1.295"
+#: newest version of Claude Code that the hooks were tested with
 TESTED: Final = "2.1.330"
 
 Scope: TypeAlias = Literal["user", "project", "local"]
-#: settings that apply in a folder; later ones override earlier ones
+#: scopes of the settings that apply in a folder; settings of later scopes override those of earlier ones
 SCOPES: Final[tuple[Scope, ...]] = ("user", "project", "local")
 
-#: the server's secret, in the environment of Claude Code and of the server; settings contain only this name
+#: environment variable with the secret of `toolgate hook serve`; Claude Code's settings contain only its name
 SECRET_VARIABLE: Final = "TOOLGATE_HOOK_SECRET"  # noqa: S105 - the variable's name
 DEFAULT_PORT: Final = 8460
 SERVER_PATH: Final = "/claude-code"
 _HOST: Final = "127.0.0.1"
 
 _CHECK_EVENT: Final = "PreToolUse"
-#: events that are only recorded: a failing hook does not affect the tool
+#: events after a tool has run: the hook only logs them, and a failure of the hook does not affect the tool
 RECORD_EVENTS: Final = ("PostToolUse", "PostToolUseFailure")
-#: the server does not see Claude Code's process end, so it also receives the end of sessions
+#: such events for `toolgate hook serve`; with the end of sessions, because the server cannot see that a process ends
 SERVER_EVENTS: Final = (*RECORD_EVENTS, "SessionEnd")
 _RECORD_SECONDS: Final = 30
-# Claude Code must wait longer than the hook: the hook's own time limit ends with a denial that explains itself.
+# Claude Code must wait longer than the hook's own time limit, after which the hook denies the call with a reason.
 _MARGIN_SECONDS: Final = 10
 
 _DISABLING_IN_SETTINGS: Final = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
 _DISABLING_IN_ENVIRONMENT: Final = ("CLAUDE_CODE_RESTRICTED",)
-#: with one of these variables Claude Code runs no hook of its settings files
+#: environment variables; if one of them is set, Claude Code runs no hook of its settings files
 DISABLING_VARIABLES: Final = (*_DISABLING_IN_SETTINGS, *_DISABLING_IN_ENVIRONMENT)
 _FALSE: Final = ("", "0", "false", "no", "off")
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY")
@@ -49,7 +53,7 @@ _VERSION: Final = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
 
 def settings_path(scope: Scope) -> Path:
-    """Return the settings file of a scope in the current folder."""
+    """Return the path of the settings file that contains a scope, for the current folder."""
     if scope == "user":
         folder = os.environ.get("CLAUDE_CONFIG_DIR")
         return (Path(folder) if folder else Path.home() / ".claude") / "settings.json"
@@ -57,7 +61,7 @@ def settings_path(scope: Scope) -> Path:
 
 
 def is_shared(path: Path) -> bool:
-    """Return whether a file may be read on other machines: settings of a project are usually committed."""
+    """Return whether other machines may use a settings file too: a project's settings are usually committed."""
     is_local = path.name in {"settings.local.json", "managed-settings.json"}
     is_managed = path.parent.name == "managed-settings.d"
     return not (is_local or is_managed or path.resolve() == settings_path("user").resolve())
@@ -70,7 +74,8 @@ def command_hook(command: str, options: Iterable[str]) -> dict[str, Any]:
         command: the command `toolgate`, by name or path.
         options: options of `toolgate hook claude-code`.
     """
-    # With `args` no shell is started: shell profiles cannot write into the output, and nothing needs quoting.
+    # With `args`, Claude Code starts the command without a shell: no shell profile can write into the output, and
+    # nothing needs quoting.
     return {"type": "command", "command": command, "args": ["hook", PROGRAM, *options]}
 
 
@@ -94,8 +99,8 @@ def add_hooks(settings: dict[str, Any], hook: dict[str, Any], time_limit: float)
 
     Args:
         settings: the present settings, which are not changed.
-        hook: of `command_hook` or `http_hook`.
-        time_limit: seconds after which the hook has answered.
+        hook: the hook that `command_hook` or `http_hook` has returned.
+        time_limit: seconds within which the hook answers.
 
     Raises:
         SettingsFileError: the settings are malformed, or disable hooks.
@@ -113,7 +118,7 @@ def add_hooks(settings: dict[str, Any], hook: dict[str, Any], time_limit: float)
 
 
 def remove_hooks(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without Toolgate's hooks, and without groups that only contained them.
+    """Return a copy of the settings without Toolgate's hooks, and without groups that contained no other hooks.
 
     Raises:
         SettingsFileError: the settings are malformed.
@@ -138,7 +143,10 @@ def remove_hooks(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_coverage(settings: dict[str, Any]) -> Literal["none", "partial", "full"]:
-    """Return which tool calls Toolgate's hooks check: none, some, or all with failures blocking the tool."""
+    """Return which tool calls Toolgate's hooks check.
+
+    `full` means that every tool call is checked and a hook that fails blocks the tool; `partial` is less than that.
+    """
     hooks = settings.get("hooks")
     groups = hooks.get(_CHECK_EVENT) if isinstance(hooks, dict) else None
     installed = [
@@ -158,7 +166,7 @@ def find_coverage(settings: dict[str, Any]) -> Literal["none", "partial", "full"
 
 
 def find_disabling_setting(settings: Mapping[str, Any]) -> str | None:
-    """Return the setting of one file that disables all hooks, if any."""
+    """Return the name of the setting or variable in one settings file that disables all hooks, or None."""
     if settings.get("disableAllHooks"):
         return "disableAllHooks"
     env = settings.get("env")
@@ -168,12 +176,14 @@ def find_disabling_setting(settings: Mapping[str, Any]) -> str | None:
 def find_effective_disabling(
     env: Mapping[str, Any], user: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]
 ) -> str | None:
-    """Return the setting or variable that disables all hooks, after applying precedence, if any.
+    """Return the name of the setting or variable that disables all hooks here, or None.
+
+    The settings of all scopes are considered in their order of precedence.
 
     Args:
-        env: the environment.
-        user: the user's settings; their `env` overrides the environment.
-        settings: settings of all scopes; the last `disableAllHooks` applies.
+        env: the environment variables.
+        user: the settings of the scope `user`; their `env` overrides the environment.
+        settings: the settings of all scopes; the last `disableAllHooks` applies.
     """
     values = [each["disableAllHooks"] for each in settings if "disableAllHooks" in each]
     if values and values[-1]:
@@ -186,13 +196,13 @@ def find_effective_disabling(
 
 
 def find_disabling_variable(env: Mapping[str, Any], names: Iterable[str] = DISABLING_VARIABLES) -> str | None:
-    """Return the variable that disables all hooks, if any."""
+    """Return the first of the variables that is set and so disables all hooks, or None."""
     return next((name for name in names if str(env.get(name, "")).strip().lower() not in _FALSE), None)
 
 
 def find_proxy_variable(env: Mapping[str, Any]) -> str | None:
-    """Return the variable that makes Claude Code send requests for this machine to a proxy, if any."""
-    # Either spelling may apply, so each that is set must exclude this machine.
+    """Return the variable that makes Claude Code send requests for this machine to a proxy, or None."""
+    # Claude Code may use either spelling, so each variable that is set must exclude this machine.
     exclusions = [
         str(env[name]).replace(",", " ").split() for name in ("no_proxy", "NO_PROXY") if env.get(name)
     ]
@@ -226,13 +236,13 @@ def _is_toolgate_hook(hook: object) -> bool:
 
 
 class ClaudeCodeStatus(NamedTuple):
-    """Whether Claude Code checks tool calls with the gateway in the current folder.
+    """Result of the check whether the gateway checks Claude Code's tool calls in the current folder.
 
     Attributes:
-        version: its version, or None where it is not on PATH or prints none.
-        state: the result in one or two words.
+        version: Claude Code's version, or None if `claude` is not on PATH or prints no version.
+        state: the result in one or two words, such as `covered`.
         description: the result in one line.
-        fix: what to do, where something is to be done.
+        fix: the command or change that corrects it, or None if nothing is to be done.
     """
 
     version: str | None
@@ -242,10 +252,10 @@ class ClaudeCodeStatus(NamedTuple):
 
 
 def read_status(versions: Any) -> ClaudeCodeStatus | None:
-    """Return the status; None where Claude Code is neither installed nor configured.
+    """Return whether tool calls are checked here, or None if Claude Code is neither installed nor configured.
 
     Args:
-        versions: compares versions, with `order` and `series`.
+        versions: the plugin `frameworks`, whose functions `order` and `series` compare versions.
     """
     program = shutil.which("claude")
     paths = {str(path): path for scope in SCOPES if _may_exist(path := settings_path(scope))}
@@ -260,7 +270,7 @@ def read_status(versions: Any) -> ClaudeCodeStatus | None:
 
 
 def _may_exist(path: Path) -> bool:
-    """Return whether a file exists; True as well if that is unknown, since reading it then raises the reason."""
+    """Return whether a file exists; True also after an error, because reading the file then raises the reason."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
