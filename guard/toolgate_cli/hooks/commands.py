@@ -95,7 +95,7 @@ AllowReading: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _HookOptions:
-    """Options that a hook runs with; names of agents are resolved, and defaults come from the environment."""
+    """Options with which a hook is run, with names of agents replaced by ids, and defaults from the environment."""
 
     url: str | None
     agent: str | None
@@ -129,7 +129,7 @@ class _HookOptions:
         )
 
     def as_words(self) -> list[str]:
-        """Return them as written on a command line.
+        """Return the options as arguments of a command line.
 
         Raises:
             ConfigurationError: the gateway's address is invalid.
@@ -143,7 +143,7 @@ class _HookOptions:
         return words
 
     def grant_reading(self, *, password_stdin: bool) -> None:
-        """Grant the action of tools that only read to the agent and the subagents."""
+        """Give the agent and all subagents a permission for the action of tools that only read."""
         agents = [pair.partition("=")[2] for pair in self.subagents]
         grant_reading(
             self.url, [self.agent, *agents] if self.agent else agents, password_stdin=password_stdin
@@ -198,7 +198,7 @@ def install(
         if print_:
             typer.echo(text, nl=False)
             return
-        # Everything that may fail comes before the file is written.
+        # All other steps that may fail come before the file is written, so that a failed command changes no settings.
         if http:
             find_secret()
         if allow_reading:
@@ -262,7 +262,7 @@ def serve(
         "claude-code", url, agent, subagent, tool_action, on_hold, hold_timeout, allow_reading=allow_reading
     )
     try:
-        # Over HTTP the process that runs a tool is unknown, so its calls belong to this process.
+        # Over HTTP the coding agent's process is unknown, so a call without a reported outcome ends with this process.
         parsed, secret = hooks.parse(["claude-code", *options.as_words()], os.getpid()), find_secret()
         if allow_reading:
             options.grant_reading(password_stdin=password_stdin)
@@ -278,12 +278,12 @@ def serve(
 
 
 def installed_command() -> str:
-    """Return the absolute path of this installation's command.
+    """Return the absolute path of the command `toolgate` of this installation.
 
     Raises:
-        typer.Exit: it is not installed.
+        typer.Exit: the command is not installed.
     """
-    # Another installation that comes first on PATH may have other settings.
+    # PATH is not searched: another installation that comes first on it may have other settings.
     found = shutil.which(_COMMAND, path=sysconfig.get_path("scripts"))
     if found is None:
         fail(
@@ -318,12 +318,12 @@ def _render_settings(path: Path, added: dict[str, Any], time_limit: float, *, is
 
     Args:
         path: the settings file.
-        added: the hook.
-        time_limit: seconds after which the hook has answered.
+        added: the hook to add.
+        time_limit: seconds within which the hook answers.
         is_in_effect: whether Claude Code reads this file in this folder, so that other settings can disable its hooks.
 
     Raises:
-        SettingsFileError: the file cannot be used, or the hook would not be asked.
+        SettingsFileError: the file cannot be used, or Claude Code would not send tool calls to the hook.
     """
     settings = read_settings(path)
     changed = add_hooks(settings, added, time_limit)
@@ -345,7 +345,7 @@ def _check_hooks_enabled(path: Path) -> None:
 
 
 def _check_no_proxy(path: Path, settings: dict[str, Any]) -> None:
-    # Behind a proxy, 127.0.0.1 is the proxy's machine: another program there would take the decision.
+    # For a proxy, 127.0.0.1 is its own machine, where another program could then decide about tool calls.
     others = [read_settings(settings_path(scope)) for scope in SCOPES]
     environments = [env for each in (settings, *others) if isinstance(env := each.get("env"), dict)]
     for env in ({}, *environments):

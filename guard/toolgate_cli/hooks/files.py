@@ -1,4 +1,4 @@
-"""Settings files of coding agents: read and replaced without touching the rest of their content."""
+"""Files of coding agents, such as their settings: reading, formatting, and atomic writing."""
 
 import json
 import os
@@ -14,7 +14,7 @@ class SettingsFileError(Exception):
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON settings file; an empty dictionary where the file does not exist.
+    """Return the content of a JSON settings file, or an empty dictionary if the file does not exist.
 
     Raises:
         SettingsFileError: the file cannot be read, or is not one unambiguous JSON object.
@@ -30,13 +30,13 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a file; an empty text where the file does not exist.
+    """Return the content of a file, or an empty string if the file does not exist.
 
     Raises:
         SettingsFileError: the file cannot be read.
     """
     try:
-        # Reading a named pipe would block.
+        # Only regular files are read, because reading a named pipe would block.
         if not stat.S_ISREG(path.stat().st_mode):
             raise SettingsFileError(f"cannot read {str(path)!r}: it is not a regular file")
         return path.read_text("utf-8")
@@ -49,7 +49,7 @@ def read_text(path: Path) -> str:
 def format_settings(settings: dict[str, Any]) -> str:
     """Return settings as the text of a JSON file."""
     text = json.dumps(settings, indent=2, ensure_ascii=False)
-    # A lone surrogate cannot be encoded, only escaped.
+    # UTF-8 cannot encode a lone surrogate. JSON can contain it as an escape, so all non-ASCII characters are escaped.
     has_surrogate = any("\ud800" <= char <= "\udfff" for char in text)
     return (json.dumps(settings, indent=2) if has_surrogate else text) + "\n"
 
@@ -61,7 +61,7 @@ def write_text(path: Path, text: str) -> None:
         SettingsFileError: the file cannot be written.
     """
     try:
-        # Settings are often linked from another folder.
+        # A settings file is often a symbolic link to a file in another folder. That file is replaced, and not the link.
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = target.stat().st_mode & 0o777 if target.exists() else None

@@ -1,4 +1,4 @@
-"""Toolgate's plugin for OpenCode: one file among the plugins that OpenCode loads."""
+"""Toolgate's plugin for OpenCode: a JavaScript file in the folder from which OpenCode loads plugins."""
 
 import json
 import math
@@ -10,14 +10,14 @@ from typing import Final
 from toolgate_cli.hooks.files import SettingsFileError, read_text
 
 PROGRAM: Final = "opencode"
-#: the version that the plugin was tested with
+#: version of OpenCode that the plugin was tested with
 TESTED: Final = "1.18.33"
 
 _NAME: Final = Path("plugins") / "toolgate.js"
 _TEMPLATE: Final = Path(__file__).with_name("opencode_plugin.js")
 _PLACEHOLDER: Final = "const HOOK = "
 _MARK: Final = "written by `toolgate hook install --for opencode`"
-# The plugin must wait longer than the hook: the hook's own time limit ends with a denial that explains itself.
+# The plugin must wait longer than the hook's own time limit, after which the hook denies the call with a reason.
 _MARGIN_SECONDS: Final = 10
 _FALSE: Final = ("", "0", "false")
 
@@ -36,18 +36,18 @@ def render_plugin(command: str, options: list[str], time_limit: float) -> str:
     Args:
         command: the command `toolgate`, by name or path.
         options: options of `toolgate hook opencode`.
-        time_limit: seconds after which the command has answered.
+        time_limit: seconds within which the command answers.
     """
     configured = {"command": command, "words": options, "seconds": math.ceil(time_limit) + _MARGIN_SECONDS}
     lines = _TEMPLATE.read_text("utf-8").splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith(_PLACEHOLDER))
-    # JSON is valid JavaScript here: `dumps` escapes the characters that end a line.
+    # The JSON is valid JavaScript, because `dumps` escapes the characters that would end a line.
     lines[at] = _PLACEHOLDER + json.dumps(configured)
     return "\n".join(lines) + "\n"
 
 
 def remove_plugin(path: Path) -> bool:
-    """Remove the plugin; return whether it was there.
+    """Remove the plugin, and return whether it was installed.
 
     Raises:
         SettingsFileError: the file was not written by Toolgate, or cannot be removed.
@@ -62,10 +62,10 @@ def remove_plugin(path: Path) -> bool:
 
 
 def check_loaded(path: Path, *, user: bool) -> None:
-    """Check that OpenCode would load a plugin at this path, and no second one beside it.
+    """Check that OpenCode would load the plugin at this path, and no second Toolgate plugin.
 
     Raises:
-        SettingsFileError: it would not.
+        SettingsFileError: OpenCode would not load this plugin, or would load another one as well.
     """
     if (variable := _find_disabling_variable(os.environ, user=user)) is not None:
         raise SettingsFileError(f"with {variable!r} set, OpenCode does not load this plugin; unset it first")
@@ -78,7 +78,7 @@ def check_loaded(path: Path, *, user: bool) -> None:
 
 
 def is_plugin(path: Path) -> bool:
-    """Return whether the file is Toolgate's plugin; False where it is missing or empty.
+    """Return whether the file is Toolgate's plugin; False if it is missing or empty.
 
     Raises:
         SettingsFileError: the file has other content, or cannot be read.

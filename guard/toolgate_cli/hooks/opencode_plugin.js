@@ -1,15 +1,15 @@
-// Toolgate's plugin for OpenCode, written by `toolgate hook install --for opencode`; run that again to update it.
+// Toolgate's plugin for OpenCode, written by `toolgate hook install --for opencode`; run this again to update it.
 //
-// A tool runs only if the hook's process ends with status 0 and allows it in JSON. Everything else throws an error, and
-// OpenCode does not run the tool then.
+// For each tool call, the plugin starts the hook as a process. The tool runs only if the process ends with status 0 and
+// prints JSON that allows the call. In every other case the plugin throws an error, and OpenCode does not run the tool.
 import { spawn } from "node:child_process"
 
 const HOOK = {"command": "toolgate", "words": [], "seconds": 1}
 
 export const Toolgate = async ({ directory }) => {
-  const agents = new Map() // by session
-  const asking = new Map() // processes, by call
-  const running = new Map() // allowed calls, by call
+  const agents = new Map() // names of OpenCode's agents, by session
+  const asking = new Map() // processes that check a call, by call
+  const running = new Map() // allowed calls whose tool has not ended yet, by call
   const recording = new Set()
   let servers = []
 
@@ -29,7 +29,7 @@ export const Toolgate = async ({ directory }) => {
       }
       child.on("error", (error) => reject(new Error(`Not done: the hook could not be started. ${error.message}.`)))
       child.on("close", (code) => resolve({ code, ...output }))
-      // The process may end without reading; its status is the answer then.
+      // The process may end without reading its input; then only its exit status counts.
       child.stdin.on("error", () => {})
       child.stdin.end(JSON.stringify(event))
     }).finally(() => {
@@ -43,7 +43,7 @@ export const Toolgate = async ({ directory }) => {
     try {
       decision = JSON.parse(stdout)
     } catch {
-      // Unreadable output is not a permission.
+      // Output that is not JSON does not allow the call.
     }
     if (code === 0 && decision?.toolgate === "allowed") return decision
     throw new Error(decision?.why || stderr.trim() || `Not done: the hook ended with status ${code} and no message.`)
@@ -52,7 +52,7 @@ export const Toolgate = async ({ directory }) => {
   const record = (call, error) => {
     const { check, args, begun } = running.get(call) ?? {}
     if (!running.delete(call)) return
-    // The object that the tool ran with: another plugin may have changed it after the check.
+    // `args` is the object that the tool ran with; another plugin may have changed it after the check.
     const event = { ...check, event: "after", arguments: args, error, duration_ms: Date.now() - begun }
     const done = run(event).catch(() => {}).finally(() => recording.delete(done))
     recording.add(done)
@@ -85,7 +85,7 @@ export const Toolgate = async ({ directory }) => {
       const changed = answer(await run(check, call)).arguments
       if (JSON.stringify(check) !== given) throw new Error("Not done: the arguments changed during the check.")
       if (changed) {
-        // In place: OpenCode runs the tool with the object that it passed, and ignores a new one.
+        // Changed in place, because OpenCode runs the tool with the object that it passed, and ignores a new one.
         for (const name of Object.keys(args)) delete args[name]
         for (const [name, value] of Object.entries(changed))
           Object.defineProperty(args, name, { value, writable: true, enumerable: true, configurable: true })
@@ -98,10 +98,10 @@ export const Toolgate = async ({ directory }) => {
     event: async ({ event }) => {
       const part = event.properties?.part
       if (event.type !== "message.part.updated" || part?.type !== "tool" || part.state?.status !== "error") return
-      // A hook of a subtask receives the id of the part.
+      // For a subtask, OpenCode passes the part's id to the functions above as the id of the call.
       for (const name of [part.callID, part.id]) {
         const call = `${part.sessionID} ${name}`
-        asking.get(call)?.kill() // The call has ended: its approval request is cancelled.
+        asking.get(call)?.kill() // The call has ended: the process cancels its approval request.
         await record(call, part.state.error || "it failed without an error message")
       }
     },

@@ -1,7 +1,7 @@
 """The process of one hook. Every failure ends with status 2, which makes coding agents block the tool.
 
-Claude Code and others run the tool after status 1, after a signal, and after status 0 with unreadable output. So
-standard output contains the answer alone, and every way out of the process leads through `run`.
+Claude Code and others run the tool after status 1, after a signal, and after status 0 with unreadable output. Therefore
+standard output contains only the answer, and `run` handles every error, exit and signal of the process.
 """
 
 import os
@@ -24,22 +24,22 @@ _STDIN_SECONDS: Final = 1.0
 
 
 class _HelpError(Exception):
-    """The options ask for help, which is the message."""
+    """The options contain `--help`; the message is the text of the help."""
 
 
 class _OptionsError(Exception):
-    """The options are wrong; argparse has printed the error."""
+    """The options of the hook are wrong; argparse has already printed the error."""
 
 
 class _SignalError(SystemExit):
-    """A signal ends the hook; on the way out a pending approval request is withdrawn."""
+    """A signal ends the hook. As an exception, it lets the check withdraw its pending approval request first."""
 
 
 def run(words: list[str]) -> NoReturn:
-    """Answer the tool call on standard input, and end the process.
+    """Read a tool call from standard input, print the hook's answer, and end the process.
 
     Args:
-        words: the command line after `toolgate hook`.
+        words: the arguments of the command line after `toolgate hook`.
     """
     stdout = _reserve_stdout()
     try:
@@ -59,7 +59,7 @@ def run(words: list[str]) -> NoReturn:
     except _SignalError as error:
         code, message = BLOCKED, f"Not done: the hook was ended by {error} before there was a decision."
     except _HelpError as error:
-        # Where there is a tool call, status 0 with the help on standard output would let it run.
+        # If a coding agent has sent a tool call, status 0 with the help on standard output would let the tool run.
         has_call = _has_call()
         code, message = (
             (BLOCKED, f"{error}Not done: with --help no tool call is checked.") if has_call else (0, "")
@@ -69,7 +69,7 @@ def run(words: list[str]) -> NoReturn:
     except _OptionsError:
         code, message = BLOCKED, "Not done: the options of this hook are wrong, so the call was not checked."
     except SystemExit:
-        # Whatever its status, the call was not checked.
+        # The process was about to end, with any status, before the call was checked.
         code, message = BLOCKED, "Not done: the hook was ended before there was a decision."
     except BaseException as error:  # noqa: BLE001 - no error may let a tool run
         code, message = BLOCKED, f"Not done: the hook failed with {error_location(error)}."
@@ -86,7 +86,7 @@ def error_location(error: BaseException) -> str:
 
 
 def _reserve_stdout() -> int:
-    """Return a descriptor of standard output; other output goes to standard error, as it would spoil the answer."""
+    """Return a new descriptor of standard output for the answer, and redirect all other output to standard error."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     return stdout
@@ -103,7 +103,7 @@ def _raise_signal(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _start_timer(seconds: float) -> None:
-    # Some coding agents run the tool when a hook exceeds their time limit, so this one is shorter.
+    # Some coding agents run the tool when a hook exceeds their time limit, so the hook's own limit is shorter.
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -126,7 +126,7 @@ def _has_call() -> bool:
         if os.isatty(0):
             return False
         if os.name != "nt" and not select.select([0], [], [], _STDIN_SECONDS)[0]:
-            # Still open: the call may follow.
+            # Standard input is still open, so a tool call may follow.
             return True
         return bool(os.read(0, 1))
     except (OSError, ValueError):
@@ -135,9 +135,10 @@ def _has_call() -> bool:
 
 
 def _load_plugin() -> Any:
-    # Without click, httpx does not import its own command line, and with it rich: a sixth of the time until the check.
+    # If click can be imported, httpx imports its own command line and with it rich, which takes a sixth of the time
+    # until the check.
     sys.modules.setdefault("click", None)  # type: ignore[arg-type]  # makes the import fail, which httpx allows
-    # Only this distribution: searching all installed ones takes longer than the check itself.
+    # Only this distribution is searched: a search of all installed ones takes longer than the check itself.
     (entry,) = distribution("toolgate").entry_points.select(group="toolgate.plugins", name="hooks")
     return entry.load()
 
@@ -151,5 +152,5 @@ def _write_stderr(message: str) -> None:
     try:
         os.write(2, f"{message}\n".encode("utf-8", "replace"))
     except OSError:
-        # Standard error is closed; the exit status is enough.
+        # Standard error is closed; the exit status blocks the tool also without a message.
         return

@@ -1,7 +1,7 @@
-"""HTTP server that Claude Code's hooks send tool calls to: uvicorn on 127.0.0.1, with a shared secret.
+"""HTTP server to which Claude Code's hooks send tool calls: uvicorn on 127.0.0.1, with a shared secret.
 
-Claude Code blocks the tool for every status except 200. A 200 response with an empty body allows it, so a response
-without a decision is never sent with status 200.
+Claude Code blocks the tool for every status except 200. A response with status 200 and an empty body allows the tool,
+so a response without a decision is never sent with status 200.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
-#: bytes of the input or the result of one tool call
+#: maximum bytes of a request's body, which contains the input or the result of one tool call
 MAX_BODY: Final = 32 * 1024 * 1024
 _MAX_HEAD: Final = 16 * 1024
-#: seconds until a request's head, and then its body, must have arrived
+#: time limit in seconds for the arrival of a request's head, and again for the arrival of its body
 RECEIVE_SECONDS: Final = 10.0
 _HOSTS: Final = ("127.0.0.1", "localhost")
 
@@ -49,8 +49,8 @@ class Reply(NamedTuple):
     """Response to a hook.
 
     Attributes:
-        status: every status except 200 blocks the tool.
-        body: JSON.
+        status: HTTP status; every status except 200 blocks the tool.
+        body: JSON, or empty.
     """
 
     status: HTTPStatus
@@ -58,16 +58,16 @@ class Reply(NamedTuple):
 
 
 class HookApp:
-    """ASGI application that authenticates a hook's request, and passes its body to a function.
+    """ASGI application that authenticates a hook's request, and passes its body to the function `answer`.
 
-    The call is cancelled when the client disconnects or the server stops.
+    The function is cancelled when the client disconnects or the server stops.
 
     Args:
-        answer: returns the reply to a body.
+        answer: function that returns the reply to the body of a request.
         secret: the expected bearer token.
         port: the port that clients name in the Host header.
-        max_body: bytes of the longest accepted body.
-        receive_seconds: time limit for the arrival of a body.
+        max_body: maximum bytes of a body.
+        receive_seconds: time limit in seconds for the arrival of a body.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class HookApp:
         self._max_body = max_body
         self._exchanges: set[asyncio.Task[Reply | None]] = set()
         self.receive_seconds = receive_seconds
-        #: addresses of clients whose request has a complete head
+        #: addresses of clients from which the complete head of a request has arrived
         self.clients: set[tuple[str, int]] = set()
         #: whether the server was stopped by SIGINT
         self.interrupted = False
@@ -102,7 +102,7 @@ class HookApp:
             self.clients.discard(scope["client"])
 
     async def cancel(self) -> None:
-        """Cancel all calls; their clients receive status 503."""
+        """Cancel the handling of all requests; their clients receive status 503."""
         exchanges = list(self._exchanges)
         for exchange in exchanges:
             exchange.cancel()
@@ -119,9 +119,9 @@ class HookApp:
         return Reply(HTTPStatus.SERVICE_UNAVAILABLE) if task.cancelled() else task.result()
 
     def _check_head(self, scope: Message) -> HTTPStatus | None:
-        """Return the status of a refusal, before any of the body is read; None to accept."""
+        """Return the status with which a request is refused before its body is read, or None if it is accepted."""
         headers = dict(scope["headers"])
-        # DNS rebinding: a web page can reach this port, but only with a foreign Host or an Origin.
+        # A web page can reach this port by DNS rebinding, but only with another Host or with an Origin.
         if headers.get(b"host") not in self._hosts or b"origin" in headers:
             return HTTPStatus.FORBIDDEN
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
@@ -137,7 +137,7 @@ class HookApp:
         return None
 
     async def _exchange(self, receive: Receive) -> Reply | None:
-        """Return the reply to a request; None when the client has disconnected."""
+        """Receive the body of a request and return the reply, or None if the client has disconnected."""
         body = bytearray()
         try:
             async with asyncio.timeout(self.receive_seconds):
@@ -160,18 +160,18 @@ class HookApp:
         finally:
             answer.cancel()
             disconnect.cancel()
-            # A cancelled call withdraws its approval request.
+            # Waits until a cancelled call has withdrawn its approval request.
             await asyncio.gather(answer, disconnect, return_exceptions=True)
 
 
 def create_server(app: HookApp) -> "Server":
     """Return a uvicorn server for a hook application."""
-    # A quarter of the start of every other command.
+    # Imported here, because the import takes a quarter of the time in which every other command starts.
     from uvicorn import Config, Server
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class TimedProtocol(H11Protocol):
-        """Close connections whose request head does not arrive in time; uvicorn has no such limit."""
+        """HTTP protocol that closes a connection if no head of a request arrives in time; uvicorn has no such limit."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
             super().connection_made(transport)
@@ -184,10 +184,10 @@ def create_server(app: HookApp) -> "Server":
             asyncio.get_running_loop().call_later(app.receive_seconds, close_idle)
 
     class HookServer(Server):
-        """Cancels waiting calls when it stops."""
+        """Server that cancels the handling of all requests when it stops."""
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-            # uvicorn would raise the signal again, before the guard is closed.
+            # uvicorn's own method would make it raise the signal again, before the guard is closed.
             self.should_exit = True
             app.interrupted = sig == signal.SIGINT
 
@@ -205,7 +205,7 @@ def create_server(app: HookApp) -> "Server":
         log_config=None,
         log_level="critical",
         access_log=False,
-        # A client must not choose its own address.
+        # With the headers of proxies, a client could choose the address under which this server sees it.
         proxy_headers=False,
         server_header=False,
         h11_max_incomplete_event_size=_MAX_HEAD,
@@ -221,7 +221,7 @@ def serve_hooks(hook: Any, secret: str, port: int) -> None:
         OSError: the port is not available.
         typer.Exit: after SIGINT.
     """
-    # Before uvicorn handles signals, and after.
+    # This handler is in effect before and after the time in which uvicorn handles signals.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with socket.create_server(("127.0.0.1", port)) as listener:
         if asyncio.run(_serve(hook, secret, listener)):
@@ -229,7 +229,7 @@ def serve_hooks(hook: Any, secret: str, port: int) -> None:
 
 
 async def _serve(hook: Any, secret: str, listener: socket.socket) -> bool:
-    """Return whether the server was interrupted."""
+    """Serve a hook until the server is stopped; return whether SIGINT stopped it."""
     port = listener.getsockname()[1]
 
     async def answer(body: bytes) -> Reply:
@@ -237,7 +237,8 @@ async def _serve(hook: Any, secret: str, listener: socket.socket) -> bool:
 
     app = HookApp(answer, secret=secret, port=port)
     server = create_server(app)
-    # Record calls of an earlier server that ended; before requests arrive, so that each is recorded once.
+    # Log the calls of an earlier server that has ended, if their outcome was not reported. This is done before requests
+    # arrive, so that each call is logged once.
     hook.asking.sweep()
     typer.echo(
         f"toolgate: listening for hooks of Claude Code at {server_url(port)}; stop with Ctrl-C", err=True
@@ -264,7 +265,7 @@ async def answer_hook(hook: Any, body: bytes) -> Reply:
         typer.echo(f"toolgate: the hook failed with {error_location(error)}", err=True)
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
     if answer.code and not answer.stdout:
-        # A denial without a text: an empty object would allow the tool.
+        # The hook denied the call but has no text for Claude Code: the empty object would allow the tool.
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
     return Reply(HTTPStatus.OK, output)
 
@@ -275,7 +276,7 @@ def secret_path() -> Path:
 
 
 def find_secret() -> str:
-    """Return the server's secret: of the environment, else of its file, which is created when missing.
+    """Return the server's secret from the environment, else from its file, which is created if it is missing.
 
     Raises:
         PrivateFileError: the secret is too weak, or its file cannot be used.
@@ -285,21 +286,21 @@ def find_secret() -> str:
     path = secret_path()
     if read_private(path, hint=_SECRET_HINT) is None:
         write_private(path, f"{secrets.token_urlsafe(_MIN_SECRET_LENGTH)}\n".encode(), hint=_SECRET_HINT)
-    # Two processes may write the file at the same time; both use what is there now.
+    # The file is read again: two processes may write it at the same time, and both must use the same secret.
     content = read_private(path, hint=_SECRET_HINT) or b""
     return _checked_secret(content.decode("ascii", "replace").strip(), repr(str(path)))
 
 
 def secret_export() -> str:
-    """Return the shell command that gives Claude Code the secret."""
+    """Return the shell command that sets the secret in the environment from which Claude Code is started."""
     if os.environ.get(SECRET_VARIABLE):
-        # There may be no file.
+        # The secret is in the environment, and its file may not exist.
         return f"export {SECRET_VARIABLE}=…, with the value that is set here"
     return f'export {SECRET_VARIABLE}="$(cat {shlex.quote(str(secret_path()))})"'
 
 
 def _checked_secret(secret: str, source: str) -> str:
-    # It is sent in a header.
+    # The secret is sent in a header, so it may contain only visible ASCII characters.
     if len(secret) < _MIN_SECRET_LENGTH or not all("!" <= char <= "~" for char in secret):
         raise PrivateFileError(
             f"{source} does not contain a valid secret: use at least {_MIN_SECRET_LENGTH} visible ASCII characters, "

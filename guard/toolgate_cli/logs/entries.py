@@ -1,4 +1,4 @@
-"""Log entries, and the options that filter them."""
+"""Entries of the activity log, and the options that filter them."""
 
 import json
 from collections.abc import Generator, Iterator
@@ -24,14 +24,14 @@ from toolgate_cli.resources import is_id
 LOGS_PATH: Final = "/api/logs"
 EXPORT_PATH: Final = "/api/logs/export"
 
-#: longer than any entry, whose context has at most 64 KiB
+#: maximum bytes of a line in an export; no entry has as many, because its context has at most 64 KiB
 _MAX_LINE: Final = 4 * 1024 * 1024
 _MAX_CONTEXT_TEXT: Final = 100
 _MAX_FIELDS: Final = 20
 
 
 class LogStatus(StrEnum):
-    """Result of a tool call."""
+    """Status of a log entry, the result of the tool call."""
 
     SUCCESS = "success"
     FAILED = "failed"
@@ -55,7 +55,7 @@ TextFilter = Annotated[
 
 
 class LogEntry(BaseModel):
-    """Record of a tool call."""
+    """An entry of the activity log, which records one tool call, as the gateway's API returns it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -68,7 +68,7 @@ class LogEntry(BaseModel):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The columns of a table: time in UTC, status, agent, action, context; sanitized."""
+        """Return the sanitized cells of the entry's table row: time in UTC, status, agent, action, context."""
         return (
             f"{self.created_at:%Y-%m-%d %H:%M:%S}",
             sanitize(self.status),
@@ -88,7 +88,7 @@ class Filters:
     environment: Environment
 
     def query(self, client: GatewayClient) -> dict[str, str | int | None]:
-        """Return the query parameters; an agent's name is looked up.
+        """Return the filters as query parameters of a request; the id of an agent is looked up by its name.
 
         Raises:
             GatewayError: a request failed.
@@ -114,7 +114,7 @@ def parse_entry(raw: Any) -> LogEntry:
     """Return a log entry from its JSON.
 
     Raises:
-        GatewayError: the JSON has another form.
+        GatewayError: the JSON is not a log entry.
     """
     return parse_model(LogEntry, raw, "log entry")
 
@@ -133,7 +133,7 @@ def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the lines of a text that arrives in chunks.
 
     Raises:
-        GatewayError: a line is longer than any entry.
+        GatewayError: a line is longer than any log entry can be.
     """
     rest = b""
     for chunk in chunks:
@@ -146,7 +146,7 @@ def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def parse_moment(text: str | None, option: str) -> datetime | None:
-    """Return the moment given by an option, or None without it.
+    """Return the value of an option such as `--from` as a moment in UTC, or None without a value.
 
     Raises:
         typer.Exit: the text is neither a time nor a duration.
@@ -167,7 +167,7 @@ def time_query(begins: str | None, ends: str | None) -> dict[str, str | int | No
     """Return the query parameters of `--from` and `--to`.
 
     Raises:
-        typer.Exit: a moment is invalid, or there is no time between them.
+        typer.Exit: a value is invalid, or `--to` is not later than `--from`.
     """
     first, last = parse_moment(begins, "--from"), parse_moment(ends, "--to")
     if first and last and last <= first:
@@ -176,7 +176,7 @@ def time_query(begins: str | None, ends: str | None) -> dict[str, str | int | No
 
 
 def contains_text(raw: Any, text: str | None) -> bool:
-    """Return whether a name or a value of an entry contains a text."""
+    """Return whether a name or a value in an entry's JSON contains a text, ignoring case; True without a text."""
     if text is None:
         return True
     wanted = text.casefold()
@@ -208,7 +208,7 @@ def _value_text(value: Any) -> str:
     if (text := redacted_text(value)) is not None:
         value = text
     if isinstance(value, str):
-        # Shortened first: a value may have kilobytes.
+        # The value is shortened before it is sanitized, because it may have many kilobytes.
         shown = sanitize(value[:_MAX_CONTEXT_TEXT], quote='"')
         return f'"{shown}"' if not shown or " " in shown else shown
     return sanitize(dumps(value)[:_MAX_CONTEXT_TEXT])

@@ -1,4 +1,4 @@
-"""``toolgate logs export``: write entries to a file, which gets its name when it is complete."""
+"""``toolgate logs export``: write log entries to a temporary file, which is renamed when it is complete."""
 
 import sys
 from collections.abc import Generator, Iterator
@@ -81,7 +81,7 @@ def export(
 
 @contextmanager
 def open_export(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """Write a temporary file, readable only by its owner, and rename it to `path` at the end of the block.
+    """Yield a temporary file, readable only by its owner, and rename it to `path` at the end of the `with` block.
 
     A symbolic link at `path` is followed.
 
@@ -94,7 +94,7 @@ def open_export(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
         fail(f"cannot write {str(path)!r}: {error}")
     _check_target(target, path, replace=replace)
     try:
-        # Checked again before the rename: writing takes time.
+        # Checked again before the rename, because another program may have created the file in the meantime.
         with replace_file(target, before_rename=lambda: _check_target(target, path, replace=replace)) as file:
             yield file
     except OSError as error:
@@ -125,7 +125,7 @@ def _write(file: BinaryIO, client: GatewayClient, query: Query, form: Format, pr
 
 
 def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes, int]]:
-    """Yield chunks with their number of entries: each line is one, except the headings of CSV."""
+    """Yield each chunk with its number of entries, which is its number of lines; CSV begins with a line of headings."""
     has_heading = form is Format.CSV
     for chunk in chunks:
         lines = chunk.count(b"\n")
@@ -134,7 +134,7 @@ def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes
 
 
 def _join_array(chunks: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
-    """Yield a JSON array of the lines, with the number of entries in each part."""
+    """Yield the parts of a JSON array whose members are the lines, each part with its number of entries."""
     separator = b"[\n"
     for line in split_lines(chunks):
         yield separator + line, 1
@@ -143,7 +143,7 @@ def _join_array(chunks: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
 
 
 class _Progress:
-    """Progress bar on a terminal; without a bar, nothing is shown."""
+    """Progress of an export, shown as a bar on a terminal; without a bar, nothing is shown."""
 
     def __init__(self, bar: Progress | None = None, total: int | None = None) -> None:
         self._bar = bar
@@ -159,7 +159,7 @@ def _open_progress(client: GatewayClient, query: Query) -> Iterator[_Progress]:
     if not sys.stderr.isatty():
         yield _Progress()
         return
-    # The gateway counts lists without time filters, and only up to some thousands; else the total is unknown.
+    # The gateway counts only lists without time filters, and only up to some thousands; else the bar has no total.
     total = None if query.get("from") or query.get("to") else client.count(LOGS_PATH, query)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

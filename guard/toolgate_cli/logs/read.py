@@ -30,8 +30,8 @@ from toolgate_cli.logs.entries import (
 from toolgate_cli.options import Environment, EnvironmentOption, JsonLines, PollInterval
 from toolgate_cli.output import Column, print_json, print_note, print_table
 
-#: How far each poll goes back behind the newest entry. An entry can appear behind a newer one, because it gets its time
-#: before it is committed; no transaction of a gateway takes longer than this.
+#: Each poll reads the entries of this time before the newest known entry again. An entry can become visible after a
+#: newer one, because the gateway sets its time before the commit; no transaction of a gateway takes longer than this.
 OVERLAP: Final = timedelta(seconds=35)
 
 #: maximum number of entries that the first poll reads
@@ -125,13 +125,13 @@ def tail(
 
 
 class Follower:
-    """Finds new entries of a log, each of them once.
+    """Finds new entries of the activity log by polling, and returns each of them once.
 
     Args:
-        client: the gateway.
-        query: filters.
-        text: only entries that contain this text.
-        since: time from which all entries are new; None for those after the first poll.
+        client: the client of the gateway.
+        query: the filters as query parameters.
+        text: return only entries that contain this text.
+        since: return all entries from this time on; None to begin with the newest entries.
     """
 
     def __init__(self, client: GatewayClient, query: Query, text: str | None, since: datetime | None) -> None:
@@ -141,14 +141,14 @@ class Follower:
         self._since = since
         self._has_begun = since is not None
         self._newest: datetime | None = None
-        #: times of the entries of the last `OVERLAP`, by id
+        #: by id, the times of the known entries that the next poll may read again
         self._seen: dict[str, datetime] = {}
 
     def poll(self, lines: int) -> _Found:
-        """Return new entries, oldest first; after an error the next poll returns them.
+        """Return new entries, oldest first; after an error, the next poll returns the missed entries.
 
         Args:
-            lines: maximum number of entries of the first poll.
+            lines: maximum number of entries that the first poll returns, unless `since` was given.
 
         Raises:
             GatewayError: a request failed.
@@ -176,7 +176,7 @@ class Follower:
         found: _Found = []
         matching = 0
         for entry, raw in self._newest_first():
-            # Entries that are not shown count as seen, as far back as the next poll goes.
+            # All entries that the next poll can read again are fetched here, so that it does not return them as new.
             is_enough = matching >= lines or len(found) >= _MAX_FIRST_POLL
             if found and is_enough and entry.created_at < found[0][0].created_at - OVERLAP:
                 break

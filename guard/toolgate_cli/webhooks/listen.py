@@ -1,4 +1,4 @@
-"""``toolgate webhooks listen``: print events that are delivered here, and whether their signatures are valid."""
+"""``toolgate webhooks listen``: print the events that webhooks deliver, and whether their signatures are valid."""
 
 import base64
 import binascii
@@ -24,14 +24,14 @@ from toolgate_cli.prompts import ask_password, has_terminal
 SECRET_VARIABLE: Final = "TOOLGATE_WEBHOOK_SECRET"  # noqa: S105 - the variable's name
 
 _HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
-#: number of ids that are remembered to detect redeliveries
+#: number of the last event ids that are stored, to detect events that are delivered again
 _MAX_REMEMBERED: Final = 10_000
-#: far longer than any event
+#: maximum bytes of a request's body, far more than any event has
 _MAX_BODY: Final = 1024 * 1024
 _RECEIVE_SECONDS: Final = 10
 _MAX_TYPE: Final = 80
 
-#: messages of the library, and what is printed instead
+#: error messages of the library standardwebhooks, and the texts that are printed in their place
 _REASONS: Final = {
     "Message timestamp too old": "it was signed more than 5 minutes ago: it was sent again, or this clock is ahead",
     "Message timestamp too new": "it was signed more than 5 minutes from now: this clock is behind",
@@ -76,21 +76,21 @@ class SecretError(Exception):
 
 
 class Verifier:
-    """Verifies signatures with the reference library of Standard Webhooks.
+    """Verifies the signatures of events with the reference library of Standard Webhooks.
 
     Raises:
         SecretError: the secret does not have the form `whsec_BASE64`.
     """
 
     def __init__(self, secret: str) -> None:
-        # Only this command needs the library.
+        # Imported here, because only this command needs the library.
         from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
         self._webhook = Webhook(_check_secret(secret))
         self._failure = WebhookVerificationError
 
     def find_error(self, headers: Mapping[str, str], body: bytes) -> str | None:
-        """Return why a signature is invalid, or None if it is valid; names of headers are in lower case."""
+        """Return the reason why a signature is invalid, or None if it is valid; header names are in lower case."""
         missing = [name for name in _HEADERS if not headers.get(name)]
         if missing:
             return f"the header {', '.join(missing)} is missing"
@@ -99,7 +99,7 @@ class Verifier:
         except self._failure as error:
             return _REASONS.get(str(error), "it cannot be verified")
         except json.JSONDecodeError:
-            # The library parses the body after the signature was found valid.
+            # The library parses the body only after it has found the signature valid.
             return None
         except RecursionError:
             return "the body is nested too deeply"
@@ -112,26 +112,26 @@ class Verifier:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Request with an event; names of headers are in lower case."""
+    """Request that delivers an event; the names of its headers are in lower case."""
 
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
 
 
 class Receiver(ThreadingHTTPServer):
-    """HTTP server for deliveries.
+    """HTTP server that receives the events of webhooks.
 
     Args:
         host: the address to listen on.
         port: the port; 0 takes a free one.
-        handle: called for each delivery, one at a time; returns whether to respond with 204, otherwise 400.
+        handle: function that is called for each event, one at a time. The response is 204 if it returns True, else 400.
 
     Attributes:
-        broken: error that stopped the server: standard output is closed.
+        broken: the error that stopped the server because standard output is closed, or None.
     """
 
     daemon_threads = True
-    # A slow client does not delay the end of the command.
+    # The server does not wait for slow clients when it is closed.
     block_on_close = False
 
     def __init__(self, host: str, port: int, handle: Callable[[Delivery], bool]) -> None:
@@ -147,12 +147,12 @@ class Receiver(ThreadingHTTPServer):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}"
 
     def handle_delivery(self, delivery: Delivery) -> bool:
-        """Return whether a delivery is valid."""
+        """Pass a delivery to `handle`, and return whether it is valid."""
         with self._lock:
             try:
                 return self._handle(delivery)
             except BrokenPipeError as error:
-                # The thread of a request cannot end the command itself.
+                # The thread of a request cannot end the command, so it stops the server, and `listen` raises the error.
                 self.broken = error
                 self.shutdown()
                 raise
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdecimal()):
             self._respond(HTTPStatus.LENGTH_REQUIRED)
             return None
-        # Compared as text first, because a number of a thousand digits is not parsed.
+        # The number of digits is compared first, because Python refuses to parse a number of thousands of digits.
         if len(length) > len(str(_MAX_BODY)) or int(length) > _MAX_BODY:
             self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return None
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _EventPrinter:
-    """Prints deliveries, and detects redeliveries."""
+    """Prints each delivered event, marked if an event with the same id was delivered before."""
 
     def __init__(self, verifier: Verifier, *, full: bool, as_json: bool) -> None:
         self._verifier = verifier
@@ -221,7 +221,8 @@ class _EventPrinter:
         """Print a delivery and return whether its signature is valid."""
         error = self._verifier.find_error(delivery.headers, delivery.body)
         name = delivery.headers.get("webhook-id", "")
-        # Only valid events count: with a forged one, the real event would look like a redelivery.
+        # Only the ids of valid events are stored: after a forged one with the same id, the real event would otherwise
+        # look like a redelivery.
         is_redelivery = error is None and self._remember(name)
         try:
             lines = self._lines(name, error, _parse_body(delivery.body), is_redelivery=is_redelivery)
@@ -232,7 +233,7 @@ class _EventPrinter:
         return error is None
 
     def _remember(self, name: str) -> bool:
-        """Return whether the id was seen before."""
+        """Store an event's id, and return whether it was stored before."""
         is_known = name in self._seen
         self._seen[name] = None
         self._seen.move_to_end(name)
@@ -273,7 +274,7 @@ def _create_verifier(secret: str | None) -> Verifier:
 def _check_secret(secret: str) -> str:
     prefix, _, rest = secret.strip().partition("_")
     try:
-        # The padding may be missing.
+        # The base64 text may lack its padding, which is added here.
         key = base64.b64decode(rest + "=" * (-len(rest) % 4), validate=True)
     except (binascii.Error, ValueError):
         key = b""

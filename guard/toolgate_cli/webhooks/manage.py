@@ -1,6 +1,6 @@
 """``toolgate webhooks list``, ``show``, ``create``, ``update`` and ``delete``.
 
-Webhooks of Slack are created on the gateway's console, which guides through the set-up of the Slack app.
+Webhooks for Slack are created in the gateway's web console, which guides the user through the set-up of the Slack app.
 """
 
 from typing import Annotated, Any, Final
@@ -38,7 +38,7 @@ Description = Annotated[str | None, typer.Option(help="What the webhook is for."
 
 
 class Webhook(Resource):
-    """Webhook of an environment."""
+    """A webhook of an environment, as the gateway's API returns it."""
 
     kind: str
     url: str
@@ -51,7 +51,7 @@ class Webhook(Resource):
 
     @property
     def status(self) -> str:
-        """Whether events are delivered."""
+        """Return `enabled` if events are delivered to the webhook, else `disabled`."""
         return "enabled" if self.is_active else "disabled"
 
 
