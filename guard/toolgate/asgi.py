@@ -45,7 +45,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Actions: TypeAlias = "Mapping[str, str | Endpoint] | Callable[[Scope], str | Endpoint | None]"
-#: the endpoint of a request, the arguments in its path, and its query parameters (None: any)
+#: The endpoint of a request, the arguments in its path, and the names of its query parameters (None: any names).
 _Match: TypeAlias = "tuple[Endpoint, dict[str, str], frozenset[str] | None]"
 AgentSource: TypeAlias = "str | Callable[[Scope], str | Awaitable[str | None] | None]"
 
@@ -55,22 +55,23 @@ _PATTERN: Final = re.compile(
     rf"(?P<method>[A-Z]+|\*) (?P<path>/(?:[^\s{{}}?]|{_PLACEHOLDER.pattern})*)(?:\?(?P<query>[^&]+(?:&[^&]+)*))?",
     re.ASCII,
 )
-# Routers disagree about such paths, so that a guarded endpoint could be reached under another path.
+# Routers normalize such paths differently: a request for an unguarded path could reach a guarded endpoint.
 _AMBIGUOUS_PATH: Final = re.compile(r"[\x00-\x1f\x7f]|//|/\.\.?(/|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A guarded endpoint with the options of its checks.
+    """Guarded endpoint: the action of its requests and the options of their checks.
 
     Attributes:
-        action: The action identifier.
-        on_hold: `tell` returns 202 at once, `wait` waits for the decision; None uses the middleware's setting.
-        hold_timeout: Seconds to wait; None uses the middleware's setting.
-        include: The only arguments that are shown.
-        exclude: Arguments that are hidden.
-        redact: More names, and patterns, that are hidden wherever they occur.
-        amount: The argument that is compared with `max_amount`, or a function that computes it.
+        action: The action, like `stripe.refund`.
+        on_hold: Response to a call that requires an approval: `tell` returns HTTP 202 at once, `wait` waits for the
+            approver; None uses the middleware's setting.
+        hold_timeout: Seconds to wait for the approver; None uses the middleware's setting.
+        include: The only arguments that are shown to the gateway and the approver.
+        exclude: Arguments that are hidden from them.
+        redact: Further names of secrets, and patterns; what matches is hidden wherever it occurs.
+        amount: The argument that is compared with `max_amount`, or a function of the arguments that returns it.
     """
 
     action: str
@@ -82,7 +83,7 @@ class Endpoint:
     amount: AmountFrom | None = None
 
     def __post_init__(self) -> None:
-        # They are read for every request: an iterator would be exhausted by the first one.
+        # These options are read for every request, and the first one would exhaust an iterator.
         for option in ("include", "exclude", "redact"):
             given = getattr(self, option)
             if given is not None and not isinstance(given, (str, re.Pattern)):
@@ -90,23 +91,23 @@ class Endpoint:
 
 
 class GuardMiddleware:
-    """Guards the endpoints of an ASGI application. Needs asyncio.
+    """ASGI middleware that checks the requests to an application's endpoints. Needs asyncio.
 
-    A request that matches `actions` is checked, passed to the application if it is allowed, and recorded with the
+    A request that matches `actions` is checked, passed to the application if it is allowed, and logged with the
     status of the response. A request that matches neither `actions` nor `unguarded` is refused: otherwise an
     endpoint that is added later would run without a check.
 
     Args:
         app: The application.
-        actions: Actions or `Endpoint`s by request patterns like `"POST /refunds/{charge_id}?dry_run"`; the first
-            match counts. Or a function of the ASGI scope that returns one, or None.
+        actions: Mapping from request patterns, like `"POST /refunds/{charge_id}?dry_run"`, to an action or `Endpoint`;
+            the first match counts. Or a function that receives the ASGI scope and returns one of them, or None.
         unguarded: Patterns of requests that pass without a check, like `"GET /health"`; the method `*` is any.
-        guard: The guard that checks; None uses the guard behind `toolgate.guarded`.
-        agent: The header with the agent's id, or a function of the scope that returns the id, also asynchronous;
-            a request without an id is refused. None uses the guard's own agent.
-        on_hold: What happens when a call requires approval: `tell` returns 202, `wait` waits for the decision.
-        hold_timeout: Seconds to wait before 202; None waits until the client disconnects.
-        max_body: The largest body of a guarded request, in bytes.
+        guard: The guard that checks; None uses the default guard, which `toolgate.guarded` uses too.
+        agent: Name of the header with the agent's id, or a function, possibly asynchronous, that receives the scope
+            and returns the id. A request without an id is refused. None uses the agent of the guard.
+        on_hold: Response to a call that requires an approval: `tell` returns HTTP 202 at once, `wait` waits.
+        hold_timeout: Seconds to wait before the response is 202; None waits until the client disconnects.
+        max_body: The largest body of a guarded request, in bytes; larger ones are refused with 413.
 
     Raises:
         ConfigurationError: If an argument is invalid.
@@ -138,7 +139,7 @@ class GuardMiddleware:
         self._on_hold: Literal["tell", "wait"] = on_hold
         self._hold_timeout = hold_timeout
         self._max_body = max_body
-        # Invalid options raise here instead of failing every request.
+        # Creates one block per endpoint, so that invalid options raise here and not at the first request.
         defaults = [Endpoint("asgi"), Endpoint("asgi", on_hold="wait")]
         for endpoint in defaults + [each for _, each in self._routes.guarded]:
             self._action(endpoint, {})
@@ -193,7 +194,7 @@ class GuardMiddleware:
                     await stack.enter_async_context(block)
             except GuardError as error:
                 raise _refusal_of(error, endpoint.action, agent_id) from None
-            # Outside the `try`: a GuardError of the application itself must not become a refusal.
+            # This is outside the `try`: a GuardError that the application raises must not become a refusal.
             await self._app(request.approved_scope(block.context), request.receive, send_and_note)
             if not 0 < status < _FAILED_STATUS:
                 raise FailedResponse(f"HTTP status {status}" if status else "no response")
@@ -202,7 +203,7 @@ class GuardMiddleware:
         block = self._action(endpoint, arguments)
         if endpoint.amount is not None:
             if self._guard is None:
-                # A missing configuration must not be reported as a fault of the request.
+                # Raises if the guard's settings are missing, which `capture` below would report as an invalid request.
                 default_guard()
             try:
                 block.capture()
@@ -234,13 +235,13 @@ class GuardMiddleware:
         found = _header(scope, self._agent) if isinstance(self._agent, str) else self._agent(scope)
         agent_id = await found if inspect.isawaitable(found) else found
         if agent_id is None:
-            # Not the guard's own agent: it may have more permissions than the client.
+            # The guard's own agent is not used instead, because it may have more permissions than the client.
             raise _Refused(403, "the request does not name an agent", "unnamed")
         return _checked_id(agent_id, "the agent's id")
 
 
 class FailedResponse(Exception):
-    """The application's response is a failure; the log entry contains it, and it is not raised further."""
+    """Raised in the block for a response of status 400 or above, to log a failure; the middleware catches it."""
 
 
 class _ClientDisconnected(Exception):
@@ -248,7 +249,7 @@ class _ClientDisconnected(Exception):
 
 
 class _Refused(Exception):
-    """A request that the application does not see, with the response to the client."""
+    """Raised for a request that is not passed to the application; contains the response to the client."""
 
     def __init__(self, status: int, detail: str, outcome: str = "refused", **members: str | None) -> None:
         super().__init__(detail)
@@ -257,12 +258,12 @@ class _Refused(Exception):
         self._headers = {"content-type": "application/json", "cache-control": "no-store"}
         self._headers["x-toolgate-outcome"] = outcome
         if retry_after := {202: "10", 503: "5"}.get(status):
-            # Seconds: a person needs longer than a restart of the gateway.
+            # Seconds: longer for 202, because an approver needs more time than a restart of the gateway.
             self._headers["retry-after"] = retry_after
 
     async def respond(self, scope: Scope, send: Send) -> None:
         if scope["type"] == "websocket":
-            # RFC 6455: policy violation. Servers answer 403 while the connection is not accepted yet.
+            # 1008 is "policy violation" in RFC 6455. A server responds 403 if the connection is not accepted yet.
             await send({"type": "websocket.close", "code": 1008})
             return
         body = dumps(self._body).encode()
@@ -283,7 +284,7 @@ def _refusal_of(error: GuardError, action: str, agent_id: str | None) -> _Refuse
         )
     if isinstance(error, ApprovalExpired):
         return _Refused(403, "the approval request expired", "expired", **ids)
-    # Settings and addresses are for the operator: the log contains them, the response does not.
+    # The error may contain settings and addresses: it is logged for the operator, and not sent to the client.
     log_event("request_failed", action, agent_id, type(error).__name__, reason=error, level=logging.ERROR)
     if isinstance(error, GatewayUnavailable):
         detail = "not run: the permission gateway is unavailable"
@@ -296,13 +297,13 @@ def _refusal_of(error: GuardError, action: str, agent_id: str | None) -> _Refuse
 
 
 class _PathArgument(str):
-    """An argument from the path. A subclass, so that no edit replaces it: a framework may have read the path before."""
+    """Argument from the path. Approvers cannot edit this type, because a framework may have read the path already."""
 
     __slots__ = ()
 
 
 class _Request:
-    """A guarded request with its body. Raises `_Refused` if its arguments are invalid or ambiguous."""
+    """Guarded request with its body; the constructor raises `_Refused` if the arguments are invalid or ambiguous."""
 
     _next: asyncio.Future[Message] | None
 
@@ -323,7 +324,7 @@ class _Request:
             raise _Refused(400, f"unknown query parameter {min(unknown)!r}")
         self._query, self._body = query, _body_arguments(scope, body)
         if duplicates := self._body.keys() & {*path, *({"query"} if parameters is None else parameters)}:
-            # An approval of the value in one place must not cover a value in another place.
+            # The approval would cover one of the two values, and the application might use the other.
             raise _Refused(400, f"the body contains {min(duplicates)!r}, an argument of the path or query")
         fixed = {name: _PathArgument(value) for name, value in path.items()}
         self.arguments: dict[str, Any] = {**fixed, **query, **self._body}
@@ -345,7 +346,7 @@ class _Request:
         return scope
 
     async def receive(self) -> Message:
-        """Return the body, then the client's further messages."""
+        """ASGI `receive` of the application: return the body, and after that the client's further messages."""
         if not self._body_sent:
             self._body_sent = True
             return {"type": "http.request", "body": self._content, "more_body": False}
@@ -358,7 +359,7 @@ class _Request:
     @asynccontextmanager
     async def until_disconnect(self) -> AsyncIterator[None]:
         """Cancel the block and raise `_ClientDisconnected` when the client disconnects."""
-        # Kept for the application if it does not arrive during the block: a server sends each message once.
+        # If the message does not arrive during the block, `receive` returns it: a server sends each message once.
         message = self._next = asyncio.ensure_future(self._receive())
         loop, limit, is_inside = asyncio.get_running_loop(), asyncio.timeout(None), True
         try:
@@ -376,7 +377,7 @@ class _Request:
     def close(self) -> None:
         """Stop waiting for the client's next message."""
         if self._next is not None and not self._next.cancel() and not self._next.cancelled():
-            # Retrieved, because asyncio warns about exceptions that are never retrieved.
+            # Retrieves the exception, because asyncio warns about exceptions that are never retrieved.
             self._next.exception()
 
 
@@ -408,7 +409,7 @@ def _body_arguments(scope: Scope, content: bytes) -> dict[str, Any]:
         return {}
     kind = (_header(scope, "content-type") or "").partition(";")[0].strip().lower()
     encoding = (_header(scope, "content-encoding") or "identity").lower()
-    # If the application read the body in another way, it would run another call than the approved one.
+    # Only JSON is accepted: the application might parse another format differently, and run an unapproved call.
     if not (kind == "application/json" or kind.endswith("+json")) or encoding != "identity":
         raise _Refused(415, "the body of a guarded request must be application/json without encoding")
     try:
@@ -421,7 +422,7 @@ def _body_arguments(scope: Scope, content: bytes) -> dict[str, Any]:
 
 
 class _Pattern:
-    """One request pattern: method, path with placeholders, names of query parameters."""
+    """Parsed request pattern: method, path with placeholders, and names of query parameters."""
 
     def __init__(self, text: object, *, is_guarded: bool) -> None:
         parts = _PATTERN.fullmatch(text) if isinstance(text, str) else None
@@ -440,15 +441,15 @@ class _Pattern:
         self._regex = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", regex))
 
     def match(self, method: str | None, path: str) -> dict[str, str] | None:
-        """Return the arguments in the path, or None if the request does not match; a method of None is any."""
-        # Frameworks answer HEAD with the handler of GET, so the tool runs.
+        """Return the arguments in the path, or None if the request does not match; a method of None matches any."""
+        # A HEAD request matches patterns for GET, because frameworks run the GET handler for it.
         is_same = method is None or self._method in {"*", method, "GET" if method == "HEAD" else method}
         found = self._regex.fullmatch(path) if is_same else None
         return None if found is None else found.groupdict()
 
 
 class _Routes:
-    """The guarded and the unguarded requests."""
+    """Parsed patterns of guarded and unguarded requests."""
 
     def __init__(self, actions: Actions, unguarded: Iterable[str]) -> None:
         if not isinstance(actions, Mapping) and not callable(actions):
@@ -463,14 +464,14 @@ class _Routes:
         self._unguarded = [_Pattern(text, is_guarded=False) for text in unguarded]
 
     def find(self, scope: Scope) -> _Match | None:
-        """Return the endpoint of a request, or None if it passes without a check; raises `_Refused`."""
+        """Return the endpoint and arguments of a request, or None for an unguarded one; raise `_Refused` otherwise."""
         path, root = str(scope["path"]), str(scope.get("root_path", ""))
         if root and (path + "/").startswith(root + "/"):
-            # As frameworks do below a mount or a proxy's prefix.
+            # Patterns are relative to the application's root: a mount point or a proxy's prefix is removed.
             path = path[len(root) :]
         if _AMBIGUOUS_PATH.search(path):
             raise _Refused(400, "the path contains control characters, empty segments or dot segments")
-        # A websocket starts as a GET, and its messages cannot be checked.
+        # A websocket starts with a GET request. It is refused on guarded paths, because its messages cannot be checked.
         is_websocket = scope["type"] == "websocket"
         method: str = "GET" if is_websocket else scope["method"]
         found: _Match | None = None
@@ -481,7 +482,7 @@ class _Routes:
                     found = endpoint, values, pattern.query
                     break
         elif (named := self._function(scope)) is not None:
-            # Without a pattern, the whole path and the whole query are arguments.
+            # A function returns no pattern, so the whole path and the whole query are arguments.
             found = _endpoint(named), {"method": method, "path": path}, None
         if found is not None and is_websocket:
             raise _Refused(403, "a guarded path does not accept websockets")

@@ -1,4 +1,4 @@
-"""The gateway in the agent's own process: `Guard.embedded` and its approver, `guard.gateway`."""
+"""Gateway in the process of the agent: `Guard.embedded` creates it, and `guard.gateway` approves requests."""
 
 from __future__ import annotations
 
@@ -31,18 +31,22 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedGateway", "embedded_guard"]
 
 _Guard = TypeVar("_Guard", bound="Guard")
-#: status, headers with names in lower case, body
+#: HTTP status, headers with names in lower case, and body of a response.
 _Answer: TypeAlias = tuple[int, dict[str, str], bytes]
 
 _IN_MEMORY: Final = ":memory:"
 _INSTALL: Final = "install it with: pip install 'toolgate[service]'"
-# Seconds: the approver waits for the disk of this machine.
+# Seconds for a request of the approver, such as `approve`; the database on this machine's disk may be slow.
 _DECISION_TIMEOUT: Final = 30.0
 _PAGE_SIZE: Final = 100
 
 
 class _Service(Protocol):
-    """What the entry point `embedded` of the gateway returns. The futures are cancelled to close the connection."""
+    """Interface of the running gateway, which the entry point `embedded` of the package `toolgate_service` returns.
+
+    `request` sends a request of the agent, `decide` one of the approver; cancelling the future closes the connection.
+    `close` stops the gateway and waits for its end, `end` does not wait.
+    """
 
     agent_id: str
     api_key: str
@@ -59,9 +63,9 @@ class _Service(Protocol):
 
 
 class EmbeddedGateway(InProcessGateway):
-    """Gateway behind `Guard.embedded`, with the methods of the approver on this machine.
+    """The gateway of a guard that `Guard.embedded` created, with methods to approve and reject requests.
 
-    It is a guardrail, not a security boundary: code that can call a tool can call `approve` as well.
+    It is no security boundary, because all code that can call a tool can call `approve` as well.
     """
 
     def __init__(self, service: _Service) -> None:
@@ -90,12 +94,12 @@ class EmbeddedGateway(InProcessGateway):
     def approve(
         self, approval_id: str, *, note: str | None = None, context: Mapping[str, Any] | None = None
     ) -> None:
-        """Approve a request: the same call is allowed once.
+        """Approve a request: the gateway then allows the same call once.
 
         Args:
             approval_id: The request, from `ApprovalPending.approval_id` or `pending`.
-            note: Text that is returned with the decision.
-            context: The complete edited context, which is approved instead of the requested one.
+            note: Text for the agent.
+            context: To edit the call, the complete new context, which is approved instead of the requested one.
 
         Raises:
             ConfigurationError: If the request is unknown or no longer pending, or the context is invalid.
@@ -118,7 +122,7 @@ class EmbeddedGateway(InProcessGateway):
         self._call_api("POST", f"/api/approvals/{quote(approval_id, safe='')}/deny", {"note": note})
 
     def send(self, request: Request, seconds: float) -> Response:
-        """Return the response to a request of the guard."""
+        """Send a request of the guard to the gateway, and return the response within `seconds`."""
         return Response(*_result(self._start(request), seconds))
 
     async def asend(self, request: Request, seconds: float) -> Response:
@@ -130,7 +134,7 @@ class EmbeddedGateway(InProcessGateway):
                 return Response(*await answer)
         except TimeoutError as error:
             if future.done() and not future.cancelled():
-                # The response arrived in time, while this event loop was blocked.
+                # The response arrived before the timeout, but the event loop was blocked and could not process it.
                 return Response(*future.result())
             raise _timed_out(seconds) from error
         except asyncio.CancelledError:
@@ -140,14 +144,14 @@ class EmbeddedGateway(InProcessGateway):
             raise TransportError("the embedded gateway ended", answered=False) from None
 
     def guard_closed(self) -> None:
-        """Close the gateway with its guard."""
+        """Close the gateway, because its guard was closed."""
         self._closed = True
-        # The thread of the gateway does not exist in a forked child.
+        # In a forked child there is nothing to close, because the gateway's thread exists only in the parent.
         if os.getpid() == self._pid:
             self._service.close()
 
     def end(self) -> None:
-        """Begin to close without waiting, for a guard that was garbage-collected."""
+        """Close the gateway without waiting for its end, because its guard was garbage-collected."""
         self._closed = True
         if os.getpid() == self._pid:
             self._service.end()
@@ -162,7 +166,7 @@ class EmbeddedGateway(InProcessGateway):
             raise _ended() from error
 
     def _call_api(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
-        """Call the management API as the approver on this machine."""
+        """Send a request of the approver to the management API, and return the JSON of the response."""
         self._ensure_open()
         try:
             future = self._service.decide(method, target, None if body is None else dumps(body).encode())
@@ -193,7 +197,7 @@ def embedded_guard(
     require_approval: Actions,
     timeout: float | None,
 ) -> _Guard:
-    """Open the gateway on a file and return its guard.
+    """Start a gateway with the database at `path`, and return a guard that uses it.
 
     Raises:
         ConfigurationError: If an argument is invalid, the gateway is not installed, or the file cannot be used.
@@ -217,7 +221,8 @@ def embedded_guard(
         raise ConfigurationError(f"the embedded gateway cannot be opened: {error}") from error
     gateway = EmbeddedGateway(service)
     try:
-        # An address of its own for each file: log entries in the outbox must not go to another file.
+        # Each database file has its own address: log entries in the outbox are stored with the address, and must not be
+        # sent to the gateway of another file.
         name = hashlib.sha256(os.fsencode(database)).hexdigest()[:16]
         guard = guard_class(
             f"http://{name}.embedded.invalid",
@@ -231,7 +236,7 @@ def embedded_guard(
     except BaseException:
         service.close()
         raise
-    # `end` instead of `close`: the thread that collects garbage must not wait for the gateway.
+    # Calls `end` and not `close`, because a garbage collection must not wait for the gateway.
     weakref.finalize(guard, gateway.end).atexit = False
     _close_at_exit(guard._guard_state)  # noqa: SLF001 - of this package
     return guard
@@ -247,7 +252,7 @@ def _database(path: object) -> str:
 
 
 def _load(name: str) -> Any:
-    # An entry point of this distribution: the SDK does not import the gateway.
+    # Loaded through an entry point, because the SDK must work without the gateway and does not import it.
     found = list(entry_points(group="toolgate.gateway", name=name))
     if not found:
         raise ConfigurationError(f"the embedded gateway is not installed; {_INSTALL}")
@@ -268,7 +273,7 @@ def _result(future: Future[_Answer], seconds: float) -> _Answer:
     except BaseException:
         if future.cancelled():
             raise TransportError("the embedded gateway ended", answered=False) from None
-        # Interrupted, as by Ctrl-C.
+        # The wait was interrupted, for example by Ctrl-C.
         future.cancel()
         raise
 
@@ -291,7 +296,7 @@ def _close_at_exit(state: GuardState) -> None:
 
 @functools.cache
 def _register_exit_handler() -> None:
-    # `atexit` is too late: no thread pool accepts work then, and the outbox writes from a thread.
+    # `atexit` handlers run too late: no thread pool accepts work then, and the outbox writes from a thread.
     threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # noqa: SLF001 - as concurrent.futures does
 
 

@@ -3,17 +3,17 @@
     GuardError
     │   decisions of the gateway
     ├── ActionDenied          the policy denies the action
-    │   └── ApprovalDenied    an approver rejected it
-    ├── ApprovalPending       it waits for an approver
-    ├── ApprovalExpired       it was not decided, or not used, in time
+    │   └── ApprovalDenied    an approver rejected the call
+    ├── ApprovalPending       the call waits for an approver
+    ├── ApprovalExpired       the approval request was not decided, or not used, in time
     │   no decision
     ├── GatewayUnavailable    no gateway responded within the deadline
     ├── GatewayProtocolError  the response contains no valid decision
     ├── OutboxFull            the call could not be recorded
     └── ConfigurationError    the guard is set up or used wrongly
 
-`ApprovalExpired` is not an `ActionDenied`: no approver rejected the call.
-Every error can be pickled and copied, so that it may cross a process pool or a task queue.
+`ApprovalExpired` is not an `ActionDenied`, because no approver rejected the call.
+Every error can be pickled and copied, so that process pools and task queues can return it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GuardError(Exception):
     """Base class of all errors of the SDK; the guarded tool did not run."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The constructors take keyword arguments, which the default protocol does not pass.
+        # The default implementation passes positional arguments only, but the constructors take keyword arguments.
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 
@@ -98,7 +98,7 @@ class _ApprovalError(GuardError):
 
 
 class ApprovalPending(_ApprovalError):
-    """The call waits for an approver; after the approval the same call is allowed once.
+    """The call requires an approval and is pending; when an approver has approved it, the same call is allowed once.
 
     Attributes:
         action: The action.
@@ -111,7 +111,7 @@ class ApprovalPending(_ApprovalError):
 
 
 class ApprovalExpired(_ApprovalError):
-    """The approval request expired before it was decided or used; another call creates a new one.
+    """The approval request expired before it was decided or used; another call creates a new request.
 
     Attributes:
         action: The action.
@@ -130,15 +130,15 @@ class _GatewayError(GuardError):
 
 
 class GatewayUnavailable(_GatewayError):
-    """No gateway responded within the deadline, or it responded 429 or 5xx until then.
+    """No gateway responded within the deadline, or all responses until then were errors 429 or 5xx.
 
     Attributes:
-        status: The last HTTP status, or None without any response.
-        answered: Whether anything responded, also another server: with a partial response, an untrusted certificate, or
-            bytes that are not HTTP. False if no connection could be established, nothing was received in time, or a
-            proxy responded 502, 503 or 504 because it has no gateway to forward to.
-        reached: Whether a gateway may have received the call: a connection was established, also if the deadline passed
-            before a response. `fail_open` applies only if this and `answered` are False.
+        status: The last HTTP status, or None if there was no response.
+        answered: True if the gateway or any other server responded, even with a partial response, an untrusted
+            certificate, or bytes that are not HTTP. False if no connection could be established, nothing was received
+            in time, or a proxy responded 502, 503 or 504 because it could not reach the gateway.
+        reached: True if a connection was established, so that a gateway may have received the check, even if the
+            deadline passed before a response. `fail_open` applies only if `reached` and `answered` are False.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class GatewayUnavailable(_GatewayError):
 
 
 class GatewayProtocolError(_GatewayError):
-    """The response is not one of the gateway's: it contains no valid decision.
+    """The response contains no valid decision: another server sent it, or the gateway rejected the request.
 
     Attributes:
         status: The HTTP status of the response.
@@ -158,12 +158,12 @@ class GatewayProtocolError(_GatewayError):
 
 
 class OutboxFull(GuardError):
-    """The outbox has no room for the call's log entry, or cannot be written.
+    """The call cannot be logged, because the outbox (the local queue of log entries) is full or cannot be written.
 
     Attributes:
         action: The action.
-        reason: What is wrong with the outbox.
-        hint: How to fix it.
+        reason: The problem of the outbox.
+        hint: How to fix the problem.
     """
 
     def __init__(self, *, action: str, reason: str, hint: str) -> None:
@@ -184,4 +184,4 @@ class OutboxFull(GuardError):
 
 
 class ConfigurationError(GuardError):
-    """The guard is set up or used wrongly; the message names the setting and the fix."""
+    """A setting is missing or wrong, or the guard is used wrongly; the message names the problem and the fix."""

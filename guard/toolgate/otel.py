@@ -1,11 +1,11 @@
-"""Spans and metrics of guarded calls, after OpenTelemetry's semantic conventions for tools.
+"""Spans and metrics of guarded calls, according to OpenTelemetry's semantic conventions for tools.
 
-    execute_tool NAME        the whole call; current while the tool runs
-      ├── toolgate.check     one check; current while it is sent
-      └── toolgate.wait      one wait for an approver
+    execute_tool NAME        span of the whole call; the current span while the tool runs
+      ├── toolgate.check     span of one check; the current span while the check is sent
+      └── toolgate.wait      span of one wait for an approver
 
-The SDK finds the providers that the application has set; there is nothing to call. No argument, result or error message
-is ever an attribute.
+The SDK uses the OpenTelemetry providers that the application has set; the application calls nothing of this module.
+Spans and metrics never contain an argument, a result or an error message.
 
 Metrics: `toolgate.calls`, `toolgate.checks`, `toolgate.check.duration` and `toolgate.hold.duration` by outcome,
 `toolgate.outbox.entries`, `toolgate.entries.lost`.
@@ -44,7 +44,7 @@ from toolgate._telemetry import lost_entries, pending_entries
 __all__ = ["ObservedFlow", "Telemetry", "current_telemetry"]
 
 _P = ParamSpec("_P")
-# Subclasses before their base classes.
+# The first matching class counts, so subclasses are listed before their base classes.
 _OUTCOMES: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (errors.ApprovalDenied, "denied"),
     (errors.ActionDenied, "blocked"),
@@ -57,7 +57,7 @@ _OUTCOMES: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 class Telemetry:
-    """Tracer and instruments of one pair of providers.
+    """Tracer and instruments (counters, histograms) that are created from one tracer and one meter provider.
 
     Args:
         tracer_provider: Provider of spans.
@@ -66,7 +66,7 @@ class Telemetry:
     Attributes:
         calls: Guarded calls, by outcome.
         checks: Checks, by outcome.
-        check_duration: Seconds of a check, retries included.
+        check_duration: Duration of a check in seconds, including retries.
         hold_duration: Seconds that a call waited for an approver.
     """
 
@@ -94,7 +94,7 @@ _telemetry: Telemetry | None = None
 
 
 def current_telemetry() -> Telemetry | None:
-    """Return the telemetry of the application's providers; None while it has set neither."""
+    """Return the tracer and instruments of the application's providers; None if it has set no provider."""
     global _telemetry  # noqa: PLW0603 - the providers are global too
     tracer_provider, meter_provider = trace.get_tracer_provider(), metrics.get_meter_provider()
     if _is_default(tracer_provider) and _is_default(meter_provider):
@@ -120,7 +120,7 @@ def _lost(_: CallbackOptions) -> Iterable[Observation]:
 def _suppress_errors(
     method: Callable[Concatenate[ObservedFlow, _P], None],
 ) -> Callable[Concatenate[ObservedFlow, _P], None]:
-    """Let the call go on, whatever a provider raises."""
+    """Return `method`, changed so that it logs exceptions instead of raising them: a call must not fail by them."""
 
     def safe(flow: ObservedFlow, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
@@ -132,11 +132,11 @@ def _suppress_errors(
 
 
 class ObservedFlow(Generator[Effect, Any, None]):
-    """Flow that reports its effects and replies as spans and metrics.
+    """Wrapper of a call's flow (see `_effects`) that reports its effects and replies as spans and metrics.
 
     Args:
         flow: The flow of one call.
-        call: The call.
+        call: State of the call.
         tool: Name of the function, or None for a block.
         telemetry: Tracer and instruments.
     """
@@ -152,9 +152,9 @@ class ObservedFlow(Generator[Effect, Any, None]):
         self._outcome: tuple[str, BaseException | None] = ("success", None)
 
     def send(self, value: Any) -> Effect:
-        """Send a reply into the flow, and report it and the next effect."""
+        """Send a reply into the flow, report the reply, and report the next effect."""
         self._received(value)
-        # Current while the flow runs, so that log entries refer to the span of the call.
+        # The call's span is current while the flow runs, so that log entries refer to it.
         self._attach_call()
         try:
             effect = self._flow.send(value)
@@ -171,11 +171,11 @@ class ObservedFlow(Generator[Effect, Any, None]):
         value: BaseException | object = None,
         traceback: TracebackType | None = None,
     ) -> Effect:
-        """Throw an error of the gateway, or an interruption, into the flow."""
+        """Throw an error of the gateway, or `Interrupted`, into the flow, and report the next effect."""
         self.detach()
         if isinstance(kind, Interrupted):
             return self._flow.throw(kind)
-        # A flow that handles the error goes on without a decision, or reads the approval again.
+        # If the flow handles the error, it continues without a decision (`fail_open`) or polls the approval again.
         effect = self._flow.throw(kind, value, traceback)  # type: ignore[arg-type]  # the overloads are exclusive
         if self._child is not None and isinstance(self._child[1], SendCheck):
             self._end_child("unanswered", None)
@@ -183,7 +183,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         return effect
 
     def close(self) -> None:
-        """Close the flow of a call that was dropped before its end."""
+        """Close the flow of a call that was abandoned before its end, and end its spans."""
         self._end("interrupted", None)
         self._flow.close()
 
@@ -195,9 +195,9 @@ class ObservedFlow(Generator[Effect, Any, None]):
         self._end(outcome, error)
 
     def detach(self) -> None:
-        """Restore the span that was current before."""
+        """Restore the span that was current before this flow set its own."""
         attached, self._attached = self._attached, None
-        # In another context than that of `attach` there is nothing to restore.
+        # If the flow continues in another context, for example another task, the span is not current there.
         if attached is not None and contexts.get_current() is attached[1]:
             contexts.detach(attached[0])
 
@@ -221,7 +221,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         if span is None:
             return
         if self._child is not None and not isinstance(effect, GetApproval | Sleep):
-            # The time to wait for an approver is over.
+            # The deadline for the approver's decision has passed.
             self._end_child("pending", None)
         if isinstance(effect, SendCheck):
             self._attach(self._start_child("toolgate.check", effect, SpanKind.CLIENT))
@@ -306,7 +306,7 @@ def _set_ids(span: Span, approval_id: str | None, decision_id: str | None) -> No
 def _finish(span: Span, outcome: str, error: BaseException | None) -> None:
     span.set_attribute("toolgate.outcome", outcome)
     if error is not None:
-        # Its class alone: a message may contain an argument.
+        # Only the class of the exception, because its message may contain an argument.
         span.set_attribute("error.type", type(error).__qualname__)
         span.set_status(Status(StatusCode.ERROR))
     span.end()
