@@ -141,7 +141,7 @@ class GatewayClient:
         read_response(self.send("DELETE", path), "DELETE", path)
 
     def pages(self, path: str, query: Query = _NO_QUERY) -> Iterator[list[Any]]:
-        """Yield the pages of a list, each as a list of its entries' JSON."""
+        """Send GET requests for all pages of a list and yield each page, a list of JSON values."""
         cursor: str | None = None
         while True:
             response = self.send("GET", _with_query(path, {**query, "limit": PAGE_SIZE, "cursor": cursor}))
@@ -206,16 +206,13 @@ class GatewayClient:
 
 
 class RateLimitWait:
-    """Waits after responses with status 429 (rate limit), up to `MAX_RATE_LIMIT_WAIT` seconds in a row.
-
-    A response with another status ends the row.
-    """
+    """Waits after status 429 (rate limit); consecutive waits take at most `MAX_RATE_LIMIT_WAIT` seconds in total."""
 
     def __init__(self) -> None:
         self._left = MAX_RATE_LIMIT_WAIT
 
     def wait(self, response: Response) -> bool:
-        """Wait as long as a response with status 429 requires; return whether to send the request again."""
+        """If the response has status 429, wait as long as it requires; return whether to send the request again."""
         if response.status != HTTPStatus.TOO_MANY_REQUESTS:
             self._left = MAX_RATE_LIMIT_WAIT
             return False
@@ -283,7 +280,7 @@ def read_response(response: Response, method: str, path: str) -> Any:
 
 
 def parse_model(model: type[Model], content: Any, name: str) -> Model:
-    """Return the JSON of a response as an instance of `model`; `name` is what the error message calls it.
+    """Return the JSON of a response as an instance of `model`, which the error message calls `name`.
 
     Raises:
         GatewayError: the content does not fit the model.

@@ -1,8 +1,8 @@
 """``toolgate login``, ``logout`` and ``whoami``, and the sessions in which all other commands send requests.
 
 The stored login is a token of scope ``cli`` in the user's configuration folder. The token can read, and manage agents,
-but it cannot decide approval requests or show keys. A command that does this asks for the password and logs in only
-for itself.
+but it cannot decide approval requests or show keys. A command that does so asks for the password and uses a login of
+its own, which ends with the command.
 """
 
 import json
@@ -33,7 +33,7 @@ class StoredLogin:
     """Login of the user, stored in a private file.
 
     Attributes:
-        url: the gateway's address, to which alone the token is sent.
+        url: the gateway's address; the token is sent to no other address.
         email: the user's e-mail address.
         token: the token of scope `cli`, which is secret.
     """

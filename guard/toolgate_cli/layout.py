@@ -37,7 +37,7 @@ BAR = "  │ "
 _MAX_SUMMARY = 100
 _MAX_SUMMARY_TEXT = 40
 _MAX_SUMMARY_FIELDS = 8
-#: cells of a line; a narrower terminal is treated as if it had this width
+#: minimum cells of a line, also on a narrower terminal
 _MIN_WIDTH = 40
 _INDENT = 2
 _MAX_NAME = 60
@@ -146,12 +146,12 @@ def summarize(context: Mapping[str, Any]) -> str:
 
 
 def sort_fields(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the fields of a context sorted: amounts, recipients, others; each group in its original order."""
+    """Return the fields of a context with amounts first, then recipients, then others; each group keeps its order."""
     return sorted(context.items(), key=lambda field: _rank(field[0]))
 
 
 def is_hidden(value: Any) -> bool:
-    """Return whether a value of a context was replaced by its digest, so that nobody can read it here."""
+    """Return whether a value of a context was replaced by its digest, and so cannot be shown."""
     return _has_digest(value) and value.keys() <= {"$digest", "bytes", "$object"}
 
 
@@ -241,7 +241,7 @@ def _hidden_text(value: dict[str, Any], text: str = "hidden from you") -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the pieces of a text that are never split, and with the first piece of a word its width, else 0."""
+    """Yield the unbreakable pieces of a text, each with the width in cells of the word that it begins, or with 0."""
     for word in _TEXT_WORD.findall(text):
         word_cells = _cells(word.split("\\n", 1)[0])
         for piece in _PIECE.findall(word):

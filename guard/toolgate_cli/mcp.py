@@ -158,7 +158,7 @@ def _fetch_permissions(settings: Settings) -> Any:
 
 
 def _check_settings(settings: Settings) -> None:
-    """End the command if the gateway refuses the API key; if it is unavailable, which may end, print a note."""
+    """End the command if the gateway refuses the API key; print a note if it is unavailable, since that may change."""
     try:
         _fetch_permissions(settings)
     except GatewayError as error:
@@ -217,7 +217,7 @@ def _print_changes(tool: str, pin: Any) -> None:
     typer.echo(f"{sanitize(tool)}")
     before, after = _description_lines(pin.was), _description_lines(pin.now)
     for number, line in enumerate(unified_diff(before, after, n=2, lineterm="")):
-        # The first two lines of a diff name the compared files, which do not exist here.
+        # The first two lines of a unified diff are headings with file names, and there are no files.
         if number > 1 and not line.startswith("@@"):
             typer.echo(f"  {line}")
 

@@ -1,4 +1,4 @@
-"""``toolgate outbox``: log entries that are stored on this machine until the gateway has received them."""
+"""``toolgate outbox``: manage log entries that are stored on this machine until the gateway has received them."""
 
 import json
 import logging
@@ -87,7 +87,7 @@ def retry() -> None:
         settings = load_settings()
     except ConfigurationError as error:
         fail(str(error))
-    # This handler prevents that Python prints the SDK's warnings: the command reports a failure itself, in one line.
+    # Without a handler, Python would print the SDK's warnings. The command itself reports a failure below, in one line.
     logging.getLogger("toolgate").addHandler(logging.NullHandler())
     with _outbox_errors():
         convert_shared_file(place)

@@ -68,7 +68,7 @@ def print_note(message: str) -> None:
 
 
 def print_progress(step: str) -> None:
-    """Print the current step of a command, only on a terminal."""
+    """Print the current step of a command on standard error, if that is a terminal."""
     if sys.stderr.isatty():
         typer.echo(f"{step} …", err=True)
 
@@ -144,7 +144,7 @@ def sanitize(text: object, *, quote: str = "") -> str:
             shown.append(char)
             continue
         if unicodedata.category(char) in {"Mn", "Me", "Mc"}:
-            # A combining mark at the beginning of the text would combine with the character that is printed before it.
+            # A mark at the beginning of the text is escaped: it would combine with the character before the text.
             marks += 1
             is_safe = marks <= _MAX_MARKS and not _is_blank(char)
         else:

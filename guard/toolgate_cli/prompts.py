@@ -69,7 +69,7 @@ def _read_hidden(question: str) -> str:
     if not has_terminal():
         fail("there is no terminal to ask for the password on; use --password-stdin")
     with warnings.catch_warnings():
-        # getpass warns if the terminal cannot hide the input. As an error, the warning prevents that it is shown.
+        # getpass warns if the terminal cannot hide the input. As an error, the warning ends it before the user types.
         warnings.simplefilter("error", getpass.GetPassWarning)
         try:
             return getpass.getpass(f"{question}: ")

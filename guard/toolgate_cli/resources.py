@@ -1,4 +1,4 @@
-"""Resources of the gateway in commands: their models, their lookup by id, and their output as lists and pages."""
+"""Resources of the gateway, such as agents and keys: base model, lookup by id, and output as lists and pages."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ def is_id(text: str) -> bool:
 
 
 def match_id(everything: Sequence[tuple[AnyResource, Any]], wanted: str) -> list[tuple[AnyResource, Any]]:
-    """Return the resources, each with its JSON, whose id begins with `wanted`; none if it is below 4 characters."""
+    """Return the resources whose id begins with `wanted` (at least 4 characters), each with its JSON."""
     prefix = wanted.strip().lower()
     return [one for one in everything if _ID_PREFIX.fullmatch(prefix) and one[0].id.startswith(prefix)]
 

@@ -61,7 +61,7 @@ def serve(
 
 
 def setting_overrides(**options: object) -> Mapping[str, str]:
-    """Return the options that are not None as settings: texts by the name of the setting."""
+    """Return the options that are given (not None) as strings, by the name of the setting."""
     return {name: str(value) for name, value in options.items() if value is not None}
 
 

@@ -130,7 +130,7 @@ class _Watch:
         # The gateway returns the newest request first; they are printed in the order in which they were made.
         for approval, raw in reversed(found.values()):
             if approval.id not in self._printed:
-                # An approved request that was not printed before is from the time before this command began.
+                # A request that is approved but was not printed before is not new: it is older than this command.
                 if approval.is_pending:
                     self._print_new(approval, raw)
             elif _state(self._printed[approval.id]) != _state(approval):
@@ -139,7 +139,7 @@ class _Watch:
             self._close(approval_id)
 
     def _fetch_open(self) -> dict[str, tuple[Approval, dict[str, Any]]]:
-        # Approved requests are fetched after pending ones, to find those that are approved in between.
+        # Pending requests are fetched first: a request that is approved between the two fetches is then in the second.
         return {
             approval.id: (approval, raw)
             for status in (_OPEN if self._printed else _OPEN[:1])

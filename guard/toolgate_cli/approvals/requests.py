@@ -133,7 +133,7 @@ def find_approval(client: GatewayClient, prefix: str, environment: str) -> Appro
 
 
 def shorten_ids(ids: list[str]) -> dict[str, str]:
-    """Return, by id, the shortest beginning that no other of the ids has; it contains at least the id's time."""
+    """Return the shortest unique beginning of each id, by id; it contains at least the time that the id encodes."""
     return {each: _shorten_id(each, ids) for each in ids}
 
 
@@ -157,7 +157,7 @@ def format_status(approval: Approval, emails: dict[str, str] | None = None) -> s
 
 
 def fetch_emails(approval: Approval, client: GatewayClient) -> dict[str, str]:
-    """Return the e-mail addresses of the organization's users by user id; empty if the request fails."""
+    """Return the e-mails of the organization's users by user id; empty without a decision or after an error."""
     if not (approval.decided_by or approval.votes):
         return {}
     try:

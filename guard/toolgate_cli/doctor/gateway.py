@@ -15,13 +15,13 @@ from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.doctor.local import Finding, LocalSettings, finding_from_error, load_network
 
 _HEALTH_SECONDS: Final = 10.0
-#: maximum difference between the clocks in seconds; with a larger one, log entries are misleading
+#: maximum difference between the clocks in seconds; with a larger one, the times of log entries are misleading
 _MAX_CLOCK_DIFFERENCE: Final = 30.0
 #: id of an agent that does not exist, with which the key is checked if no agent is set
 _UNKNOWN_AGENT: Final = "00000000-0000-7000-8000-000000000000"
 _PERMISSIONS_PATH: Final = "/sdk/permissions"
 
-#: a part of the text of a transport error, in lower case; the meaning of the error; the fix; the name of the check
+#: rows of: a part of the text of a transport error, in lower case; the error's meaning; the fix; the name of the check
 _TRANSPORT_ERRORS: Final = (
     ("expired", "its certificate has expired", "renew it, and check this machine's clock", "tls"),
     ("not yet valid", "its certificate is not valid yet", "check this machine's clock", "tls"),
@@ -165,7 +165,7 @@ def _check_clock(date: str | None, began: datetime, ended: datetime) -> Finding:
     except ValueError:
         return Finding("clock", "unknown", "the gateway's response has no valid date")
     theirs = theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC)
-    # The gateway wrote the Date header between the two moments, and rounded it down to seconds.
+    # The gateway wrote its Date header between `began` and `ended`, and rounded the time down to seconds.
     ahead = (began - theirs).total_seconds() - 1
     behind = (theirs - ended).total_seconds()
     if max(ahead, behind) <= _MAX_CLOCK_DIFFERENCE:

@@ -105,7 +105,7 @@ class LocalSettings:
 
 
 def read_local_settings(url: str | None) -> LocalSettings:
-    """Read the settings from the environment and the stored login, and check them; `url` replaces their address."""
+    """Read and check the settings of the environment and the stored login; `url`, if given, replaces their address."""
     login = login_error = None
     try:
         login = StoredLogin.load()

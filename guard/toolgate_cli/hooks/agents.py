@@ -1,4 +1,4 @@
-"""Agents for which a hook checks calls: their names are replaced by ids; ``--allow-reading`` permits them to read."""
+"""Agents for which a hook checks tool calls: lookup of their ids, and their permission to read files."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ def resolve_agents(
     Args:
         url: the gateway's address, or None for the gateway of the stored login.
         agent: an id or a name. Default: TOOLGATE_AGENT_ID.
-        subagents: pairs `NAME=AGENT` of a kind of subagent, and the id or name of its agent.
+        subagents: pairs `NAME=AGENT`: a kind of subagent, and the id or name of the agent for its calls.
 
     Raises:
         typer.Exit: a name is given without a login at this gateway, or there is no such agent.
@@ -73,7 +73,7 @@ def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
 
 
 def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: bool) -> None:
-    """Give agents a permission for `files.read`; without a login or a terminal, print the commands for it.
+    """Give agents a permission for `files.read`, or print the commands for that if no password can be asked for.
 
     A permission that an agent already has for this action is not changed.
 

@@ -1,4 +1,4 @@
-"""Claude Code's settings files: hooks are added, removed and found in them, and settings that disable hooks are found.
+"""Claude Code's settings files: adding and removing Toolgate's hooks, and finding settings that disable hooks.
 
 `read_status` reports whether hooks check the tool calls in the current folder.
 """
@@ -34,10 +34,10 @@ _HOST: Final = "127.0.0.1"
 _CHECK_EVENT: Final = "PreToolUse"
 #: events after a tool has run: the hook only logs them, and a failure of the hook does not affect the tool
 RECORD_EVENTS: Final = ("PostToolUse", "PostToolUseFailure")
-#: such events for `toolgate hook serve`; with the end of sessions, because the server cannot see that a process ends
+#: events that `toolgate hook serve` logs; also the end of a session, since the server cannot see that processes end
 SERVER_EVENTS: Final = (*RECORD_EVENTS, "SessionEnd")
 _RECORD_SECONDS: Final = 30
-# Claude Code must wait longer than the hook's own time limit, after which the hook denies the call with a reason.
+# Added to the hook's own time limit: Claude Code must wait longer, because the hook then denies the call with a reason.
 _MARGIN_SECONDS: Final = 10
 
 _DISABLING_IN_SETTINGS: Final = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
@@ -53,7 +53,7 @@ _VERSION: Final = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
 
 def settings_path(scope: Scope) -> Path:
-    """Return the path of the settings file that contains a scope, for the current folder."""
+    """Return the path of the settings file for a scope; `project` and `local` are files of the current folder."""
     if scope == "user":
         folder = os.environ.get("CLAUDE_CONFIG_DIR")
         return (Path(folder) if folder else Path.home() / ".claude") / "settings.json"
@@ -61,7 +61,7 @@ def settings_path(scope: Scope) -> Path:
 
 
 def is_shared(path: Path) -> bool:
-    """Return whether other machines may use a settings file too: a project's settings are usually committed."""
+    """Return whether other machines may use a settings file too, because it is usually committed with a project."""
     is_local = path.name in {"settings.local.json", "managed-settings.json"}
     is_managed = path.parent.name == "managed-settings.d"
     return not (is_local or is_managed or path.resolve() == settings_path("user").resolve())
@@ -196,7 +196,7 @@ def find_effective_disabling(
 
 
 def find_disabling_variable(env: Mapping[str, Any], names: Iterable[str] = DISABLING_VARIABLES) -> str | None:
-    """Return the first of the variables that is set and so disables all hooks, or None."""
+    """Return the first of `names` whose value in `env` disables all hooks, or None."""
     return next((name for name in names if str(env.get(name, "")).strip().lower() not in _FALSE), None)
 
 
@@ -270,7 +270,7 @@ def read_status(versions: Any) -> ClaudeCodeStatus | None:
 
 
 def _may_exist(path: Path) -> bool:
-    """Return whether a file exists; True also after an error, because reading the file then raises the reason."""
+    """Return whether a file exists; True also if that is unknown, because reading the file then raises the error."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -262,7 +262,8 @@ def serve(
         "claude-code", url, agent, subagent, tool_action, on_hold, hold_timeout, allow_reading=allow_reading
     )
     try:
-        # Over HTTP the coding agent's process is unknown, so a call without a reported outcome ends with this process.
+        # Each call is assigned to a process; if that ends first, the call's outcome is unknown. Over HTTP the coding
+        # agent's process is not known, so calls are assigned to this one.
         parsed, secret = hooks.parse(["claude-code", *options.as_words()], os.getpid()), find_secret()
         if allow_reading:
             options.grant_reading(password_stdin=password_stdin)
@@ -345,7 +346,7 @@ def _check_hooks_enabled(path: Path) -> None:
 
 
 def _check_no_proxy(path: Path, settings: dict[str, Any]) -> None:
-    # For a proxy, 127.0.0.1 is its own machine, where another program could then decide about tool calls.
+    # A proxy would connect to 127.0.0.1 on its own machine, where another program could decide about tool calls.
     others = [read_settings(settings_path(scope)) for scope in SCOPES]
     environments = [env for each in (settings, *others) if isinstance(env := each.get("env"), dict)]
     for env in ({}, *environments):

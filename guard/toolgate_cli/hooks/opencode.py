@@ -17,7 +17,7 @@ _NAME: Final = Path("plugins") / "toolgate.js"
 _TEMPLATE: Final = Path(__file__).with_name("opencode_plugin.js")
 _PLACEHOLDER: Final = "const HOOK = "
 _MARK: Final = "written by `toolgate hook install --for opencode`"
-# The plugin must wait longer than the hook's own time limit, after which the hook denies the call with a reason.
+# Added to the hook's own time limit: the plugin must wait longer, because the hook then denies the call with a reason.
 _MARGIN_SECONDS: Final = 10
 _FALSE: Final = ("", "0", "false")
 

@@ -69,7 +69,7 @@ def run(words: list[str]) -> NoReturn:
     except _OptionsError:
         code, message = BLOCKED, "Not done: the options of this hook are wrong, so the call was not checked."
     except SystemExit:
-        # The process was about to end, with any status, before the call was checked.
+        # The call was not checked, so the tool is blocked whatever exit status was requested.
         code, message = BLOCKED, "Not done: the hook was ended before there was a decision."
     except BaseException as error:  # noqa: BLE001 - no error may let a tool run
         code, message = BLOCKED, f"Not done: the hook failed with {error_location(error)}."
@@ -135,8 +135,8 @@ def _has_call() -> bool:
 
 
 def _load_plugin() -> Any:
-    # If click can be imported, httpx imports its own command line and with it rich, which takes a sixth of the time
-    # until the check.
+    # If click can be imported, httpx also imports its own command line and rich, which takes a sixth of the time until
+    # the check. Therefore click is hidden.
     sys.modules.setdefault("click", None)  # type: ignore[arg-type]  # makes the import fail, which httpx allows
     # Only this distribution is searched: a search of all installed ones takes longer than the check itself.
     (entry,) = distribution("toolgate").entry_points.select(group="toolgate.plugins", name="hooks")

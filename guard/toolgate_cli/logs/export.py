@@ -125,7 +125,7 @@ def _write(file: BinaryIO, client: GatewayClient, query: Query, form: Format, pr
 
 
 def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes, int]]:
-    """Yield each chunk with its number of entries, which is its number of lines; CSV begins with a line of headings."""
+    """Yield each chunk with the number of entries in it: one per line, without the line of headings of CSV."""
     has_heading = form is Format.CSV
     for chunk in chunks:
         lines = chunk.count(b"\n")

@@ -30,8 +30,8 @@ from toolgate_cli.logs.entries import (
 from toolgate_cli.options import Environment, EnvironmentOption, JsonLines, PollInterval
 from toolgate_cli.output import Column, print_json, print_note, print_table
 
-#: Each poll reads the entries of this time before the newest known entry again. An entry can become visible after a
-#: newer one, because the gateway sets its time before the commit; no transaction of a gateway takes longer than this.
+#: Each poll reads again the entries of this time span before the newest known entry. An entry can become visible after
+#: a newer one, because the gateway sets its time before the commit; no transaction of a gateway takes longer than this.
 OVERLAP: Final = timedelta(seconds=35)
 
 #: maximum number of entries that the first poll reads

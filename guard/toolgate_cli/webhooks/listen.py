@@ -24,7 +24,7 @@ from toolgate_cli.prompts import ask_password, has_terminal
 SECRET_VARIABLE: Final = "TOOLGATE_WEBHOOK_SECRET"  # noqa: S105 - the variable's name
 
 _HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
-#: number of the last event ids that are stored, to detect events that are delivered again
+#: maximum number of event ids that are stored to detect events that are delivered again
 _MAX_REMEMBERED: Final = 10_000
 #: maximum bytes of a request's body, far more than any event has
 _MAX_BODY: Final = 1024 * 1024
@@ -142,7 +142,7 @@ class Receiver(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """Return the server's address."""
         host = str(self.server_address[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}"
 
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _EventPrinter:
-    """Prints each delivered event, marked if an event with the same id was delivered before."""
+    """Prints each delivered event, and marks it if an event with the same id was delivered before."""
 
     def __init__(self, verifier: Verifier, *, full: bool, as_json: bool) -> None:
         self._verifier = verifier
