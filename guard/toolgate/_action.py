@@ -161,7 +161,7 @@ class Action:
         return captured
 
     def difference(self) -> str | None:
-        """Return the name of a value that changed since the last `capture`, or None."""
+        """Return the name of a value in the context that changed since it was sent to the gateway, or None."""
         context, given = copy_context(self.context), copy_context(self._given)
         replaced = _find_replaced(self._at_begin[0], context) or _find_replaced(self._at_begin[1], given)
         if replaced is not None:
@@ -191,7 +191,7 @@ class Action:
         return None
 
     def discard_edit(self) -> None:
-        """Discard the edit."""
+        """Discard an approver's edit."""
         self._edits = {}
 
     def _begin(self, *, runs_elsewhere: bool = False) -> tuple[Flow, Driver]:
@@ -278,7 +278,7 @@ def make_action(
     """Check the options and return the block, which calls `find_state` for its guard when it is entered.
 
     Raises:
-        ConfigurationError: Naming the option, its value and the fix.
+        ConfigurationError: An option is wrong; the message names it, its value and the fix.
     """
     options = make_options(
         action,

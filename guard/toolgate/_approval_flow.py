@@ -81,7 +81,7 @@ class PollSchedule:
         self._polled_last = False
 
     def next_poll(self) -> int | None:
-        """Return for how many seconds the gateway may hold the next poll, or None after the deadline."""
+        """Return for how many seconds the gateway may delay its response to the next poll; None after the deadline."""
         self._polled_at = self._clock()
         if self._hold_timeout is None:
             return _MAX_POLL
@@ -103,7 +103,8 @@ class PollSchedule:
 
     def pause(self) -> float:
         """Return the seconds to pause before the next poll."""
-        # At least one second between polls: a proxy may answer a long poll at once, and the loop would then be busy.
+        # At least one second between polls: some proxies respond to a long poll at once instead of delaying the
+        # response, and the call would then poll without a pause.
         rest = _MIN_ROUND - (self._clock() - self._polled_at)
         if self._deadline is not None:
             rest = min(rest, self._deadline - self._clock())
@@ -123,7 +124,7 @@ class PollSchedule:
 
 
 def await_decision(call: Call, reason: str | None) -> _Approved:
-    """Raise or wait for the approver, as `on_hold` demands for a call that requires an approval.
+    """Wait for the approver or raise `ApprovalPending`, depending on `on_hold`.
 
     Returns:
         The id of the approval that the next check must use; None if the next check may create a new request.
@@ -167,7 +168,7 @@ def log_pending(call: Call, reason: str | None) -> Flow:
     if call.on_hold != "wait" or call.approval_id is None:
         yield call.entry("pending", {"reason": clip(reason or "")})
         return
-    # The call counts as waiting before it logs: if it is interrupted while it logs, its request is withdrawn too.
+    # Registered as waiting before the entry is written: if the call is interrupted meanwhile, its request is withdrawn.
     call.pending.begin(call.approval_id)
     try:
         yield call.entry("pending", {"reason": clip(reason or "")})
@@ -231,7 +232,10 @@ def _on_hold(call: Call, reason: str | None) -> Generator[Effect, Any, OnHoldWor
 def _latest(
     call: Call, *, waits: bool, first: Approval | None = None
 ) -> Generator[Effect, Any, tuple[str, Approval | None]]:
-    """Follow the chain of edits and return the id and state of its last request; None as state if it is not known."""
+    """Follow the chain of edits, and return the id and state of its last request.
+
+    The state is None if the gateway is unavailable, or if no approver has decided before the deadline.
+    """
     approval_id, approval, seen = call.approval_id or "", first, set[str]()
     while True:
         if approval is None:

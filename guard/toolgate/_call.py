@@ -118,7 +118,7 @@ class Call:
         return WriteIntent(self._entry("pending", {"outcome": "unknown"}, None), self.fail_open)
 
     def entry(self, status: LogStatus, facts: dict[str, Json], intent: Intent | None = None) -> WriteEntry:
-        """Return the effect that logs the call with this status and these facts; the entry replaces the intent."""
+        """Return the effect that logs the call with this status and these facts; it replaces an intent."""
         reason = facts.get("reason") if status in ("denied", "pending") else None
         log_event(
             "record", self.action, self.who.agent_id, status, reason=reason, approval_id=self.approval_id

@@ -46,7 +46,7 @@ def kind_of(function: Any) -> Kind:
     """Return the kind of a function, of an object with a `__call__` method, or of the function in a `partial`."""
     while isinstance(function, functools.partial):
         function = function.func
-    method = getattr(type(function), "__call__", None)  # noqa: B004 - the method is needed, not whether it exists
+    method = getattr(type(function), "__call__", None)  # noqa: B004 - `callable` does not return the method
     for each in (function, method):
         if inspect.iscoroutinefunction(each):
             return Kind.COROUTINE
@@ -157,7 +157,7 @@ def _guard_inside(function: Any, guard: Callable[[Any], Any]) -> Any:
         manager = decorate(guard(function.__wrapped__))
         manager.__dict__.update({**function.__dict__, "__wrapped__": manager.__wrapped__})
         return manager
-    if _manager(getattr(type(function), "__call__", None)):  # noqa: B004 - the method is needed, not whether it exists
+    if _manager(getattr(type(function), "__call__", None)):  # noqa: B004 - `callable` does not return the method
         raise ConfigurationError(
             f"{function!r} gives a context manager when called; guard the __call__ of its class"
         )
@@ -189,7 +189,7 @@ async def _async() -> Any:
 
 
 _ABSENT: Final = object()
-# `contextlib` marks its functions in no way, but all that one of its decorators makes share one code object.
+# Functions that `contextlib` creates have no marker, but all results of one of its decorators share one code object.
 _MANAGERS: Final[dict[types.CodeType, Callable[[Any], Any]]] = {
     _sync.__code__: contextlib.contextmanager,
     _async.__code__: contextlib.asynccontextmanager,

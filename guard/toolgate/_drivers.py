@@ -209,7 +209,7 @@ def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool
 async def adrive(
     flow: Flow, driver: AsyncDriver, outcome: Outcome | None = None
 ) -> RunTool | HandOver | None:
-    """Asynchronous form of `drive`. With an `outcome` it awaits nothing, so that it may be called while closing."""
+    """Asynchronous form of `drive`. With an `outcome` it awaits nothing: the coroutine may be being closed."""
     reply: object = outcome
     failure: Exception | None = None
     try:
@@ -237,7 +237,7 @@ async def adrive(
 
 
 def finish(flow: Flow, driver: Driver | AsyncDriver, outcome: Outcome) -> None:
-    """Log the outcome of a tool without I/O on the network, because the garbage collector may be the caller."""
+    """Log the outcome of a tool without waiting for anything, because a garbage collection may call this function."""
     reply: object = outcome
     while True:
         try:
@@ -265,7 +265,7 @@ def elapsed_ms(began: float) -> float:
 
 
 def _interrupt(flow: Flow) -> list[Cleanup]:
-    """Throw an interruption into the flow and return the cleanups that it yields."""
+    """Throw `Interrupted` into the flow, and return the `Cleanup` effects that it yields."""
     cleanups: list[Cleanup] = []
     with suppress(StopIteration, Interrupted):
         effect = flow.throw(Interrupted())

@@ -86,7 +86,7 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class AskCaller:
-    """Call the caller's `on_hold` function; the reply is `raise`, `wait` or `check`."""
+    """Pass `pending` to the application's `on_hold` function; the reply is `raise`, `wait` or `check`."""
 
     pending: ApprovalPending
 
@@ -143,7 +143,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """Run another flow although the call was interrupted; the reply is None.
+    """Run another flow, which withdraws the approval request of an interrupted call; the reply is None.
 
     Attributes:
         make_flow: Creates that flow. It is called again if the event loop ends and cancels the first flow.

@@ -47,11 +47,11 @@ class Completion:
         self._record.items = (self._record.items or 0) + 1
 
     def may_be_dropped(self) -> None:
-        """Log success instead of a failure if the tool is garbage-collected before its end."""
+        """From now on, log success instead of a failure if the tool is garbage-collected before its end."""
         self._record.may_be_dropped = True
 
     def finish(self, error: BaseException | None = None, *, closed: bool = False) -> None:
-        """Log the outcome without waiting, because the garbage collector may be the caller.
+        """Log the outcome without waiting for anything, because a garbage collection may call this method.
 
         Args:
             error: The tool's exception; None if it succeeded.

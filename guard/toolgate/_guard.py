@@ -107,7 +107,7 @@ class Guard(GatewayRequests):
 
         Args:
             path: The database file, created if it is missing. The data of `":memory:"` is lost at `close`.
-            agent: Name of the agent. With the same file and name, it is the agent of an earlier run.
+            agent: Name of the agent. If the file contains an agent with this name, that agent is used.
             allow: Actions that are allowed: names, or names with limits, like `{"stripe.refund": {"max_amount": 100}}`.
             require_approval: Actions that a person must approve, in the same form. Permissions in the file that are
                 listed in neither argument are deleted.
@@ -168,8 +168,8 @@ class Guard(GatewayRequests):
             @guard.guarded("stripe.refund", on_hold="wait")
             def refund(charge_id: str, amount: float) -> str: ...
 
-        A synchronous function waits for the gateway on its own thread: called on the thread of an event loop, it blocks
-        the loop, as any blocking call does.
+        A synchronous function waits for the gateway on the thread that calls it. If this is the thread of an event
+        loop, the loop is blocked meanwhile.
 
         Args:
             action: The action, like `service.operation`.

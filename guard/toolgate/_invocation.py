@@ -152,7 +152,7 @@ def _is_unfinished(value: Any) -> bool:
 
 
 def _follow_result(value: Any, invocation: Invocation, flow: Flow, driver: Driver, began: float) -> Any:
-    """Return an object to use instead of `value`; the outcome of the call is logged when it has ended."""
+    """Return `value` or a wrapper of it; the outcome of the call is logged when its work has ended."""
     if isinstance(value, types.GeneratorType) and not value.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
         completion = Completion(flow, driver, began)
         return follow(lambda: (value, completion))

@@ -34,7 +34,7 @@ class Check:
         who: The agent, its run and the call's id.
         context: The redacted arguments.
         approval_id: The approval that must cover the call; None if any approval may.
-        dry_run: Decide without creating an approval request or consuming an approval.
+        dry_run: True if the gateway must create no approval request and consume no approval.
         key: Idempotency key of all retries: a retry after a lost response must not consume a second approval.
         reason: Text for the approver; it does not influence the decision.
     """

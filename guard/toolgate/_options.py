@@ -70,7 +70,7 @@ class Options:
 
         Raises:
             ConfigurationError: If no agent is set.
-            OutboxFull: If the call could not be recorded.
+            OutboxFull: If the outbox cannot store the call's log entries.
         """
         from toolgate._call import Call
         from toolgate._flow import authorized_call, guarded_call

@@ -113,7 +113,7 @@ class DeniedActions:
             self._denied.add(pair)
 
     def contains(self, agent_id: str, action: str) -> bool:
-        """Return True if the gateway did not allow the agent this action last time, or if this is not certain."""
+        """Return True if the last decision did not allow the agent this action, or if too many pairs are stored."""
         return self._full or (agent_id, action) in self._denied
 
     def count_unchecked(self) -> int:

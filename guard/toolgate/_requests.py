@@ -63,7 +63,7 @@ class GatewayRequests:
             approval_id: Id of the approval that must cover the call; by default any approval may.
             call_id: The id of the call, as for `tool_call`.
             reason: Why the agent makes the call, for the approver to read; default is the text of `toolgate.reason`.
-            dry_run: Create no approval request and consume no approval.
+            dry_run: Pass True to create no approval request and consume no approval.
 
         Raises:
             GatewayUnavailable: No gateway responded within the deadline.

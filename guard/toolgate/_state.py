@@ -55,13 +55,13 @@ class GuardState:
         self._async_client: AsyncGatewayClient | None = None
 
     def driver(self, on_hold: OnHold) -> Driver:
-        """Return a driver, which performs the effects of one synchronous call."""
+        """Return a new driver, which performs the effects of one synchronous call."""
         from toolgate._drivers import Driver
 
         return Driver(self.client(), self.recorder, on_hold, getattr(self.transport, "sleep", time.sleep))
 
     def async_driver(self, on_hold: OnHold) -> AsyncDriver:
-        """Return a driver, which performs the effects of one asynchronous call."""
+        """Return a new driver, which performs the effects of one asynchronous call."""
         from toolgate._drivers import AsyncDriver
 
         sleep = getattr(self.transport, "asleep", asyncio.sleep)
@@ -109,7 +109,7 @@ class GuardState:
         return self
 
     def close(self) -> None:
-        """Send queued log entries until the timeout of the settings, and close; calls that are running still finish."""
+        """Send queued log entries, within the timeout of the settings, and close; calls that are running can finish."""
         if not self._closed:
             self._closed = True
             if self.recorder.used:

@@ -145,7 +145,7 @@ class GuardMiddleware:
             self._action(endpoint, {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
+        """Serve one connection: pass it to the application, after a check if it is guarded, or refuse it."""
         if scope["type"] not in {"http", "websocket", "lifespan"}:
             raise ConfigurationError(f"Invalid connection type {scope['type']!r}: expected http or websocket")
         try:

@@ -120,7 +120,7 @@ def _lost(_: CallbackOptions) -> Iterable[Observation]:
 def _suppress_errors(
     method: Callable[Concatenate[ObservedFlow, _P], None],
 ) -> Callable[Concatenate[ObservedFlow, _P], None]:
-    """Return `method`, changed so that it logs exceptions instead of raising them: a call must not fail by them."""
+    """Return `method`, changed to log exceptions instead of raising them, because telemetry must not stop a call."""
 
     def safe(flow: ObservedFlow, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
@@ -171,7 +171,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         value: BaseException | object = None,
         traceback: TracebackType | None = None,
     ) -> Effect:
-        """Throw an error of the gateway, or `Interrupted`, into the flow, and report the next effect."""
+        """Throw an error of the gateway, or `Interrupted`, into the flow."""
         self.detach()
         if isinstance(kind, Interrupted):
             return self._flow.throw(kind)
