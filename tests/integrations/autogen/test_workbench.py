@@ -93,7 +93,7 @@ async def test_what_the_guard_cannot_ask_is_refused(scene: Scene) -> None:
 
     result = await asyncio.wait_for(made(scene, [LOOK], tool_actions=broken).run(task="go"), 20)
     assert result.messages[-1].content == "done"
-    with pytest.raises(ConfigurationError, match="'not an action' is no identifier"):
+    with pytest.raises(ConfigurationError, match="invalid action 'not an action'"):
         await asyncio.wait_for(made(scene, [LOOK], tool_actions={"look": "not an action"}).run(task="go"), 20)
     assert scene.ran == []
 
