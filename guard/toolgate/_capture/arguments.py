@@ -10,7 +10,7 @@ from toolgate._capture.context import Captured, FrozenCall, Rules, freeze_call, 
 from toolgate._capture.edits import UneditableError, edits_of
 from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import Json, exact
-from toolgate._capture.serializer import UnsupportedArgumentError, same
+from toolgate._capture.serializer import UnsupportedArgumentError, canonical_text
 from toolgate.errors import ConfigurationError
 
 __all__ = ["CallArguments", "Snapshot"]
@@ -27,7 +27,8 @@ class Snapshot:
     def __init__(self, rules: Rules, fingerprinter: Fingerprinter) -> None:
         self._rules = rules
         self._fingerprinter = fingerprinter
-        self._taken = FrozenCall({}, {}, ())
+        # As text: other code can find and change a list in the memory of the process, and a text it cannot.
+        self._taken: dict[tuple[str, str], str] = {}
         self._derived: dict[str, Any] = {}
 
     @property
@@ -42,8 +43,9 @@ class Snapshot:
             ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from them.
         """
         self._derived = self._rules.derive(arguments)
-        self._taken = freeze_call(arguments, self._rules, self._derived)
-        return show(self._taken, self._rules, self._fingerprinter)
+        frozen = freeze_call(arguments, self._rules, self._derived)
+        self._taken = _texts(frozen) if self._rules.changeable(arguments) else {}
+        return show(frozen, self._rules, self._fingerprinter)
 
     def difference(self, arguments: Mapping[str, Any]) -> str | None:
         """Return the name of an argument or computed value that has changed since `take`, or None.
@@ -56,15 +58,21 @@ class Snapshot:
         # same arguments, such as the time of day.
         derived = self._rules.derive(arguments) if self._rules.derives_from(changeable) else self._derived
         try:
-            now = freeze_call(arguments, self._rules, derived)
+            now = _texts(freeze_call(arguments, self._rules, derived))
         except UnsupportedArgumentError as error:
             return error.name
-        pairs = ((self._taken.arguments, now.arguments), (self._taken.derived, now.derived))
-        for before, after in pairs:
-            for name in sorted({*before, *after}):
-                if name not in before or name not in after or not same(before[name], after[name]):
-                    return name
+        for name in sorted({*self._taken, *now}):
+            if self._taken.get(name) != now.get(name):
+                return name[1]
         return None
+
+
+def _texts(call: FrozenCall) -> dict[tuple[str, str], str]:
+    return {
+        (kind, name): canonical_text(value)
+        for kind, values in (("argument", call.arguments), ("derived", call.derived))
+        for name, value in values.items()
+    }
 
 
 class CallArguments:

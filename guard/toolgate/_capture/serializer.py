@@ -30,6 +30,7 @@ __all__ = [
     "Frozen",
     "Secret",
     "UnsupportedArgumentError",
+    "canonical_text",
     "fields_of",
     "is_immutable",
     "plain",
@@ -246,7 +247,7 @@ class Freezer:
         # Copied to a list first, because other code may add an item while the items are frozen.
         items = [self._freeze(item) for item in list(base.__iter__(value))]
         self._open.discard(id(value))
-        return items if base in {list, tuple} else sorted(items, key=_canonical)
+        return items if base in {list, tuple} else sorted(items, key=canonical_text)
 
     def _members(self, value: object, items: Iterable[tuple[Any, Any]], length: int) -> dict[str, Frozen]:
         self._enter(value, length)
@@ -378,7 +379,8 @@ def _label(value: object) -> str:
     return label if label.isprintable() else "?"
 
 
-def _canonical(value: Frozen) -> str:
+def canonical_text(value: Frozen) -> str:
+    """Return the JSON text of a frozen value; different values have different texts."""
     return dumps(plain(value), canonical=True)
 
 
@@ -404,7 +406,7 @@ def plain(value: Frozen) -> Json:
 
 def same(one: Frozen, other: Frozen) -> bool:
     """Return whether two frozen values have the same JSON text; 1, 1.0 and True have different ones."""
-    return _canonical(one) == _canonical(other)
+    return canonical_text(one) == canonical_text(other)
 
 
 def same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

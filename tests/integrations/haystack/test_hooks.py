@@ -16,7 +16,7 @@ from haystack.tools import Tool, create_tool_from_function
 from support.frameworks.harness import Call, Scene
 from support.frameworks.haystack import called
 
-from toolgate import ConfigurationError, configure, default, guarded_action
+from toolgate import ConfigurationError, _default, configure, guarded_action
 from toolgate_integrations.haystack import GuardHook, RecordHook, guard_hooks
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
@@ -57,7 +57,7 @@ def test_places(scene: Scene) -> None:
 @pytest.fixture
 def guarded_look(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A guarded function of a module that can be imported by its name; the environment's guard is the scene's."""
-    monkeypatch.setattr(default, "_default", None)
+    monkeypatch.setattr(_default, "_default", None)
     configure(scene.owner.url, scene.owner.key, scene.agent_id)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "lookout.py").write_text(
@@ -66,7 +66,7 @@ def guarded_look(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     yield importlib.import_module("lookout").look
     assert default.default_guard().flush(30)
-    default.default_guard().close()
+    _default.default_guard().close()
 
 
 def test_agents_that_are_written_down(scene: Scene, guarded_look: Any) -> None:
@@ -82,7 +82,7 @@ def test_agents_that_are_written_down(scene: Scene, guarded_look: Any) -> None:
     agent = Agent(chat_generator=model, tools=[copied], hooks=hooks, raise_on_tool_invocation_failure=True)
     again = Agent.from_dict(agent.to_dict())
     assert again.run([ChatMessage.from_user("go")])["last_message"].text == "done"
-    assert default.default_guard().flush(30)
+    assert _default.default_guard().flush(30)
     assert scene.logged() == [("look", "success")]
     assert again.to_dict() == agent.to_dict()
 
