@@ -65,7 +65,7 @@ def guarded_look(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "    '''Look at something.'''\n    return f'seen {what}'\n"
     )
     yield importlib.import_module("lookout").look
-    assert default.default_guard().flush(30)
+    assert _default.default_guard().flush(30)
     _default.default_guard().close()
 
 
