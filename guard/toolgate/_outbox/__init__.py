@@ -1,1 +1,1 @@
-"""Recording: log entries on their way to the gateway, kept while it cannot take them."""
+"""Outbox: stores log entries on this machine until the gateway has acknowledged them."""

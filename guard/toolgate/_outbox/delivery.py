@@ -1,4 +1,4 @@
-"""Requests that carry log entries, the pauses between them, and the log of outages (`POST /sdk/logs`)."""
+"""Requests that send log entries (`POST /sdk/logs`), the pauses between them, and the log messages about outages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUna
 
 __all__ = ["BatchSender", "Deliverer", "Delivery", "OutageLog", "Pace", "Result"]
 
-# The gateway rejects the entry itself, so that sending it again cannot succeed.
+# Statuses with which the gateway rejects an entry permanently: sending it again cannot succeed.
 _PERMANENT: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 )
@@ -37,12 +37,12 @@ _STRICT: Final = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of one entry.
+    """Result of sending one entry.
 
     Attributes:
-        taken: The gateway has stored it.
-        hopeless: The gateway rejects it permanently.
-        why: The gateway's reason.
+        taken: Whether the gateway has stored it.
+        hopeless: Whether the gateway rejects it permanently.
+        why: The gateway's reason if it has not stored the entry.
     """
 
     taken: bool = False
@@ -56,10 +56,10 @@ class Delivery:
 
     Attributes:
         results: Results of the first entries, in order.
-        fault: Why there is no result for the others, which may be sent again.
-        pause: Seconds that the gateway asks to wait.
-        lasting: The fault will not pass within seconds.
-        too_large: A smaller batch may succeed.
+        fault: Error because of which the other entries have no result, or None. They may be sent again.
+        pause: Seconds to wait before the next request, as the gateway requested.
+        lasting: Whether the fault will not pass within seconds.
+        too_large: Whether a smaller batch may succeed.
         headers: Headers of the last response.
     """
 
@@ -100,10 +100,10 @@ class _EntryResponse(BaseModel):
 
 
 class Deliverer(Protocol):
-    """Client that sends entries."""
+    """Interface of a client that sends entries."""
 
     def deliver(self, entries: Sequence[tuple[str, str]], seconds: float) -> Delivery:
-        """Send entries within `seconds`."""
+        """Send entries, each given as its Idempotency-Key and its JSON text, within `seconds`."""
         ...
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class BatchSender:
         self._has_batches = True
 
     def deliver(self, entries: Sequence[tuple[str, str]], seconds: float) -> Delivery:
-        """Send entries, each its key and its JSON, within `seconds`; failures are part of the result."""
+        """Send entries as described in `Deliverer`; failures are returned in the result and not raised."""
         ends = time.monotonic() + seconds
         if self._has_batches:
             content = '{"entries":[' + ",".join(body for _, body in entries) + "]}"
@@ -190,7 +190,7 @@ class BatchSender:
         status = response.status
         if is_batch and status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
             self._has_batches = False
-        # A page of another server proves nothing about an entry.
+        # A response that is not JSON comes from another server, and does not mean that the entry is invalid.
         is_json = media_type(response) == "application/json"
         if status in _PERMANENT and is_json and count == 1:
             return Delivery([Result(hopeless=True, why=str(error))], headers=response.headers)
@@ -200,11 +200,13 @@ class BatchSender:
 
 
 class Pace:
-    """Time of the next request: backoff after failures, and half of the rate limit for old entries.
+    """Times the requests that send entries: backoff after failures, and half of the rate limit for old entries.
+
+    Old entries are those of an outage or of an earlier process. They must not use up the rate limit of current calls.
 
     Args:
-        clock: Monotonic seconds.
-        wall: Seconds since 1970.
+        clock: Returns monotonic seconds.
+        wall: Returns seconds since 1970.
     """
 
     def __init__(
@@ -227,8 +229,8 @@ class Pace:
         """Count a failed request.
 
         Args:
-            asked: Seconds that the gateway asked to wait.
-            lasting: The cause will not pass within seconds, such as a rejected key or a monthly limit.
+            asked: Seconds to wait, as the gateway requested.
+            lasting: Whether the cause will not pass within seconds, such as a rejected key or a monthly limit.
         """
         longest = (
             _LONGEST_PAUSE if lasting else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 20))
@@ -241,16 +243,16 @@ class Pace:
         self._asked_until = now + asked
 
     def worked(self) -> None:
-        """End the backoff."""
+        """End the backoff after a successful request."""
         self._failures, self._next, self._asked_until = 0, 0.0, 0.0
 
     def nudge(self) -> None:
-        """Shorten the backoff, because the gateway has answered another request."""
+        """Shorten the backoff, because the gateway has responded to another request."""
         if not self._lasting:
             self._next = min(self._next, self._clock() + _FIRST_PAUSE * 10)
 
     def read_headers(self, headers: Mapping[str, str]) -> None:
-        """Read `X-RateLimit-*` of a response: half of each window is left to the calls."""
+        """Read the `X-RateLimit-*` headers: once half of a window is used, old entries pause until the window ends."""
         limit, left, reset = (
             _number(headers.get(f"x-ratelimit-{name}")) for name in ("limit", "remaining", "reset")
         )
@@ -258,22 +260,23 @@ class Pace:
             return
         self._old_after = 0.0
         if left * 2 <= limit:
-            # One of the clocks may be wrong; a window is a minute.
+            # The pause is at most a minute, the length of a window, since this clock or the gateway's may be wrong.
             self._old_after = self._clock() + min(_RATE_WINDOW, max(1.0, reset - self._wall()))
 
     def pause(self, *, old: bool = False, hurried: bool = False) -> float:
         """Return the seconds until the next request.
 
         Args:
-            old: The request carries old entries.
-            hurried: A caller waits for it: only the pause that the gateway asked for counts.
+            old: Whether the request contains old entries.
+            hurried: Whether a caller waits for the request, so that the backoff is skipped. Pauses that the gateway
+                requested, and those for old entries, are not skipped.
         """
         until = self._asked_until if hurried else max(self._next, self._asked_until)
         return max(0.0, max(until, self._old_after if old else 0.0) - self._clock())
 
 
 class OutageLog:
-    """Logs an outage when it begins, after growing intervals, and when it is over."""
+    """Logs an outage when it begins, again at growing intervals, and when it is over."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -281,7 +284,7 @@ class OutageLog:
 
     def failed(self, entries: int, reason: str) -> None:
         """Log that entries are not accepted."""
-        # The response may contain what must not be logged.
+        # The reason may contain text of a response, and in it secrets that must not be logged.
         reason = scrub(reason, ())
         now = time.monotonic()
         if self._interval and now < self._next:

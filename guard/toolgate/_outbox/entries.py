@@ -1,4 +1,4 @@
-"""Log entries, and the reasons why one cannot be stored."""
+"""Log entries, and the exceptions that are raised if one cannot be stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutboxFault(Exception):
     Args:
         reason: What is wrong.
         hint: How to fix it.
-        full: Whether the outbox has reached its limit and nothing else is wrong.
+        full: Whether the only problem is that the outbox has reached its limit.
     """
 
     def __init__(self, reason: str, hint: str, *, full: bool = False) -> None:
@@ -32,12 +32,12 @@ class OutboxFault(Exception):
 
 
 class Busy(Exception):
-    """Another thread or process is writing to the file; the caller tries again."""
+    """Another thread or process is writing to the file; the caller can try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A log entry with its Idempotency-Key, which makes sending it twice harmless.
+    """A log entry with its Idempotency-Key: if it is sent twice, the gateway stores it once.
 
     Attributes:
         body: The JSON object of `POST /sdk/log`.
@@ -54,13 +54,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An entry that was stored before its tool ran.
+    """Reference to a stored intent: a log entry that is stored before the tool runs, and later gets the outcome.
 
     Attributes:
         place: Row id in the outbox.
         key: Idempotency-Key.
         process: Id of the process that stored it.
-        size: Bytes that are counted for it and its outcome.
+        size: Bytes that are counted in the outbox for the intent and its outcome.
     """
 
     place: int
@@ -84,8 +84,8 @@ def new_entry(
         action: The action.
         agent_id: The agent.
         status: `success`, `failed`, `pending` or `denied`.
-        context: JSON-safe details.
-        key: An Idempotency-Key in place of a new one.
+        context: The call's context, and facts such as its duration or error.
+        key: Idempotency-Key, or None for a new one.
         **details: Further members, such as `approval_id`, `run_id` or `ip_address`; None omits one.
     """
     body: dict[str, Json] = {
@@ -97,6 +97,6 @@ def new_entry(
     }
     body.update({name: value for name, value in details.items() if value is not None})
     if trace := trace_headers().get("traceparent"):
-        # In the entry itself: batches are sent by a thread that is part of no trace.
+        # The trace is stored in the entry, since the thread that sends the entry is not part of the trace.
         body["traceparent"] = trace
     return Entry(body, key) if key is not None else Entry(body)

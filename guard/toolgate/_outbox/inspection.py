@@ -1,4 +1,4 @@
-"""Contents of the outbox folder for `toolgate outbox`: list, retry, drop."""
+"""Functions for `toolgate outbox`, which lists, retries and deletes entries in the outbox folder."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from toolgate._outbox.store import (
 
 __all__ = ["State", "StoredEntry", "drop_entries", "has_outbox", "list_entries", "unpark_all"]
 
-#: `running` and `waiting` belong to running processes; `orphan` and `left` are adopted by the next process
+#: `running`: intent of a running process, whose tool may be running; `waiting`: queued entry of a running process;
+#: `orphan` and `left`: intent and queued entry of a process that has ended; `parked`: rejected by the gateway
 State: TypeAlias = Literal["running", "waiting", "orphan", "left", "parked"]
 
-#: names of a state while the process of the file is running, and afterwards
+#: by state in the file: its name while the process of the file is running, and after that process has ended
 _STATES: Final[dict[int, tuple[State, State]]] = {
     INTENT: ("running", "orphan"),
     READY: ("waiting", "left"),
@@ -42,19 +43,19 @@ class StoredEntry:
     """An entry in the outbox, without its context.
 
     Attributes:
-        file: The file that holds it.
+        file: The file that contains it.
         row: Row id in the file.
         key: Idempotency-Key.
-        state: What it waits for.
+        state: State of the entry and of the process that stored it, see `State`.
         action: The action.
         agent_id: The agent.
         status: Status in the activity log.
         occurred_at: Time of the call.
-        url: The gateway that receives it.
-        environment: Environment at the gateway.
-        organization: Organization at the gateway, if a response named it.
-        size: Bytes.
-        reason: Why the gateway rejected it.
+        url: Address of the gateway to which it is sent.
+        environment: `production` or `test`.
+        organization: Id of the organization, or None if no response has contained it yet.
+        size: Size in bytes.
+        reason: Why the gateway rejected it, or None.
     """
 
     file: Path
@@ -73,7 +74,7 @@ class StoredEntry:
 
 
 def has_outbox(place: Place) -> bool:
-    """Return whether there is an outbox on the disk, also one of version 0.1."""
+    """Return whether there is an outbox on the disk, of this version or of version 0.1."""
     path = place.path
     return path is not None and (path.exists() or path.with_name(f"{path.name}.db").exists())
 
@@ -93,7 +94,7 @@ def list_entries(place: Place) -> list[StoredEntry]:
 
 
 def drop_entries(entries: Iterable[StoredEntry]) -> int:
-    """Delete entries, except those whose tool may be running; returns how many.
+    """Delete entries, except those whose tool may be running, and return how many were deleted.
 
     Raises:
         Busy: Another process is writing.
@@ -101,7 +102,7 @@ def drop_entries(entries: Iterable[StoredEntry]) -> int:
     """
     gone = 0
     for file, chosen in groupby(sorted(entries, key=lambda entry: entry.file), key=lambda entry: entry.file):
-        # None while the process of the file is running.
+        # The lock is None while the process of the file is running.
         lock = FileLock.acquire(lock_path(file))
         try:
             with open_file(file) as connection:
@@ -122,7 +123,10 @@ def drop_entries(entries: Iterable[StoredEntry]) -> int:
 
 
 def unpark_all(outbox: Outbox) -> int:
-    """Move all entries for the outbox's target into its file and make parked ones wait again; returns how many."""
+    """Move all entries with the same target into the outbox's own file, and queue the parked ones again.
+
+    Return how many entries were parked.
+    """
     while (found := adopt_files(outbox, lambda: True)) is not None and found[0] and not found[1]:
         pass
     retrieve_parked(outbox)

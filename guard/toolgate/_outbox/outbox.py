@@ -1,4 +1,4 @@
-"""The outbox of one guard: its own file, which survives the process."""
+"""The outbox of one guard: a file of its own, in which log entries survive the end of the process."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ __all__ = ["Outbox", "StoredEntry"]
 StoredEntry = tuple[str, int, int, str, str | None]
 
 _T = TypeVar("_T")
-# The lock is held for a few statements, or while a commit waits for the disk.
+# Seconds to wait for the lock, which is held for a few statements or while a commit waits for the disk.
 _LOCK_TIMEOUT: Final = 0.05
 # Bytes that an outcome usually adds to its intent.
 _OUTCOME_BYTES: Final = 192
-# Pages of the write-ahead log after which it is restarted: 16 MiB.
+# Pages of the write-ahead log, of 2 KiB each, after which it is restarted: 8 MiB.
 _LONG_WAL: Final = 4_096
 _UNLIMITED: Final = 2**62
 _WARN_AT: Final = (0.5, 0.9)
 _REARM_AT: Final = 0.4
 
-# States are literals in the statements: SQLite uses the partial index only where it can read `state = 1`.
+# States are literals in the statements, since SQLite uses the partial index only if the statement contains `state = 1`.
 _INSERT: Final = """
 INSERT INTO entries (key, state, bytes, body) SELECT ?, ?, ?, ?
 WHERE (SELECT rows < ? AND bytes < ? FROM totals)
@@ -65,17 +65,19 @@ _TAKE_IN: Final = (
 
 
 class Outbox:
-    """Stores entries until the gateway has them. Any thread may use it; a forked child has a file of its own.
+    """Stores log entries until the gateway has acknowledged them.
 
-    Methods raise `Busy` while another thread or process is writing, and `OutboxFault` when entries cannot be stored.
+    Any thread may use it; a forked child gets a file of its own. Methods raise `Busy` while another thread or process
+    is writing, and `OutboxFault` if entries cannot be stored.
 
     Args:
         place: The folder and its limits.
         target: The receiver of the entries.
 
     Attributes:
-        file: The file, while it is in use.
-        side_lock: Held while a second connection is open: SQLite forbids to use a connection in a forked child.
+        file: Path of the file while it is in use, or None.
+        side_lock: Held while a second connection is open, so that the process is not forked meanwhile: SQLite forbids
+            the use of a connection in a forked child.
     """
 
     def __init__(self, place: Place, target: Target) -> None:
@@ -94,17 +96,17 @@ class Outbox:
 
     def __del__(self) -> None:
         if connection := self.__dict__.get("_connection"):
-            # Opened again if a tool ends later: garbage is collected in any order.
+            # Garbage is collected in any order: if a tool ends after this, the file is opened again.
             self._connection = None
             connection.close()
 
     @property
     def is_open(self) -> bool:
-        """Return whether it holds a file or a database in memory."""
+        """Return whether a file or a database in memory is in use."""
         return self._connection is not None or self._file_lock is not None
 
     def learn(self, organization: str, environment: str) -> None:
-        """Store the organization and environment of the API key, as a response named them."""
+        """Store the organization and environment of the API key, which a response contained."""
         if (self.target.organization, self.target.environment) != (organization, environment):
             self.target = replace(self.target, organization=organization, environment=environment)
             self._target_stored = False
@@ -112,19 +114,19 @@ class Outbox:
     # Writing.
 
     def intend(self, entry: Entry) -> Intent:
-        """Store that a tool is about to run."""
+        """Store the intent of a tool that is about to run: its log entry without an outcome."""
         body = entry.text()
-        # Space for the outcome is counted now: usually the outcome changes no total.
+        # Bytes for the outcome are counted now, so that storing the outcome usually does not change the totals.
         size = len(body.encode()) + _OUTCOME_BYTES
         return Intent(self._insert(entry.key, INTENT, size, body), entry.key, os.getpid(), size)
 
     def add(self, entry: Entry) -> None:
-        """Store an entry to be sent."""
+        """Store an entry, and queue it to be sent."""
         body = entry.text()
         self._insert(entry.key, READY, len(body.encode()), body)
 
     def finish(self, entry: Entry, intent: Intent) -> None:
-        """Replace an intent by its outcome, also when the outbox is full."""
+        """Replace an intent by the entry with its outcome, and queue that to be sent; works in a full outbox, too."""
         body = Entry(entry.body, intent.key).text()
         size = len(body.encode())
 
@@ -134,7 +136,8 @@ class Outbox:
             else:
                 done = connection.execute(_FINISH_SAME_SIZE, (body, intent.place, intent.key))
             if not done.rowcount:
-                # Another process has adopted the intent, or it was dropped: the same key makes one log entry of both.
+                # Another process has adopted the intent, or it was deleted. Since the outcome has the same key, the
+                # gateway stores one log entry.
                 connection.execute(
                     _INSERT, (intent.key, READY, size, body, _UNLIMITED, _UNLIMITED)
                 ).fetchall()
@@ -146,7 +149,12 @@ class Outbox:
         self.settle([Row(intent.place, intent.key, "")], [])
 
     def settle(self, rows: Sequence[Row], parked: Sequence[tuple[Row, str]]) -> None:
-        """Delete the entries that the gateway has stored, and park those that it rejected, with the reason."""
+        """Delete the entries that the gateway has stored, and park those that it rejected: they are not sent again.
+
+        Args:
+            rows: Entries to delete.
+            parked: Entries to park, each with the gateway's reason.
+        """
 
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
@@ -161,19 +169,22 @@ class Outbox:
         self._do(work)
 
     def age(self) -> None:
-        """Mark all entries that wait as old: they are sent at the pace of a backlog."""
+        """Mark all queued entries as old, so that they do not use up the rate limit of current calls (see `Pace`)."""
         self._do(lambda db: db.execute("UPDATE entries SET old = 1 WHERE state = 1 AND old = 0"))
 
     def unpark(self) -> int:
-        """Make parked entries wait again; returns how many."""
+        """Queue parked entries again, and return how many they are."""
         update = "UPDATE entries SET state = 1, old = 1, reason = NULL WHERE state = 2"
         return self._do(lambda db: db.execute(update).rowcount)
 
     def take_in(self, entries: Iterable[StoredEntry]) -> None:
-        """Store entries of another file, on the disk when this returns; an intent becomes ready as it is."""
+        """Store and queue entries of another file; when the method returns, they survive power loss.
+
+        Intents among them are queued unchanged, with an unknown outcome.
+        """
 
         def work(connection: sqlite3.Connection) -> None:
-            # The other file loses them next: they must not be lost with the power meanwhile.
+            # The caller deletes them from the other file next, so that they must be on the disk before.
             connection.execute("PRAGMA synchronous = FULL")
             try:
                 with transaction(connection):
@@ -187,17 +198,17 @@ class Outbox:
     # Reading.
 
     def batch(self, *, old: bool, after: int, limit: int) -> list[Row]:
-        """Return the next entries to send, in order."""
+        """Return the first `limit` queued entries, either old or new ones, whose row ids are above `after`."""
         return self._do(
             lambda db: [Row(*found) for found in db.execute(_BATCH, (old, after, limit)).fetchall()]
         )
 
     def waits(self) -> bool:
-        """Return whether an entry waits to be sent."""
+        """Return whether an entry is queued to be sent."""
         return bool(self._number("SELECT EXISTS (SELECT 1 FROM entries WHERE state = 1)"))
 
     def count(self) -> int:
-        """Return how many entries wait to be sent."""
+        """Return how many entries are queued to be sent."""
         return self._number("SELECT count(*) FROM entries WHERE state = 1")
 
     def check_space(self) -> None:
@@ -210,7 +221,7 @@ class Outbox:
             raise self._full(rows + other_rows)
 
     def count_others(self) -> None:
-        """Count what the other files of the folder hold; the limits are those of the folder."""
+        """Count the entries in the other files of the folder, since the limits apply to the whole folder."""
         if self.place.path is None:
             self._others = (0, 0)
             return
@@ -224,7 +235,7 @@ class Outbox:
     # The file.
 
     def abandon(self) -> list[object]:
-        """Give up entries that are in memory only; returns their actions. A file stays as it is."""
+        """Discard entries that are in memory only, and return their actions; a file is not changed."""
         if self.place.path is not None:
             return []
         with self._lock:
@@ -236,7 +247,7 @@ class Outbox:
         return [json.loads(body).get("action") for (body,) in bodies]
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the file, on a connection of its own that blocks no caller."""
+        """Copy SQLite's write-ahead log into the file, on a separate connection, so that no caller is blocked."""
         with self.side_lock:
             if self.file is None:
                 return
@@ -246,20 +257,21 @@ class Outbox:
             ):
                 moved = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if moved and moved[1] > _LONG_WAL:
-                    # Callers that never pause: the log is restarted while they wait for the little that is left.
+                    # If callers write without a pause, the log grows without limit. A restart blocks them only while
+                    # the few remaining pages are copied.
                     other.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
     def close(self) -> None:
-        """Leave what is in the file to other processes; delete the file if it is empty.
+        """Close the file, so that other processes can adopt its entries, and delete it if it is empty.
 
-        While a tool of this process runs, the file stays open: no other process may send its intent.
+        While a tool of this process runs, the file stays open, so that no other process sends the tool's intent.
         """
         with self.side_lock, self._lock:
             connection, lock, file = self._connection, self._file_lock, self.file
             # A file that cannot be read is not deleted.
             is_empty = False
             if connection is None and file is not None:
-                # Closed by a fork.
+                # The connection was closed before a fork.
                 with contextlib.suppress(sqlite3.Error):
                     connection = connect(file)
             if connection is not None:
@@ -294,7 +306,7 @@ class Outbox:
     def _try_insert(self, key: str, state: int, size: int, body: str) -> tuple[int, int, int] | None:
         other_rows, other_size = self._others or (0, 0)
         values = (key, state, size, body, self.place.rows - other_rows, self.place.size - other_size)
-        # All rows are fetched: the statement is committed by its last step.
+        # All rows are fetched, since SQLite commits the statement in its last step.
         found: list[tuple[int, int, int]] = self._do(lambda db: db.execute(_INSERT, values).fetchall())
         return found[0] if found else None
 
@@ -306,7 +318,7 @@ class Outbox:
             raise Busy("another thread is writing")
         try:
             if self._inside:
-                # A call that ended as garbage, collected during a statement of this very thread.
+                # This thread was executing a statement when the garbage collector ended another call.
                 raise Busy("this thread is writing")
             self._inside = True
             try:
@@ -332,7 +344,7 @@ class Outbox:
         if not self._target_stored:
             target = self.target
             connection.execute(_STORE_TARGET, astuple(target))
-            # Another thread may have learned more meanwhile.
+            # Another thread may have changed the target meanwhile.
             self._target_stored = target is self.target
         return connection
 
@@ -362,10 +374,10 @@ class Outbox:
             extra={"toolgate_event": "outbox_fills", "toolgate_entries": rows},
         )
 
-    # Forks. A child must not use or close a connection of its parent.
+    # Forks. A child must neither use nor close a connection that its parent opened.
 
     def before_fork(self) -> None:
-        """Wait for other threads, and close the connection."""
+        """Wait until no other thread uses the outbox, and close the connection."""
         self.side_lock.acquire()
         self._lock.acquire()
         if self._connection is not None and self.file is not None:
@@ -374,16 +386,17 @@ class Outbox:
             self._connection = None
 
     def after_fork_in_parent(self) -> None:
-        """Let other threads go on."""
+        """Let other threads use the outbox again."""
         self._lock.release()
         self.side_lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Start with a new file; the parent's file stays the parent's."""
+        """Forget the parent's file, so that the child creates a file of its own."""
         self._lock, self.side_lock = threading.RLock(), threading.RLock()
         self._inside = False
         if self._connection is not None:
-            # Forked past Python, without `before_fork`: the connection is never touched again.
+            # Native code forked the process without calling `before_fork`. A reference to the parent's connection is
+            # kept, so that the garbage collector does not close it.
             _inherited.append(self._connection)
         if self._file_lock is not None:
             self._file_lock.release()
@@ -393,7 +406,7 @@ class Outbox:
 
 def _before_fork() -> None:
     _forking.acquire()
-    # The same ones afterwards, also if some are made or dropped meanwhile.
+    # The same outboxes are released after the fork, even if others are created or deleted meanwhile.
     _held.extend(_outboxes)
     for outbox in _held:
         outbox.before_fork()

@@ -13,11 +13,11 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["MEMORY", "Place", "load_place"]
 
-#: keeps entries in memory only
+#: value of the setting that keeps entries in memory only
 MEMORY: Final = "memory"
-#: SQLite's name for the same
+#: SQLite's name for a database in memory, which is accepted as well
 _SQLITE_MEMORY: Final = ":memory:"
-#: the outbox was one file up to version 0.1; its path stands for the folder without this suffix
+#: the outbox of version 0.1 was a file with this suffix; the suffix is removed from the path of the folder
 _FILE_SUFFIX: Final = ".db"
 
 _ROWS: Final = 100_000
@@ -31,12 +31,12 @@ class Place:
     """Folder of the outbox, and its limits.
 
     Attributes:
-        path: The folder, or None for memory.
-        own_folder: Whether the path is the default, so that its parent folder is Toolgate's as well.
-        full_sync: Whether each entry is on the disk before the call goes on, which survives power loss.
-        rows: Limit of entries in the folder.
-        size: Limit of bytes in the folder.
-        exit_seconds: How long the end of the process may wait for entries to be sent.
+        path: The folder, or None if entries are kept in memory only.
+        own_folder: Whether the path is the default, whose parent folder is also used by Toolgate alone.
+        full_sync: Whether each entry is written to the disk before the call continues, so that it survives power loss.
+        rows: Maximum number of entries in the folder.
+        size: Maximum number of bytes in the folder.
+        exit_seconds: Maximum number of seconds by which the end of the process is delayed to send entries.
     """
 
     path: Path | None
@@ -48,7 +48,7 @@ class Place:
 
 
 def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
-    """Read `TOOLGATE_OUTBOX*`; `outbox` replaces the first.
+    """Read the settings `TOOLGATE_OUTBOX*` from the environment; the argument replaces `TOOLGATE_OUTBOX`.
 
     Raises:
         ConfigurationError: A setting is invalid; the message contains its name and the fix.

@@ -1,4 +1,7 @@
-"""Recording of calls: stored in the outbox at once, sent in the background. It never fails a call that ran."""
+"""Recording of calls: log entries are stored in the outbox at once, and sent in the background.
+
+If an entry cannot be stored after the tool has run, this is logged; it never changes the result of the call.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,26 @@ if TYPE_CHECKING:
 __all__ = ["Losses", "Recorder", "close_all"]
 
 _POLL: Final = 0.005
-# Another process that uses the file writes for moments only.
+# Maximum seconds between attempts to write; another process that uses the file writes only for moments.
 _SHORT: Final = 0.002
 
 
 class Losses:
-    """Count of lost entries; the 1st, 2nd, 4th, 8th and so on are logged.
+    """Counter of lost entries, which logs the 1st, 2nd, 4th, 8th and so on.
 
     Attributes:
-        count: How many so far.
+        count: Number of lost entries so far.
     """
 
     def __init__(self) -> None:
         self.count = 0
 
     def add(self, action: object, reason: str, entries: int = 1, *, always_log: bool = False) -> None:
-        """Count lost entries, the last one of `action`."""
+        """Count lost entries, the last of which has this action."""
         before = self.count
         self.count += entries
         if not before:
-            # Counted for as long as the process lives, also when the guard is gone.
+            # The metric includes this counter until the process ends, even after the guard is deleted.
             count_losses(self)
         if always_log or before.bit_length() != self.count.bit_length():
             logger.error(
@@ -66,9 +69,9 @@ class Recorder:
 
     Args:
         place: Folder and limits of the outbox.
-        make: Makes the outbox and its sender, when they are first needed.
-        key_scope: Organization and environment of the API key, once a response named them.
-        timeout: Seconds to wait while the file is being written.
+        make: Creates the outbox and its sender when they are first needed.
+        key_scope: Returns organization and environment of the API key, or None if no response has contained them yet.
+        timeout: Seconds to wait while another thread or process is writing to the file.
     """
 
     def __init__(
@@ -100,10 +103,10 @@ class Recorder:
         return bool(self._made)
 
     def ready(self, action: str) -> None:
-        """Check that entries can be stored, before the gateway is asked.
+        """Check that entries can be stored; called before the check of a call is sent.
 
         Raises:
-            OutboxFull: They cannot.
+            OutboxFull: Entries cannot be stored.
         """
         outbox = self.sender().outbox
         if outbox.is_open and not self._failing:
@@ -117,10 +120,12 @@ class Recorder:
             raise _refusal(action, fault) from fault
 
     def intend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
-        """Store that a tool is about to run; returns None if that fails and the call fails open.
+        """Store the intent of a tool that is about to run: its log entry without an outcome.
+
+        With `may_be_lost`, which is set if the call fails open, return None if the intent cannot be stored.
 
         Raises:
-            OutboxFull: It cannot be stored.
+            OutboxFull: The intent cannot be stored and must not be lost.
         """
         ends = time.monotonic() + self._timeout
         while (intent := self._try_intend(entry, ends, may_be_lost=may_be_lost)) is _AGAIN:
@@ -128,10 +133,10 @@ class Recorder:
         return intent
 
     async def aintend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
-        """Store that a tool is about to run, as `intend`; a cancelled task leaves no intent."""
+        """Asynchronous form of `intend`; a task that is cancelled leaves no intent."""
         ends = time.monotonic() + self._timeout
         if self.place.full_sync:
-            # The write waits for the disk, which would block the event loop.
+            # With this setting the write waits for the disk, which would block the event loop.
             handover = Handover(lambda intent: self.sender().forget(intent))
             try:
                 return await asyncio.to_thread(
@@ -145,14 +150,14 @@ class Recorder:
         return intent
 
     def record(self, entry: Entry, intent: Intent | None = None) -> None:
-        """Store what happened; neither waits nor raises, so that coroutines can call it."""
+        """Store the entry with the outcome of a call; neither blocks nor raises, so that coroutines can call it."""
         try:
             self._record(entry, intent)
         except Exception:  # noqa: BLE001 - nothing here may change the result of the tool
             logger.exception("a log entry of action %r is lost", entry.body.get("action"))
 
     def flush(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until everything is sent, and no longer than the first failed request.
+        """Wait until everything is sent or a request fails, at most `timeout` seconds.
 
         Returns:
             Whether everything is sent.
@@ -160,7 +165,7 @@ class Recorder:
         return self.sender().flush(timeout)
 
     async def aflush(self, timeout: float) -> bool:  # noqa: ASYNC109 - part of the public API
-        """Wait until everything is sent, as `flush`."""
+        """Asynchronous form of `flush`."""
         sender, ends = self.sender(), time.monotonic() + timeout
         failures = sender.hurry()
         while (done := sender.is_done(failures)) is None and time.monotonic() < ends:  # noqa: ASYNC110 - a thread is waited for
@@ -168,25 +173,26 @@ class Recorder:
         return bool(done)
 
     def close(self, seconds: float) -> None:
-        """End the sending; what waits stays in the outbox."""
+        """Stop sending and wait up to `seconds` for the current request; queued entries stay in the outbox file."""
         if not self._made:
             return
         sender = self.sender()
         _living.discard(self)
         self._closed = True
-        # A call that is running may end later: its entry is sent once.
+        # A call that is still running may end later; its entry is then sent, without retries.
         sender.after_close = self._let_go
         if sender.stop(seconds):
             self._let_go()
 
     def sender(self) -> Sender:
-        """Return the sender with its outbox, made at the first call."""
+        """Return the sender, which is created with its outbox at the first call."""
         if not self._made:
-            # No lock, which a fork could find locked: of two that threads make at once, one is never used.
+            # No lock is used, since the process may be forked while it is locked. If two threads create a sender at
+            # the same time, the second one is never used.
             self._made.setdefault(0, self._make(self.place))
             _register(self)
         if self._process != os.getpid():
-            # In a forked child: what the parent lost is counted by the parent.
+            # A forked child counts from zero, since the parent counts its own losses.
             self._process, self._losses = os.getpid(), Losses()
         return self._made[0]
 
@@ -218,14 +224,14 @@ class Recorder:
             fault = error
         self._failing = True
         if may_be_lost:
-            # Counted when its outcome cannot be stored either.
+            # A lost entry is counted later, if the outcome cannot be stored either.
             return None
         raise _refusal(str(entry.body["action"]), fault) from fault
 
     def _record(self, entry: Entry, intent: Intent | None) -> None:
         sender = self.sender()
         if intent is not None and intent.process != os.getpid():
-            # The tool has forked: the parent's entry has the key.
+            # The tool has forked the process: the child's entry gets a new key, since the parent's entry has this one.
             entry, intent = Entry(entry.body), None
         try:
             if intent is None:
@@ -246,7 +252,7 @@ class Recorder:
         self._recorded(sender)
 
     def _recorded(self, sender: Sender) -> None:
-        """Have a stored entry sent, also when the guard is closed already or the process ends."""
+        """Start sending a stored entry, even if the guard is already closed or the process is ending."""
         last = are_handlers_done()
         if sys.is_finalizing() or (last and _end_of_process([self]) <= time.monotonic()):
             # Nothing can be sent any more.
@@ -260,11 +266,11 @@ class Recorder:
             _living.add(self)
         sender.wake()
         if last:
-            # No exit handler comes any more: it is sent now, in what is left of the time for the process's end.
+            # No further exit handler will run, so that the entry is sent now, within the time that is left.
             close_all()
 
     def _let_go(self) -> None:
-        """Leave what is in the file to other processes; what is in memory only is lost, and logged."""
+        """Close the outbox: other processes adopt entries in its file; the loss of those in memory only is logged."""
         sender = self.sender()
         self._lose(sender, "the guard was closed before they could be sent")
         sender.outbox.close()
@@ -275,7 +281,7 @@ class Recorder:
 
 
 class Handover:
-    """Hands an intent from the thread that stores it to the task that waits, or deletes it if the task was cancelled.
+    """Passes an intent from the thread that stores it to the waiting task, or deletes it if the task was cancelled.
 
     Args:
         delete: Deletes an intent.
@@ -288,7 +294,7 @@ class Handover:
         self._intent: Intent | None = None
 
     def hand_over(self, intent: Intent | None) -> Intent | None:
-        """Return the intent, which is stored now."""
+        """Return the intent, which the thread has just stored; delete it if the task was cancelled."""
         with self._lock:
             self._intent = intent
             cancelled = self._cancelled
@@ -306,19 +312,19 @@ class Handover:
 
 
 def close_all() -> None:
-    """Send what waits, within the time that the settings give to the process's end, and close all outboxes."""
+    """Send queued entries within the time that `TOOLGATE_OUTBOX_EXIT` allows, and close all outboxes."""
     living = list(_living)
     if not living:
         return
     ends = _end_of_process(living)
     in_time = time.monotonic() < ends
     for recorder in living if in_time else ():
-        # All of them at once, before the first one is waited for.
+        # All senders start at the same time, before the first one is waited for.
         recorder.sender().hurry()
     for recorder in living:
-        # A request without the time for its response would only be repeated by the next process.
+        # If there is no time for a response, no request is sent, since the next process would only repeat it.
         sent = recorder.flush(max(0.0, ends - time.monotonic())) if in_time else not len(recorder.sender())
-        # A running request may use the time that is left: a closed connection would look like a fault.
+        # A request in progress may use the time that is left, since closing its connection would look like a fault.
         recorder.close(max(0.0, ends - time.monotonic()))
         if not sent and not in_time:
             recorder.warn_about_rest()
@@ -329,12 +335,12 @@ def _register(recorder: Recorder) -> None:
     _living.add(recorder)
     if not _registered:
         _registered = True
-        # After the HTTP client's own exit handler, so that this one runs before it.
+        # Registered after the exit handler of the HTTP client, so that this one runs before it.
         atexit.register(close_all)
 
 
 def _end_of_process(living: list[Recorder]) -> float:
-    """Return when sending must have ended, on the monotonic clock: one time for all exit handlers together."""
+    """Return the time at which sending must end, in monotonic seconds; the first call sets it for all later calls."""
     global _ends  # noqa: PLW0603 - once in the process
     if _ends is None:
         _ends = time.monotonic() + max(recorder.place.exit_seconds for recorder in living)
@@ -345,10 +351,10 @@ def _refusal(action: str, fault: OutboxFault) -> OutboxFull:
     return OutboxFull(action=action, reason=fault.reason, hint=fault.hint)
 
 
-#: another process is writing
+#: result of an attempt to store an intent while another thread or process is writing: the caller tries again
 _AGAIN: Final = Intent(-1, "", -1)
 _living: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 _registered = False
 _warned = False
-# When the time for the process's end is over; None before the end.
+# Time at which sending must end, in monotonic seconds; None until the process is ending.
 _ends: float | None = None

@@ -27,25 +27,26 @@ from toolgate._outbox.store import (
 __all__ = ["adopt_files", "convert_shared_file", "retrieve_parked"]
 
 _CHUNK: Final = 500
-# More are moved in the next turn, so that entries of this process do not wait for long.
+# Maximum number of entries to move in one turn of the sender, so that this process's own entries are not delayed.
 _MOST_AT_ONCE: Final = 2_000
 _COLUMNS: Final = "key, state, bytes, body, reason"
 _INSERT: Final = "INSERT INTO entries (key, state, bytes, body, reason) VALUES (?, ?, ?, ?, ?)"
-# Files that cannot be read are logged once in the process.
+# Files that cannot be read, each of which is logged only once in the process.
 _reported: Final[set[Path]] = set()
 
 
 def adopt_files(outbox: Outbox, may_adopt: Callable[[], bool]) -> tuple[int, bool] | None:
     """Move entries of processes that have ended into the outbox's own file, and delete their files.
 
-    Only entries for the outbox's own target are moved. Parked entries stay parked.
+    Only entries with the same target (gateway, organization and environment) are moved. Parked entries, which the
+    gateway has rejected, stay parked.
 
     Args:
         outbox: The outbox of this process.
         may_adopt: Called if there is a file to adopt; returns whether the organization of the API key is known.
 
     Returns:
-        How many entries were moved and whether no file is left to adopt, or None if `may_adopt` returned False.
+        The number of entries that were moved, and whether no file is left to adopt; None if `may_adopt` returned False.
     """
     place = outbox.place
     if place.path is None:
@@ -87,9 +88,9 @@ def retrieve_parked(outbox: Outbox) -> None:
 
 
 def convert_shared_file(place: Place) -> None:
-    """Move what ended processes left in the shared file of version 0.1 to files of this version.
+    """Move entries of processes that have ended from the shared file of version 0.1 to files of this version.
 
-    The shared file stays, empty: a process of version 0.1 may still use it.
+    The shared file is not deleted, since a process of version 0.1 may still use it.
 
     Raises:
         OutboxFault: The shared file cannot be read.
@@ -111,7 +112,7 @@ def convert_shared_file(place: Place) -> None:
         # Parked entries belong to no process.
         chosen = f"target = ? AND (state = 2 OR owner NOT IN ({','.join(alive)}))"
         for number, *values in old.execute("SELECT * FROM targets").fetchall():
-            select = f"SELECT {_COLUMNS} FROM entries WHERE {chosen} ORDER BY id"  # noqa: S608 - numbers
+            select = f"SELECT {_COLUMNS} FROM entries WHERE {chosen} ORDER BY id"  # noqa: S608 - only numbers are inserted
             if rows := old.execute(select, (number,)).fetchall():
                 _, lock, new = create_file(place.path, Target(*values), place)
                 stack.callback(lock.release)
@@ -119,7 +120,7 @@ def convert_shared_file(place: Place) -> None:
                     new.execute("PRAGMA synchronous = FULL")
                     with transaction(new):
                         new.executemany(_INSERT, rows)
-                old.execute(f"DELETE FROM entries WHERE {chosen}", (number,))  # noqa: S608 - numbers
+                old.execute(f"DELETE FROM entries WHERE {chosen}", (number,))  # noqa: S608 - only numbers are inserted
 
 
 def _adopt(outbox: Outbox, file: Path) -> tuple[int, bool]:
@@ -143,10 +144,14 @@ def _adopt(outbox: Outbox, file: Path) -> tuple[int, bool]:
 
 
 def _move(outbox: Outbox, other: sqlite3.Connection, condition: str) -> int:
-    """Move some entries of another file; after a crash in between they are in both, under the same keys."""
+    """Move up to 500 entries from another file, and return their number.
+
+    After a crash between the two transactions they are in both files with the same keys, so that the gateway stores
+    each once.
+    """
     with transaction(other):
         rows = other.execute(
-            f"SELECT id, {_COLUMNS} FROM entries WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608 - constants
+            f"SELECT id, {_COLUMNS} FROM entries WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608 - only constants are inserted
             (_CHUNK,),
         ).fetchall()
         outbox.take_in(row[1:] for row in rows)
@@ -163,7 +168,7 @@ def _is_free(file: Path) -> bool:
 
 @contextlib.contextmanager
 def _reporting(path: Path) -> Iterator[None]:
-    """Log a file that cannot be read once, and leave it as it is."""
+    """Log an `OutboxFault` of the block instead of raising it, once for each file."""
     try:
         yield
     except OutboxFault as fault:

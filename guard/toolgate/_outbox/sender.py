@@ -1,4 +1,4 @@
-"""Background thread that sends the entries of an outbox; it runs while there is something to send."""
+"""Background thread that sends the entries of an outbox; it starts with an entry and ends after a time without any."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from toolgate._telemetry import count_backlog
 __all__ = ["Sender", "make_sender"]
 
 _MAX_ENTRIES: Final = 100
-# The gateway accepts 256 KiB; the rest is for the JSON around the entries.
+# The gateway accepts requests of 256 KiB; the rest is for the JSON around the entries.
 _MAX_BYTES: Final = 224 * 1024
 _MAX_UNWRITTEN: Final = 10_000
-# How long to wait for more entries to send together, in seconds.
+# Seconds to wait for further entries, which are sent in the same request.
 _LINGER: Final = 0.1
-# The thread ends after this time without entries.
+# Seconds without entries after which the thread ends.
 _IDLE: Final = 5.0
 _ADOPT_EVERY: Final = 30.0
 _MAINTAIN_EVERY: Final = 1.0
@@ -45,12 +45,12 @@ _FINGERPRINT_LABEL: Final = b"toolgate outbox v1"
 class Signals:
     """Two flags that the sender's thread waits for.
 
-    Setting one takes no lock: a call may end during garbage collection, in any thread and at any point, also while
-    that thread waits here.
+    Setting a flag takes no lock, since the garbage collector may end a call in any thread and at any point, also in the
+    sender's thread while it waits here.
 
     Attributes:
-        woken: There is something to send.
-        hurried: A caller waits until everything is sent.
+        woken: Whether there is something to send.
+        hurried: Whether a caller waits until everything is sent.
     """
 
     def __init__(self) -> None:
@@ -71,14 +71,14 @@ class Signals:
             self._changes.put(None)
 
     def take_hurry(self) -> bool:
-        """Reset `hurried` and return what it was."""
+        """Reset `hurried` and return its previous value."""
         if self.hurried:
             self.hurried = False
             return True
         return False
 
     def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
-        """Wait until `hurried`, or else `woken`, is set; returns whether it is."""
+        """Wait up to `seconds` until `hurried` (or, without `hurried_only`, a flag) is set; return whether it is."""
         ends = time.monotonic() + seconds
         while not (self.hurried or (self.woken and not hurried_only)):
             try:
@@ -93,11 +93,12 @@ class Sender:
 
     Args:
         outbox: The outbox.
-        deliverer: Returns the client, when it is first needed.
+        deliverer: Creates the client when it is first needed.
         timeout: Seconds that one request may take.
 
     Attributes:
-        after_close: Called in place of a retry, and when the thread ends, once the guard is closed.
+        after_close: None until the guard is closed. After that, the thread retries no request, and calls this function
+            when it ends.
     """
 
     def __init__(self, outbox: Outbox, deliverer: Callable[[], Deliverer], timeout: float) -> None:
@@ -112,7 +113,7 @@ class Sender:
         _senders.add(self)
 
     def _reset(self) -> None:
-        # Also in a forked child, which has no thread and must not send what its parent has in memory.
+        # Called in a forked child as well, which has no thread and must not send the entries in its parent's memory.
         self._unwritten: dict[str, tuple[Entry, Intent | None]] = {}
         self._void: dict[str, Intent] = {}
         self._pace = Pace()
@@ -130,10 +131,10 @@ class Sender:
         self._adopt_at = self._checkpoint_at = self._count_at = 0.0
         self._last_count = 0
 
-    # Called by other threads; nothing here waits for the network, except `flush` and `stop`.
+    # Methods for other threads. Only `flush`, `stop` and `knows_organization` wait for the network.
 
     def __len__(self) -> int:
-        """Return how many entries wait to be sent; while the file cannot be read, how many it held before."""
+        """Return how many entries are queued; if the file cannot be read now, its last count is used."""
         try:
             self._last_count = self.outbox.count() if self.outbox.is_open else 0
         except (Busy, OutboxFault):
@@ -141,41 +142,41 @@ class Sender:
         return len(self._unwritten) + self._last_count
 
     def keep(self, entry: Entry, intent: Intent | None) -> bool:
-        """Keep an entry in memory that cannot be written now; returns False if there are too many."""
+        """Keep an entry in memory that cannot be written now; return False if too many entries are already kept."""
         if len(self._unwritten) >= _MAX_UNWRITTEN:
             return False
         self._unwritten[entry.key] = (entry, intent)
         return True
 
     def forget(self, intent: Intent) -> None:
-        """Delete an intent in the background: its tool did not run."""
+        """Delete the intent of a tool that did not run, in the background."""
         self._void[intent.key] = intent
         self.wake()
 
     @property
     def owes_writes(self) -> bool:
-        """Return whether a change of the file is still to be made."""
+        """Return whether an entry or a deletion has not been written to the file yet."""
         return bool(self._unwritten or self._void)
 
     def abandon(self) -> list[object]:
-        """Give up entries that are in memory only; returns their actions."""
+        """Discard entries that are in memory only, and return their actions."""
         gone = [self._unwritten.pop(key, None) for key in list(self._unwritten)]
         return [each[0].body.get("action") for each in gone if each is not None] + self.outbox.abandon()
 
     def wake(self) -> None:
-        """Send what waits."""
+        """Wake or start the thread, so that it sends queued entries."""
         self._signals.wake()
         if self._thread is None:
             self._start()
 
     def answered(self) -> None:
-        """Shorten a pause: the gateway has just answered a call."""
+        """Shorten a pause after failures, because the gateway has just responded to a call."""
         if self._pace.is_failing:
             self._pace.nudge()
 
     def hurry(self) -> int:
-        """Send everything as soon as possible; returns how many requests have failed so far."""
-        # Read first: the request that is made for this caller may fail at once.
+        """Send everything as soon as possible, in the background; return how many requests have failed so far."""
+        # The count is read first, since the request for this caller may fail at once.
         failures = self._failures
         self._adopted, self._adopt_at = False, 0.0
         self._signals.hurry()
@@ -183,7 +184,7 @@ class Sender:
         return failures
 
     def flush(self, seconds: float) -> bool:
-        """Wait until everything is sent or a request fails; returns whether everything is sent."""
+        """Wait up to `seconds` until everything is sent or a request fails; return whether everything is sent."""
         failures, ends = self.hurry(), time.monotonic() + seconds
         while (done := self.is_done(failures)) is None and (left := ends - time.monotonic()) > 0:
             if self._thread is None:
@@ -194,7 +195,11 @@ class Sender:
         return bool(done)
 
     def is_done(self, failures: int) -> bool | None:
-        """Return whether everything is sent, or None while that is open; False once a request has failed since."""
+        """Return True if everything is sent, False if requests have failed since `hurry`, and None otherwise.
+
+        Args:
+            failures: Number of failed requests that `hurry` returned.
+        """
         try:
             if self._adopted and not self.owes_writes and not self.outbox.waits():
                 return True
@@ -205,7 +210,10 @@ class Sender:
         return False if self._failures > failures else None
 
     def stop(self, seconds: float) -> bool:
-        """End the thread after its current request, and close the connections; returns whether it has ended."""
+        """End the thread after its current request, and close the connections.
+
+        Return whether the thread has ended within `seconds`.
+        """
         self._stopped = True
         self._signals.hurry()
         self._signals.wake()
@@ -217,7 +225,7 @@ class Sender:
         return thread is None or not thread.is_alive()
 
     def knows_organization(self) -> bool:
-        """Ask for the key's organization by a request without entries, if it is not known; returns whether it is."""
+        """Return whether the API key's organization is known; if not, first send a request without entries to get it."""
         if self.outbox.target.organization is not None:
             return True
         if self._pace.pause(hurried=self._hurried):
@@ -225,7 +233,7 @@ class Sender:
         delivery = self._to_gateway((), self._timeout)
         if delivery.fault is not None:
             self._failures += 1
-            # Not logged: no entry of this process waits for it.
+            # The failure is not logged, since it delays no entry of this process.
             self._pace.failed(delivery.pause, lasting=delivery.lasting)
         return delivery.fault is None
 
@@ -241,14 +249,14 @@ class Sender:
             try:
                 thread.start()
             except RuntimeError:
-                # The interpreter is shutting down; the next process sends what waits.
+                # No thread can be started during interpreter shutdown; the next process sends the queued entries.
                 self._thread = None
 
     def _run(self) -> None:
         try:
             self._keep_sending(threading.current_thread())
         finally:
-            # Another thread can start, however this one ends.
+            # Even if this thread ends with an exception, another one can be started.
             if self._thread is threading.current_thread():
                 self._thread = None
 
@@ -269,19 +277,19 @@ class Sender:
                 if self.after_close is not None:
                     self.after_close()
                 self._thread = None
-                # Woken at this very moment: the other thread may have seen this one and left the sending to it.
+                # A caller that woke this thread a moment ago may have found it running and started no other thread.
                 if self._stopped or not self._signals.woken:
                     return
                 self._start()
             elif pause:
-                # A hurry ends a pause, unless the gateway asked for it.
+                # A hurried caller ends the pause early, but the next turn observes a pause that the gateway requested.
                 self._signals.wait(pause)
             elif self._gathers:
-                # More is coming: single entries would keep the callers and the gateway busy.
+                # Further entries are likely. Sending each of them alone would keep callers and gateway busy.
                 self._signals.wait(_LINGER)
 
     def _rest(self) -> bool:
-        """Wait until there is something to send; returns whether there is."""
+        """Wait a few seconds for something to send, and return whether there is anything."""
         if not self._signals.wait(_IDLE, hurried_only=False):
             return False
         self._signals.woken = False
@@ -289,11 +297,11 @@ class Sender:
         return True
 
     def _turn(self, seconds: float) -> float | None:
-        """Send one request; returns the pause before the next turn, or None when nothing waits."""
+        """Send one request; return the seconds until the next turn, or None if nothing is queued."""
         with self._working:
             self._hurried = self._signals.take_hurry()
             self._gathers = False
-            # Until nothing waits: a caller that flushes waits for entries that come meanwhile as well.
+            # Stays set until nothing is queued, since `flush` also waits for entries that are added meanwhile.
             self._hastens = self._hastens or self._hurried
             try:
                 return self._send(seconds)
@@ -307,7 +315,7 @@ class Sender:
                 return self._send_unwritten(seconds)
 
     def _renew_hurry(self) -> None:
-        # Nothing came of this turn: a caller that waits for it waits for the next one.
+        # This turn sent nothing for a caller that waits, so that the next turn is hurried as well.
         if self._hurried:
             self._signals.hurry()
 
@@ -326,14 +334,14 @@ class Sender:
                 return pause
             waiting = self.outbox.batch(old=old, after=self._after[old], limit=self._limit)
             if rows := self._fitting(waiting):
-                # Old entries are sent when there are no new ones; they do not wait for more.
+                # Old entries are sent when there are no new ones, without waiting for further entries.
                 last = not old and len(rows) == len(waiting) < self._limit and not self._has_old()
                 pause = self._deliver(rows, seconds, old=old)
                 unlimited = len(rows) <= self._limit
                 self._gathers = last and unlimited and not pause and not self._hastens
                 return pause
         if self._skipped:
-            # Again from the beginning, with the entries that were not accepted.
+            # Start again with the first entry, to resend those that were not accepted.
             self._skipped, self._after = False, {False: 0, True: 0}
             return self._pace.pause() or _RETRY_BUSY
         return None if self._adopted else _RETRY_BUSY
@@ -355,11 +363,12 @@ class Sender:
         )
         problem = str(delivery.fault) if delivery.fault is not None else refused
         if delivery.fault is not None and self._stopped:
-            # The connection was closed by this process: that is no fault of the gateway.
+            # This process closed the connection; the gateway did not fail.
             problem = "the guard was closed before the gateway answered"
         if problem is None:
             if self._pace.is_failing:
-                # A backlog must not take the rate limit from the calls.
+                # After an outage the queued entries are marked as old, so that they do not use up the rate limit of
+                # current calls.
                 self._patiently(self.outbox.age)
                 self._outages.over()
             self._pace.worked()
@@ -407,7 +416,7 @@ class Sender:
             self._unwritten.pop(key, None)
 
     def _send_unwritten(self, seconds: float) -> float:
-        """Send entries from memory: the file cannot be used."""
+        """Send entries from memory, because the file cannot be used; return the seconds until the next turn."""
         unwritten = list(self._unwritten.items())[:_MAX_ENTRIES]
         if unwritten and not self._pace.pause(hurried=self._hurried):
             delivery = self._to_gateway([(key, entry.text()) for key, (entry, _) in unwritten], seconds)
@@ -440,9 +449,9 @@ class Sender:
             if now >= self._count_at and self.outbox.is_open:
                 self._count_at = now + _MAINTAIN_EVERY
                 self.outbox.count_others()
-                # Many files take longer to count: at most 2 % of the time.
+                # Counting many files takes long: the interval grows so that counting takes at most 2 % of the time.
                 self._count_at += 50 * (time.monotonic() - now)
-        except Exception:  # noqa: BLE001 - the file only grows; the next round tries it again
+        except Exception:  # noqa: BLE001 - meanwhile the file only grows; the next round tries again
             logger.debug("the outbox file was not maintained")
 
     @staticmethod

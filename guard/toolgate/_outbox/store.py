@@ -1,7 +1,7 @@
 """SQLite files of log entries: format, locks, errors.
 
-A process holds the lock of its file as long as it lives. The operating system releases the lock however the process
-ends, so that no process id has to be checked.
+A process holds the lock of its file until it ends. The operating system releases the lock even if the process was
+killed, so that a free lock shows that the process has ended.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = [
     "write_schema",
 ]
 
-#: the tool may be running
+#: state of an intent, which is stored before the tool runs and has no outcome yet
 INTENT: Final = 0
-#: waits to be sent
+#: state of an entry that is queued to be sent
 READY: Final = 1
-#: rejected by the gateway for good
+#: state of an entry that the gateway has rejected permanently
 PARKED: Final = 2
 
 _VERSION: Final = 2
@@ -88,7 +88,7 @@ else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
-        # Not POSIX locks: those end when the process closes any descriptor of the file.
+        # POSIX locks are not used, since they end when the process closes any descriptor of the file.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(descriptor: int) -> None:
@@ -97,13 +97,13 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Receiver of a file's entries; they are sent to no other.
+    """Receiver of the entries in a file: a gateway, and an organization and environment there.
 
     Attributes:
-        url: The gateway.
+        url: Address of the gateway.
         fingerprint: Digest of the API key.
         environment: `production` or `test`.
-        organization: The organization's id, once a response named it.
+        organization: Id of the organization, or None until a response has contained it.
     """
 
     url: str
@@ -114,7 +114,8 @@ class Target:
     def may_send(self, other: Target) -> bool:
         """Return whether a process with this target may send the entries of `other`.
 
-        The organization must be the same. Where it is not known, the API key must be the same.
+        Organization and environment must be the same. If the organization of `other` is not known, the API key must be
+        the same.
         """
         if self.url != other.url:
             return False
@@ -125,7 +126,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An entry that waits.
+    """A queued entry.
 
     Attributes:
         id: Row id.
@@ -142,7 +143,7 @@ class FileLock:
     """Exclusive lock on a file, released by `release` or by the end of the process.
 
     Args:
-        path: The file, which is made if there is none.
+        path: The lock file, which is created if it does not exist.
 
     Raises:
         OSError: The file cannot be opened, or another process or object holds the lock.
@@ -161,7 +162,7 @@ class FileLock:
 
     @classmethod
     def acquire(cls, path: Path) -> FileLock | None:
-        """Return the lock, or None if it cannot be had now."""
+        """Return the lock, or None if it cannot be acquired now."""
         try:
             return cls(path)
         except OSError:
@@ -174,7 +175,7 @@ class FileLock:
             return
         with contextlib.suppress(OSError):
             if self._process == os.getpid():
-                # Closing is not enough: a child that was forked past Python has the file open too.
+                # Closing the file is not enough: a child that native code has forked also has it open.
                 _unlock(descriptor)
         with contextlib.suppress(OSError):
             os.close(descriptor)
@@ -215,12 +216,12 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
             if place.own_folder and os.name == "posix" and each.stat().st_mode & _OTHERS:
                 each.chmod(0o700)
         file = folder / f"{secrets.token_hex(_TOKEN_BYTES)}.db"
-        # The lock comes first: a file without a locked lock is adopted by other processes.
+        # The lock is acquired first, since other processes adopt files whose lock is free.
         lock = FileLock(lock_path(file))
-        # SQLite gives its other files the mode of this one.
+        # SQLite creates its other files with the same permissions as this one.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         if place.full_sync and os.name == "posix":
-            # SQLite does not make a new folder survive power loss.
+            # SQLite does not write the new folder itself to the disk, which would be lost with the power.
             for each in (folder.parent, folder):
                 descriptor = os.open(each, os.O_RDONLY)
                 os.fsync(descriptor)
@@ -241,7 +242,8 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
 
 def write_schema(connection: sqlite3.Connection, target: Target) -> None:
     """Create the tables of an empty file."""
-    # Most writes change a few hundred bytes and are written as whole pages: half of the usual size costs a third less.
+    # SQLite writes whole pages, but most writes change a few hundred bytes: pages of half the usual size make a write a
+    # third cheaper.
     connection.execute("PRAGMA page_size = 2048")
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.executescript(_SCHEMA)
@@ -266,18 +268,18 @@ def connect(file: Path | None, *, full_sync: bool = False, timeout: float = 0.0)
         cached_statements=32,
     )
     connection.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
-    # A checkpoint would be paid for by a caller; the sender's thread makes it.
+    # Automatic checkpoints are switched off, since they would delay a caller; the sender's thread makes checkpoints.
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchone()
     return connection
 
 
 @contextlib.contextmanager
 def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connection | None]:
-    """Open a file that another process has made, for a `with` block; None if it was never completed.
+    """Open another process's file for a `with` block; yield None if that process has not completed its creation.
 
     Raises:
         Busy: Another process is writing.
-        OutboxFault: It is not a readable outbox file of this user.
+        OutboxFault: The file is not a readable outbox file of this user.
     """
     try:
         found = file.lstat()
@@ -311,7 +313,7 @@ def read_target(connection: sqlite3.Connection) -> Target:
 
 
 def folder_totals(folder: Path, own: Path | None) -> tuple[int, int]:
-    """Return how many entries and bytes the files of a folder hold, without `own`."""
+    """Return the number of entries and of bytes in the files of a folder, except in the file `own`."""
     rows = size = 0
     for file in outbox_files(folder):
         # A file that is being deleted, or that cannot be read, is not counted.
@@ -332,7 +334,7 @@ def delete_file(file: Path, lock: FileLock) -> None:
         file.with_name(f"{file.name}-shm"),
         lock_path(file),
     ):
-        # On Windows an open file cannot be deleted; the next process does it.
+        # On Windows an open file cannot be deleted; the next process deletes it.
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
     lock.release()
@@ -359,7 +361,7 @@ def _unusable(folder: Path, error: OSError) -> OutboxFault:
 
 
 def explain(error: sqlite3.Error, path: object) -> Exception:
-    """Return the `Busy` or `OutboxFault` for an error of SQLite."""
+    """Convert an error of SQLite to a `Busy` or `OutboxFault`, which the caller raises."""
     code = getattr(error, "sqlite_errorcode", None)
     code = None if code is None else code & _PRIMARY_CODE
     name = repr(str(path))
@@ -374,7 +376,7 @@ def explain(error: sqlite3.Error, path: object) -> Exception:
                 "make it writable, or set TOOLGATE_OUTBOX to a folder that is, or to 'memory'",
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            # Not moved automatically: it may hold entries that were never sent.
+            # The file is not moved away automatically, since it may contain entries that were never sent.
             return OutboxFault(
                 f"the outbox {name} is damaged or no outbox ({error})",
                 "move it aside together with its -wal and -shm, and keep it: it may hold entries not sent",
