@@ -225,7 +225,7 @@ class Sender:
         return thread is None or not thread.is_alive()
 
     def knows_organization(self) -> bool:
-        """Return whether the API key's organization is known; if not, first send a request without entries to get it."""
+        """Return whether the API key's organization is known; if not, first request it by sending an empty batch."""
         if self.outbox.target.organization is not None:
             return True
         if self._pace.pause(hurried=self._hurried):

@@ -1,4 +1,4 @@
-"""Tests of agents without a gateway: a fake gateway and a pytest plugin.
+"""Tools for tests of agents without a real gateway: a fake gateway and a pytest plugin.
 
 from toolgate.testing import FakeGateway
 
@@ -18,7 +18,7 @@ __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 
 
 def __getattr__(name: str) -> object:
-    # pytest imports this package in every test run: nothing else is imported before it is used.
+    # pytest imports this package in every test run, so that other modules are imported only when they are used.
     if name not in __all__:
         raise AttributeError(f"module 'toolgate.testing' has no attribute {name!r}")
     from toolgate.testing import fake

@@ -25,11 +25,11 @@ from toolgate.testing.records import Checked, Logged, Outcome, Records
 
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 
-#: what happens to approval requests of an action without the test's help
+#: how the fake gateway itself decides approval requests of an action, see `FakeGateway.require_approval`
 Then: TypeAlias = Literal["approved", "denied", "ignored"]
 
 _HEADERS: Final = {"content-type": "application/json", "x-api-version": "2026-11-20"}
-# Seconds.
+# The following times are in seconds.
 _EXPIRES_AFTER: Final = 24 * 3600.0
 _LONGEST_BREAKER_PAUSE: Final = 30.0
 _FLUSH_TIMEOUT: Final = 5.0
@@ -83,12 +83,12 @@ class _Decision(NamedTuple):
 
 
 class FakeGateway(InProcessGateway, Records):
-    """Gateway in memory that allows, denies and requires approval as a test says, and keeps what it received.
+    """Gateway in memory for tests: it decides as the test specifies, and stores the checks and entries it receives.
 
-    It denies every action that it was not told to allow. Its rules apply to every agent. It has a clock of its own:
-    where a guard would sleep, the clock jumps ahead, so that an outage costs a test no time. It decides as the
-    gateway does about permissions, amounts and approvals, and has none of the gateway's other features; tests of
-    those use `Guard.embedded(":memory:", …)`.
+    It denies every action that the test has not allowed. Its rules apply to all agents. It has a clock of its own:
+    instead of sleeping, a guard sets this clock forward, so that an outage takes no time in a test. It applies the same
+    rules as the real gateway to permissions, amounts and approvals, and has none of its other features; tests of those
+    use `Guard.embedded(":memory:", …)`.
 
     Args:
         allow: Actions that are allowed: names, or names with limits like `{"refund": {"max_amount": 100}}`.
@@ -96,13 +96,13 @@ class FakeGateway(InProcessGateway, Records):
 
     Attributes:
         api_key: The API key that it accepts.
-        agent_id: The agent of its guards.
+        agent_id: Default agent of its guards.
     """
 
     def __init__(self, allow: Actions = (), require_approval: Actions = ()) -> None:
         self.api_key = "ak_" + "0fake" * 7 + "00"
         self.agent_id = "test-agent"
-        # An address of its own: the process remembers some decisions by the gateway's address.
+        # Each fake gateway has another address, since the process stores some decisions by the gateway's address.
         self._url = f"http://{uuid4().hex}.fake.invalid"
         self._lock = threading.RLock()
         self._jumped = 0.0
@@ -115,7 +115,7 @@ class FakeGateway(InProcessGateway, Records):
         self._guards: list[Guard] = []
 
     def guard(self, agent_id: str | None = None, *, timeout: float | None = None) -> Guard:
-        """Return a new guard of this gateway, for `agent_id` or the usual agent."""
+        """Return a new guard that uses this gateway, for `agent_id` or the default agent."""
         guard = Guard(
             self._url,
             self.api_key,
@@ -131,7 +131,7 @@ class FakeGateway(InProcessGateway, Records):
 
     @contextmanager
     def replacing(self, guard: Guard) -> Iterator[Guard]:
-        """Connect `guard`, and everything that it guards, to this gateway inside the block."""
+        """Connect `guard`, and all functions that it guards, to this gateway inside the block."""
         fake_guard = self.guard()
         replaced, guard._guard_state = guard._guard_state, fake_guard._guard_state  # noqa: SLF001 - of this package
         try:
@@ -144,7 +144,8 @@ class FakeGateway(InProcessGateway, Records):
 
         Args:
             action: The action.
-            limits: `max_amount`, and with `amount_required=False` calls without an amount.
+            limits: `max_amount` is the highest amount that is allowed; `amount_required=False` also allows calls
+                without an amount.
         """
         self._rules[action] = _Rule(read_limits(action, limits, held=False))
 
@@ -154,15 +155,21 @@ class FakeGateway(InProcessGateway, Records):
         Args:
             action: The action.
             limits: As for `allow`.
-            then: `approved` or `denied` decides each request at once. `ignored`: nobody decides, and a waiting call
-                reaches its time limit at once. Default: the test decides, with `approve` and `deny`.
+            then: `approved` or `denied`: each request is decided in this way at once. `ignored`: requests stay
+                undecided, and a call that waits for one reaches its time limit at once. By default the test decides
+                with `approve` and `deny`.
         """
         if then not in {None, "approved", "denied", "ignored"}:
             raise ConfigurationError(f"Invalid then {then!r}: expected 'approved', 'denied' or 'ignored'")
         self._rules[action] = _Rule(read_limits(action, limits, held=True), then=then)
 
     def block(self, action: str, reason: str | None = None) -> None:
-        """Deny an action from now on, and cancel its approval requests; the default reason is the gateway's."""
+        """Deny an action from now on, and cancel its approval requests.
+
+        Args:
+            action: The action.
+            reason: Reason in the decision; by default that of the real gateway.
+        """
         read_limits(action, None, held=False)
         with self._lock:
             self._rules[action] = _Rule(None, reason)
@@ -192,10 +199,10 @@ class FakeGateway(InProcessGateway, Records):
         note: str | None = None,
         context: Mapping[str, Any] | None = None,
     ) -> None:
-        """Approve a request: the same call is allowed once.
+        """Approve an approval request, so that the same call is allowed once.
 
         Args:
-            approval_id: The request; default the only pending one.
+            approval_id: Id of the request; by default that of the only pending one.
             note: Text that the agent receives.
             context: The complete edited context, which is approved instead of the requested one.
 
@@ -204,7 +211,7 @@ class FakeGateway(InProcessGateway, Records):
         """
         with self._lock:
             approval = self._find_pending(approval_id)
-            # As it would arrive over HTTP.
+            # Converted to JSON and back, as if it had been sent over HTTP.
             edited: Any = None if context is None else loads(dumps(dict(context)), exactly=True)
             if edited is None or exact(edited) == exact(approval.context):
                 return approval.change("approved", note)
@@ -223,7 +230,7 @@ class FakeGateway(InProcessGateway, Records):
             return approval.change("replaced")
 
     def deny(self, approval_id: str | None = None, *, note: str | None = None) -> None:
-        """Reject a request, by default the only pending one; the agent receives the note.
+        """Reject an approval request, by default the only pending one; the agent receives the note.
 
         Raises:
             ConfigurationError: If the request is unknown or no longer pending.
@@ -233,7 +240,7 @@ class FakeGateway(InProcessGateway, Records):
 
     @contextmanager
     def outage(self, status: int | None = None) -> Iterator[None]:
-        """Be unavailable inside the block; with `status`, such as 503, a proxy responds for the gateway."""
+        """Make the gateway unavailable inside the block; with `status`, such as 503, a proxy responds in its place."""
         before, self._outage = self._outage, (status,)
         try:
             yield
@@ -249,7 +256,7 @@ class FakeGateway(InProcessGateway, Records):
 
     @property
     def entries(self) -> list[Logged]:
-        """The log entries, in order, with those that its guards have not sent yet."""
+        """The log entries, in order; before they are returned, all guards of this gateway send their queued ones."""
         for guard in self._guards:
             guard.flush(_FLUSH_TIMEOUT)
         with self._lock:
@@ -271,7 +278,7 @@ class FakeGateway(InProcessGateway, Records):
         return self._respond(request)
 
     def clock(self) -> float:
-        """Return monotonic seconds of the gateway's own clock."""
+        """Return the time of the gateway's own clock, in monotonic seconds."""
         return time.monotonic() + self._jumped
 
     def sleep(self, seconds: float) -> None:
@@ -285,7 +292,7 @@ class FakeGateway(InProcessGateway, Records):
         await asyncio.sleep(0)
 
     def _waiter(self, request: Request) -> Future[None] | None:
-        """Return what a long poll of a pending approval request waits for; None for other requests."""
+        """Return a future that ends the long poll of a pending approval request, or None for other requests."""
         url = urlsplit(request.url)
         wait = float(parse_qs(url.query).get("wait", ["0"])[0])
         with self._lock:
@@ -380,12 +387,12 @@ class FakeGateway(InProcessGateway, Records):
             reason = f"Call {call_id!r} was already let through once"
             return _Decision("blocked", reason, headers={"x-call-let-through": "true"})
         for each in own:
-            # Only a check that names the approval may use an edited one.
+            # An approval that was edited may be used only by a check that contains its id.
             if each.status == "approved" and (approval_id or each.approved_context is None):
                 if not is_dry:
                     each.change("consumed", each.note)
                 return _Decision("allowed", headers={"x-approval-id": each.approval_id})
-        # A call with an id whose request was edited waits for the edited one.
+        # If the request of a call with a call id was edited (`replaced`), checks without an approval id stay held.
         open_status = {"pending", "replaced"} if call_id and not approval_id else {"pending"}
         reason = f"Action '{body['action']}' needs human approval"
         for each in own:
@@ -476,7 +483,7 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any], *names: str) -> b
 
 
 def _amount_problem(permitted: Permitted, context: Mapping[str, Any]) -> str | None:
-    """Return the gateway's reason to deny the context's amount, or None."""
+    """Return the reason for which the gateway denies the amount in the context, or None."""
     if permitted.max_amount is None:
         return None
     limit = f"the maximum of {exact(permitted.max_amount)} for action '{permitted.action}'"

@@ -1,6 +1,7 @@
 """pytest plugin: the fixture `fake_gateway`, and the option that forbids calls to real gateways.
 
-pytest loads it in every test run where Toolgate is installed: nothing else is imported before it is used.
+pytest loads this module in every test run if Toolgate is installed. Other modules of Toolgate are therefore imported
+only when they are used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ _CURE: Final = (
 
 
 class _NetworkBlock:
-    """Stops requests to real gateways between `begin` and `end`, and notes guards without a configuration."""
+    """Prevents requests to real gateways between `begin` and `end`, and records uses of guards that lack settings.
+
+    Args:
+        is_active: Whether requests are prevented; False permits them even if the option blocks the whole run.
+    """
 
     def __init__(self, *, is_active: bool = True) -> None:
         self._is_active = is_active
@@ -55,7 +60,7 @@ class _NetworkBlock:
         set_setup_error_listener(self._error_listener)
 
     def fail_on_problems(self) -> None:
-        """Fail the test even if its code swallowed the error, or another thread made the call."""
+        """Fail the test, even if its code caught the exception or another thread made the call."""
         if self._problems:
             pytest.fail(self._problems[0], pytrace=False)
 
@@ -65,7 +70,7 @@ class _NetworkBlock:
     def _stop(self, url: str) -> None:
         problem = f"a real Toolgate gateway was called: {url!r}, which {_OPTION} forbids; {_CURE}"
         self._problems.insert(0, problem)
-        # Not an Exception: an agent's error handling must not swallow it.
+        # `pytest.fail` raises a `BaseException`, which the error handling of an agent does not catch.
         pytest.fail(problem)
 
 
@@ -74,7 +79,7 @@ _block: Final[pytest.StashKey[_NetworkBlock]] = pytest.StashKey()
 
 @pytest.fixture
 def fake_gateway() -> Iterator[FakeGateway]:
-    """Fake gateway behind `toolgate.guarded`, `action` and `resume` during the test.
+    """Fake gateway that `toolgate.guarded`, `action` and `resume` use during the test.
 
     It denies every action that the test does not allow.
     """
@@ -87,12 +92,12 @@ def fake_gateway() -> Iterator[FakeGateway]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the option `toolgate_block_network` to pytest's configuration file."""
     parser.addini(_OPTION, _HELP, type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Block the network for the whole run, the collection of tests included."""
+    """Register the marker; if the option is set, block the network for the whole run, including test collection."""
     config.addinivalue_line("markers", f"{_OPTION}(on=True): {_HELP}")
     if config.getini(_OPTION):
         config.stash[_block] = block = _NetworkBlock()

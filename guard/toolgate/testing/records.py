@@ -19,10 +19,11 @@ class Checked:
     """Check that the fake gateway received, and its decision.
 
     Attributes:
-        context: The arguments; numbers with a fraction are decimals.
-        reason: Why the call was not allowed.
-        approval_id: The approval request that was created or named.
-        stated_reason: The agent's text for the approver.
+        context: The arguments of the call; numbers with a fraction are decimals.
+        outcome: `allowed`, `blocked` (denied) or `held` (approval required).
+        reason: Why the call was not allowed, or None.
+        approval_id: Id of the approval request that the check created or contained, or None.
+        stated_reason: Text of the agent for the approver, or None.
     """
 
     action: str
@@ -42,7 +43,7 @@ class Logged:
 
     Attributes:
         status: `success`, `failed`, `pending` or `denied`.
-        context: The arguments and the result.
+        context: The arguments of the call and details of its outcome.
     """
 
     action: str
@@ -67,7 +68,7 @@ class Records(ABC):
         """The log entries, in order."""
 
     def assert_checked(self, action: str, **context: object) -> Checked:
-        """Return the last check of `action` with these members in its context; fail if there is none."""
+        """Return the last check of `action` whose context contains these members; fail if there is none."""
         __tracebackhide__ = True
         checks = self.checks
         for each in reversed(checks):
@@ -82,7 +83,10 @@ class Records(ABC):
             raise AssertionError(f"unexpected checks:{_listing(found)}")
 
     def assert_logged(self, action: str, status: str, **context: object) -> Logged:
-        """Return the last log entry of `action` with this status and context; fail if there is none."""
+        """Return the last log entry of `action` with this status whose context contains these members.
+
+        Fail if there is none.
+        """
         __tracebackhide__ = True
         entries = self.entries
         for each in reversed(entries):
