@@ -27,7 +27,7 @@ class Snapshot:
     def __init__(self, rules: Rules, fingerprinter: Fingerprinter) -> None:
         self._rules = rules
         self._fingerprinter = fingerprinter
-        # As text: other code can find and change a list in the memory of the process, and a text it cannot.
+        # Frozen values are stored as text, since other code in the process could find and change a list.
         self._taken: dict[tuple[str, str], str] = {}
         self._derived: dict[str, Any] = {}
 

@@ -29,7 +29,7 @@ class Binder:
     """Binds calls to the signature of one function.
 
     Args:
-        function: The function; a method usually before it is bound to an instance.
+        function: The function to which calls are bound; a method is usually not bound to its instance yet.
         in_class: Whether the function was defined in a class. If so, a first parameter called `self` or `cls` is the
             instance or class and not an argument, even if a call passes it explicitly.
 
@@ -75,7 +75,7 @@ class Binder:
             args: Positional arguments; with `drop_first`, without the instance or class.
             kwargs: Keyword arguments.
             drop_first: Whether the method was called on an instance or class, which is its first argument.
-            reserved: Name that no argument of `**kwargs` gets in the result; an underscore is appended to it.
+            reserved: Name that no argument of `**kwargs` may have in the result, or None; such an argument gets `_`.
 
         Raises:
             TypeError: The function cannot be called with these arguments.
@@ -158,7 +158,10 @@ class Binder:
 
 
 def _named(extra: Mapping[str, Any], taken: Mapping[str, Any], reserved: str | None) -> dict[str, str]:
-    """Map names in the result of `bind` to names of `**kwargs` arguments; `taken` are the other arguments."""
+    """Return the original names of the `**kwargs` arguments by their names in the result of `bind`.
+
+    The names differ if an original name is in `taken`, which contains the other arguments, or is `reserved`.
+    """
     used = {*taken, reserved} if reserved else set(taken)
     return {_beside(name, used): name for name in sorted(extra)}
 

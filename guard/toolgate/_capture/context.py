@@ -174,7 +174,7 @@ class _Redactor:
         return self._sendable(value) if isinstance(value, str) else self.argument(value)
 
     def hide(self, value: Frozen) -> dict[str, Json]:
-        """Return the digest of a value."""
+        """Return the digest of a value, and add its forms to `hidden`."""
         self.hidden.extend(forms_within(value))
         return self._fingerprinter.frozen(value)
 

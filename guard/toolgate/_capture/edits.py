@@ -46,7 +46,7 @@ def edits_of(
         values: Current values of the arguments, by their names in the context.
         asked: Context before the edit.
         approved: Context as the approver edited and approved it.
-        hint: Returns the annotation of the argument with a name.
+        hint: Returns the annotation of the argument with the given name.
         derived: Names to skip, because their values in the context are computed from arguments.
 
     Raises:
@@ -264,7 +264,7 @@ def _written(value: object) -> str:
 
 
 def _moment(old: Any, made: Any) -> Any:
-    """Return the edited date-time or time `made` in the time zone of `old`, if its text stays the same."""
+    """Return the edited date-time or time `made` with the time zone of `old`; its ISO 8601 text must stay the same."""
     zone = old.tzinfo
     if (zone is None) != (made.tzinfo is None):
         raise UneditableError("would gain or lose its time zone")

@@ -33,7 +33,7 @@ _WORDS: Final = frozenset((
 _WHOLE: Final = frozenset((
     "pass", "pin", "pincode", "session", "sessionid", "sessionkey", "tokens",
 ))  # fmt: skip
-# Compounds that are unmistakable without separators, even inside a longer name.
+# Compounds that mean a secret even inside a longer name; separators are removed from the name before the search.
 _COMPOUNDS: Final = re.compile(
     r"password|passwd|passphrase|apikey|privatekey|secretkey|accesskey|signingkey|encryptionkey|clientsecret"
     r"|credential|authorization|setcookie|cardnumber|cardno|creditcard|securitycode|connectionstring|connstr"

@@ -37,8 +37,8 @@ class Rules:
         exclude: Names of arguments to hide. The context contains their digests, so that an approval covers their
             values without showing them.
         redact: Further names to hide wherever they occur, also inside arguments, and patterns of values to hide.
-        ignore: Names of arguments to omit from the context. An approval does not cover them: a call may have other
-            values of them when it runs.
+        ignore: Names of arguments to omit from the context. An approval does not cover them: their values may change
+            between the check and the run.
         amount: Name of the argument whose value is also sent as `amount`, which the gateway compares with
             `max_amount`, or a function that computes the amount from the arguments.
         context: Name of an argument whose members are added to the context, or a function that returns such members.
@@ -163,7 +163,7 @@ class Rules:
         )
 
     def derives_from(self, names: frozenset[str]) -> bool:
-        """Return whether a computed value of the context reads one of these arguments."""
+        """Return whether a value that is added to the context is computed from one of these arguments."""
         if self.context in names:
             return True
         computed = (self._computed_amount, self._computed_context)
@@ -194,13 +194,13 @@ class Rules:
 
 
 class _Computed:
-    """Function of the option `amount` or `context`.
+    """Function that was passed as the option `amount` or `context`.
 
     It is called with keyword arguments: those arguments of the tool that it has parameters for.
 
     Args:
         option: `amount` or `context`, for error messages.
-        function: The function that was passed as this option.
+        function: The function.
 
     Raises:
         ConfigurationError: The function cannot be called with keyword arguments alone, or is asynchronous.
@@ -298,7 +298,7 @@ def _members_of(source: object) -> dict[str, Any] | None:
 
 
 def _source(option: str, source: Any) -> tuple[str | None, _Computed | None]:
-    """Return the name or the function that was passed as an option, in this order; the other item is None."""
+    """Return an option as a pair of an argument's name and a function, of which one is None."""
     if source is None or isinstance(source, str):
         return source, None
     if not callable(source):

@@ -176,7 +176,7 @@ class Freezer:
         """
         try:
             return self._key(given)
-        except Exception:  # noqa: BLE001 - the class of a name may do anything when it is read
+        except Exception:  # noqa: BLE001 - the class of a name may raise anything when it is read
             raise UnsupportedArgumentError("context", f"has a name of type {_label(given)!r}") from None
 
     def _freeze(self, value: Any) -> Frozen:
@@ -325,7 +325,7 @@ def fields_of(value: object) -> dict[str, Any] | None:
     """Return all attributes that a dataclass or pydantic model stores, by name, or None for any other object.
 
     They are read from the object's storage, because a model's own serializers may omit or replace values that the tool
-    reads. A class with inherited storage of another kind, such as the arguments of an exception, is not accepted.
+    reads. The result is also None for a class that inherits other storage, such as the arguments of an exception.
     """
     kind: Any = type(value)
     model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
@@ -387,7 +387,7 @@ def canonical_text(value: Frozen) -> str:
 def plain(value: Frozen) -> Json:
     """Return a frozen value as JSON; different values have different JSON.
 
-    Names that begin with `$` get a second `$`, because the names of this format begin with one.
+    Names that begin with `$` get a second `$`, which distinguishes them from names of this format such as `$bytes`.
     """
     if isinstance(value, list):
         return [plain(item) for item in value]

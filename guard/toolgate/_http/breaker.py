@@ -164,13 +164,13 @@ class CircuitBreaker:
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether no connection to a gateway can be established."""
+        """Whether the last failure proved that no connection to a gateway could be established."""
         outage = self._outage
         return outage is not None and not outage.reached
 
     @property
     def is_open(self) -> bool:
-        """Whether the gateway does not respond."""
+        """Whether the breaker is open, because the gateway does not respond."""
         return self._outage is not None
 
     def _pause(self, failures: int, *, slow: bool) -> float:

@@ -42,7 +42,7 @@ __all__ = ["AsyncGatewayClient", "GatewayClient", "key_scope"]
 _Model = TypeVar("_Model", bound=BaseModel)
 _Result = TypeVar("_Result")
 
-# The gateway's limit for ids.
+# Maximum length of an id in characters; the gateway has the same limit.
 _MAX_ID: Final = 255
 
 
@@ -106,8 +106,8 @@ class _Operations:
                 request, model, self._deadline(seconds), gated=check.approval_id is None
             )
         except (ConfigurationError, GatewayProtocolError) as error:
-            # A rejection is remembered, so that the action does not fail open in the next outage. Other protocol
-            # errors are not remembered, since they may come from another server.
+            # A rejection is stored, so that the action does not fail open in the next outage. Other protocol errors
+            # are not stored, since they may come from another server.
             if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
                 self._denied_actions.add(check)
             raise
@@ -248,7 +248,7 @@ class GatewayClient(_Operations):
         """Return the gateway's decision about an action (`POST /sdk/check`).
 
         Args:
-            check: The check; requests with the same key are one check.
+            check: The check; the gateway treats requests with the same key as one check.
             seconds: Seconds until the deadline; the default is the time-out of the settings.
 
         Raises:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    # At runtime the functions that need this slow module import it, so that decorating a function does not load it.
+    # Functions that need this module import it themselves, so that decorating a function does not load it.
     import ssl
 
 __all__ = ["DEFAULT_NETWORK", "ClientCert", "Network", "load_network"]

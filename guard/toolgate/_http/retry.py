@@ -88,7 +88,7 @@ def _pause(state: RetryCallState) -> float:
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, _MAX_EXPONENT))
     # Random, so that callers that failed together do not retry together.
     pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - not used for secrets
-    # A minimum, so that `Retry-After: 0` does not cause a busy loop.
+    # The random pause is a minimum, so that `Retry-After: 0` does not cause a busy loop.
     return max(asked, pause)
 
 

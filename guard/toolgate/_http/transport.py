@@ -99,7 +99,7 @@ class _Library:
                 trust_env=False,
             )
         except (ImportError, OSError, ValueError, self.httpx.InvalidURL) as error:
-            # The message of other errors may contain a part of a proxy's password.
+            # The message of an error of another type is omitted, since it may contain a part of a proxy's password.
             reason = describe(error) if isinstance(error, (ImportError, OSError)) else type(error).__name__
             raise ConfigurationError(
                 f"the HTTP client cannot be created: {reason}; check HTTPS_PROXY, ALL_PROXY, "
@@ -162,7 +162,7 @@ class _Connection:
         self.idle_since = 0.0
 
     def add(self, stream: Any) -> None:
-        """Remember the socket of a network stream."""
+        """Store the socket of a network stream, for `abort` and for a forked child."""
         opened = stream.get_extra_info("socket") if stream is not None else None
         if isinstance(opened, socket.socket):
             self.sockets.add(opened)
@@ -257,7 +257,7 @@ class HttpSender:
     ) -> None:
         self._library = _Library(url, library, transport, network)
         self._clock = clock
-        # By process id, since parent and child must not use the same connection.
+        # One pool per process id, since a parent and its forked child must not use the same connection.
         self._pools: dict[int, _Pool] = {}
         # Not called at the end of the process, when the outbox still sends entries: see `_close_at_exit`.
         weakref.finalize(self, _close_all, self._pools).atexit = False

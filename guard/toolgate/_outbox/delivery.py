@@ -200,7 +200,7 @@ class BatchSender:
 
 
 class Pace:
-    """Times the requests that send entries: backoff after failures, and half of the rate limit for old entries.
+    """Computes when entries may be sent: backoff after failures, and half of the rate limit for old entries.
 
     Old entries are those of an outage or of an earlier process. They must not use up the rate limit of current calls.
 

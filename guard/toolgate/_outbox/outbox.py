@@ -111,7 +111,7 @@ class Outbox:
             self.target = replace(self.target, organization=organization, environment=environment)
             self._target_stored = False
 
-    # Writing.
+    # Methods that write.
 
     def intend(self, entry: Entry) -> Intent:
         """Store the intent of a tool that is about to run: its log entry without an outcome."""
@@ -126,7 +126,7 @@ class Outbox:
         self._insert(entry.key, READY, len(body.encode()), body)
 
     def finish(self, entry: Entry, intent: Intent) -> None:
-        """Replace an intent by the entry with its outcome, and queue that to be sent; works in a full outbox, too."""
+        """Replace an intent by the entry with its outcome, and queue the entry, even if the outbox is full."""
         body = Entry(entry.body, intent.key).text()
         size = len(body.encode())
 
@@ -195,7 +195,7 @@ class Outbox:
 
         self._do(work)
 
-    # Reading.
+    # Methods that read.
 
     def batch(self, *, old: bool, after: int, limit: int) -> list[Row]:
         """Return the first `limit` queued entries, either old or new ones, whose row ids are above `after`."""
@@ -232,7 +232,7 @@ class Outbox:
         finally:
             self.side_lock.release()
 
-    # The file.
+    # Methods for the file and the connection.
 
     def abandon(self) -> list[object]:
         """Discard entries that are in memory only, and return their actions; a file is not changed."""

@@ -65,7 +65,7 @@ class Losses:
 
 
 class Recorder:
-    """Records the calls of one guard.
+    """Stores log entries for the calls of one guard, and has them sent in the background.
 
     Args:
         place: Folder and limits of the outbox.
@@ -255,7 +255,7 @@ class Recorder:
         """Start sending a stored entry, even if the guard is already closed or the process is ending."""
         last = are_handlers_done()
         if sys.is_finalizing() or (last and _end_of_process([self]) <= time.monotonic()):
-            # Nothing can be sent any more.
+            # It is too late to send anything.
             if sender.owes_writes or self.place.path is None:
                 self._lose(sender, "the interpreter is shutting down")
             else:

@@ -1,4 +1,4 @@
-"""Background thread that sends the entries of an outbox; it starts with an entry and ends after a time without any."""
+"""Background thread that sends the entries of an outbox; it is started for an entry, and ends if no more follow."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Signals:
         return False
 
     def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
-        """Wait up to `seconds` until `hurried` (or, without `hurried_only`, a flag) is set; return whether it is."""
+        """Wait up to `seconds` until `hurried` (or `woken`, unless `hurried_only`) is set; return whether it is."""
         ends = time.monotonic() + seconds
         while not (self.hurried or (self.woken and not hurried_only)):
             try:
@@ -237,7 +237,7 @@ class Sender:
             self._pace.failed(delivery.pause, lasting=delivery.lasting)
         return delivery.fault is None
 
-    # The thread.
+    # Methods of the background thread.
 
     def _start(self) -> None:
         with self._starting:
@@ -487,7 +487,7 @@ def _log_parked(row: Row, reason: str) -> None:
 
 def _after_fork_in_child() -> None:
     for sender in list(_senders):
-        sender._reset()  # noqa: SLF001 - of this module
+        sender._reset()  # noqa: SLF001 - a method of this module
 
 
 _senders: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()

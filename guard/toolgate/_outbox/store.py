@@ -221,7 +221,7 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
         # SQLite creates its other files with the same permissions as this one.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         if place.full_sync and os.name == "posix":
-            # SQLite does not write the new folder itself to the disk, which would be lost with the power.
+            # SQLite does not sync a new folder to the disk, so that it could be missing after a power loss.
             for each in (folder.parent, folder):
                 descriptor = os.open(each, os.O_RDONLY)
                 os.fsync(descriptor)

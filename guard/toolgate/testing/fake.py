@@ -37,7 +37,7 @@ _FLUSH_TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    # None denies the action.
+    # Permission for the action, or None if it is denied.
     permitted: Permitted | None
     reason: str | None = None
     then: Then | None = None
@@ -96,7 +96,7 @@ class FakeGateway(InProcessGateway, Records):
 
     Attributes:
         api_key: The API key that it accepts.
-        agent_id: Default agent of its guards.
+        agent_id: Id of the default agent of its guards.
     """
 
     def __init__(self, allow: Actions = (), require_approval: Actions = ()) -> None:

@@ -105,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the block of the whole run."""
+    """End the network block of the whole run."""
     block = config.stash.get(_block, None)
     if block is not None:
         block.end()

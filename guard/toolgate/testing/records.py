@@ -55,7 +55,7 @@ class Logged:
 
 
 class Records(ABC):
-    """Assertions about the checks and log entries of a fake gateway."""
+    """Base class of fake gateways, with assertions about the checks and log entries that they received."""
 
     @property
     @abstractmethod
