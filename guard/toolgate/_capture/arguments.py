@@ -1,4 +1,4 @@
-"""The arguments of one call: converted to its context, compared before the tool runs, and edited by an approver."""
+"""The arguments of one call: converted to a context, compared before the tool runs, and edited by an approver."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ class Snapshot:
     def __init__(self, rules: Rules, fingerprinter: Fingerprinter) -> None:
         self._rules = rules
         self._fingerprinter = fingerprinter
-        # Frozen values are stored as text, since other code in the process could find and change a list.
+        # Stored as strings, which are immutable; other code in the process could get a reference to a stored list and
+        # change it.
         self._taken: dict[tuple[str, str], str] = {}
         self._derived: dict[str, Any] = {}
 
     @property
     def derived(self) -> frozenset[str]:
-        """Names in the context that were computed from the arguments."""
+        """Names of the values in the context that were computed from the arguments."""
         return frozenset(self._derived)
 
     def take(self, arguments: Mapping[str, Any]) -> Captured:
@@ -54,8 +55,8 @@ class Snapshot:
             ConfigurationError: A value cannot be computed from the arguments.
         """
         changeable = self._rules.changeable(arguments)
-        # A function whose arguments are all immutable is not called again, since it may return another value for the
-        # same arguments, such as the time of day.
+        # Values that were computed from immutable arguments only are not computed again. A function that reads the
+        # clock, for example, would return another value, and the call would be denied although no argument changed.
         derived = self._rules.derive(arguments) if self._rules.derives_from(changeable) else self._derived
         try:
             now = _texts(freeze_call(arguments, self._rules, derived))
@@ -83,7 +84,7 @@ class CallArguments:
         args: Positional arguments; with `drop_first`, without the instance or class.
         kwargs: Keyword arguments.
         bound: All arguments by name, as `binder.bind` returned them.
-        drop_first: Whether the method was called on an instance or class, which is its first argument.
+        drop_first: Whether the method was called on an instance or class, which `args` does not contain.
         rules: Rules by which the arguments are shown, hidden or omitted.
         fingerprinter: Computes the digests of hidden values.
     """
@@ -114,7 +115,7 @@ class CallArguments:
         return bool(self._rules.changeable(self._bound))
 
     def capture(self) -> Captured:
-        """Freeze the arguments with which the call would run now, and return their context.
+        """Freeze the arguments, including those that an approver edited, and return their context.
 
         Raises:
             ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from them.
@@ -148,7 +149,7 @@ class CallArguments:
         return None
 
     def discard_edit(self) -> None:
-        """Discard the edit."""
+        """Discard an applied edit, so that the call has the caller's arguments again."""
         self._edits = {}
 
     def passed(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

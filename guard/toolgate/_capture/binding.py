@@ -29,7 +29,7 @@ class Binder:
     """Binds calls to the signature of one function.
 
     Args:
-        function: The function to which calls are bound; a method is usually not bound to its instance yet.
+        function: The function that is called; for a method, usually the function as defined in the class.
         in_class: Whether the function was defined in a class. If so, a first parameter called `self` or `cls` is the
             instance or class and not an argument, even if a call passes it explicitly.
 
@@ -59,7 +59,7 @@ class Binder:
         return frozenset(self._signature.parameters) - {self.extra}
 
     def is_single(self, name: str) -> bool:
-        """Return whether `name` is a parameter that holds exactly one value."""
+        """Return whether `name` is a parameter other than `*args` and `**kwargs`, and so has exactly one value."""
         parameter = self._signature.parameters.get(name)
         return parameter is not None and parameter.kind not in (
             Parameter.VAR_POSITIONAL,
@@ -74,8 +74,9 @@ class Binder:
         Args:
             args: Positional arguments; with `drop_first`, without the instance or class.
             kwargs: Keyword arguments.
-            drop_first: Whether the method was called on an instance or class, which is its first argument.
-            reserved: Name that no argument of `**kwargs` may have in the result, or None; such an argument gets `_`.
+            drop_first: Whether the method was called on an instance or class, which `args` does not contain.
+            reserved: Name that no argument of `**kwargs` may have in the result, or None. An argument with this name
+                is renamed: `_` is appended.
 
         Raises:
             TypeError: The function cannot be called with these arguments.
@@ -103,7 +104,7 @@ class Binder:
         Args:
             args: Positional arguments, as for `bind`.
             kwargs: Keyword arguments.
-            changes: New values, by the names that `bind` returns.
+            changes: Maps names of arguments, as `bind` returns them, to new values.
             drop_first: As for `bind`.
             reserved: As for `bind`.
         """
@@ -114,7 +115,8 @@ class Binder:
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
         named = _named(extra, arguments, reserved)
         if any(name not in named and name not in bound.arguments for name in changes):
-            # A default value is replaced, so that the defaults before it may have to be passed as well.
+            # An argument that the caller did not pass is replaced. It may have to be passed by position, and then all
+            # defaults before it must be passed as well.
             bound = whole
         bound.arguments.update({name: value for name, value in changes.items() if name not in named})
         changed = {named[name]: value for name, value in changes.items() if name in named}
@@ -158,16 +160,16 @@ class Binder:
 
 
 def _named(extra: Mapping[str, Any], taken: Mapping[str, Any], reserved: str | None) -> dict[str, str]:
-    """Return the original names of the `**kwargs` arguments by their names in the result of `bind`.
+    """Map each `**kwargs` key in the result of `bind` to the name the caller used.
 
-    The names differ if an original name is in `taken`, which contains the other arguments, or is `reserved`.
+    A key is renamed if the caller's name is in `taken`, which contains the other arguments, or is `reserved`.
     """
     used = {*taken, reserved} if reserved else set(taken)
     return {_beside(name, used): name for name in sorted(extra)}
 
 
 def _beside(name: str, used: set[str]) -> str:
-    """Return a name for an argument of `**kwargs` that is not in `used`; different arguments get different names.
+    """Return a name that is not in `used` for the `**kwargs` argument `name`; two arguments never get the same name.
 
     If `a` is used, `a` becomes `a_` and `a_` becomes `a__`, whether or not both are passed, so that the name alone
     shows which keyword was passed.

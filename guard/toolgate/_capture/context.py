@@ -68,7 +68,7 @@ def copy_context(context: object) -> dict[Any, Any]:
     """Return a copy of the context that a caller passed.
 
     Raises:
-        ConfigurationError: It is not a mapping.
+        ConfigurationError: `context` is not a mapping.
     """
     if not isinstance(context, Mapping):
         raise ConfigurationError(
@@ -149,7 +149,8 @@ class _Redactor:
     """Replaces secrets, and values that are too large, by digests.
 
     Attributes:
-        hidden: Forms in which an error message may contain a hidden value; each method adds those that it hides.
+        hidden: Forms in which an error message may contain a hidden value; each method that hides a value adds the
+            forms of that value.
     """
 
     def __init__(self, fingerprinter: Fingerprinter, names: SecretRule) -> None:
@@ -167,7 +168,7 @@ class _Redactor:
         return self.hide(value) if value is not None and self._names.hides(name) else self.argument(value)
 
     def amount(self, value: Frozen) -> Json:
-        """Return the JSON for an amount, which is not searched for secrets: it may look like a card number."""
+        """Return the JSON for an amount. It is not searched for secrets, since it may look like a card number."""
         number = value.value if isinstance(value, Extended) else value
         if isinstance(number, (int, float, Decimal)):
             return number
@@ -220,14 +221,15 @@ class _Redactor:
 
     def _items(self, items: list[Frozen], depth: int) -> list[Json]:
         if len(items) == _PAIR and isinstance(items[0], str):
-            # A header is often a pair: ("Authorization", "…").
+            # An HTTP header is often a pair, such as ("Authorization", "…"): the first item is the name of the second.
             return [self._show(items[0], depth), self._member(items[0], items[1], depth)]
         return [self._show(item, depth) for item in items]
 
     def _members(self, members: dict[str, Frozen], depth: int) -> dict[str, Json]:
         shown = {self.name(name): self._member(name, item, depth) for name, item in members.items()}
         if members.get("value") is not None:
-            # A header may also be an object: {"name": "Authorization", "value": "…"}.
+            # An HTTP header may also be an object, such as {"name": "Authorization", "value": "…"}: the value is hidden
+            # if the name is that of a secret.
             names = [members[name] for name in _NAMES_IN_PAIRS & members.keys()]
             if any(isinstance(each, str) and self._names.hides(each) for each in names):
                 shown["value"] = self.hide(members["value"])
@@ -262,7 +264,7 @@ class _Redactor:
         while left:
             inside = left.pop()
             if len(self.hidden) > _MAX_HIDDEN:
-                # Because of the empty form, `scrub` redacts error messages completely.
+                # The other secrets are not collected. The empty form makes `scrub` redact error messages completely.
                 self.hidden.append("")
                 break
             if isinstance(inside, Secret):
@@ -286,7 +288,7 @@ def fit(
 ) -> dict[str, Json]:
     """Return the context with its largest values replaced by digests, so that it is within the gateway's limits.
 
-    A numeric `amount` always stays. If the context is still too large, everything else is replaced by one digest.
+    A numeric `amount` is never replaced. If the context is still too large, one digest replaces everything else.
 
     Args:
         context: JSON values by name.

@@ -92,11 +92,11 @@ def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> 
 
 
 class _Edit:
-    """Applies an edit to one value and, recursively, to its parts.
+    """Applies an edit to one argument and, recursively, to its parts: items, members and fields.
 
     Attributes:
-        is_open: Whether no old value determines the type of a part, such as a new item in an empty list.
-        problem: Reason why a part cannot keep its type, or None.
+        is_open: Whether a new part has no old value that determines its type, such as an item added to an empty list.
+        problem: Reason why a new part does not have the type of the old one, or None.
     """
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class _Edit:
         return self._single(old, _native(approved), nested=nested)
 
     def _single(self, old: Any, made: Any, *, nested: bool) -> Any:
-        """Return the new value of a part that has no parts itself, with the type of the old value if possible."""
+        """Return `made`, which replaces `old` as a whole and not part by part, with the type of `old` if possible."""
         kind = type(old)
         if old is None:
             self.is_open = True
@@ -183,7 +183,7 @@ class _Edit:
         return made
 
     def _new(self, value: Json, others: Iterable[object]) -> Any:
-        """Return an item or member that the approver added: with the common type of the others, or as plain JSON."""
+        """Return a value that the approver added: with the common type of `others` if there is one, or as plain JSON."""
         if _is_marked(value):
             raise UneditableError("would hide something that was not there")
         made = _native(value)
@@ -222,7 +222,8 @@ class _Edit:
             changes[name] = edited(fields[name], asked[name], approved[name], hints.get(name, UNKNOWN))
         if is_data:
             return _by_class(kind, lambda: dataclasses.replace(old, **changes))
-        # Fields that were never set stay unset, because pydantic's `exclude_unset` distinguishes them.
+        # Only fields that were set are passed: a field with its default value must stay unset, since pydantic's
+        # `exclude_unset` omits unset fields.
         was_set = {name: fields[name] for name in fields if name in old.model_fields_set}
         return _by_class(kind, lambda: _validate_model(old, {**was_set, **changes}))
 
@@ -297,7 +298,7 @@ def _native(value: Json) -> Any:
 
 
 def _is_marked(value: Json) -> bool:
-    """Return whether the JSON contains an object that replaces a hidden value; its names begin with `$`."""
+    """Return whether the JSON contains an object that replaces a hidden value; names in it begin with `$`."""
     if isinstance(value, dict):
         return any(name.startswith("$") or _is_marked(item) for name, item in value.items())
     return isinstance(value, list) and any(map(_is_marked, value))

@@ -19,7 +19,7 @@ _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the context of a log entry: that of the check, and the facts.
+    """Return the context of a log entry: the context of the check, with the facts added.
 
     If an argument already has the name of a fact, the fact gets a trailing underscore; arguments are never replaced.
     """

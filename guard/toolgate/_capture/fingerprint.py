@@ -18,8 +18,9 @@ class Fingerprinter:
     """Computes keyed digests; equal values have equal digests in all processes that use the same API key.
 
     Args:
-        api_key: API key, from which the key of the digests is derived by HKDF-SHA256 (RFC 5869, no salt). Without it,
-            a short secret cannot be found by comparing the digests of guesses with those in a log.
+        api_key: API key, from which the key of the digests is derived by HKDF-SHA256 (RFC 5869, no salt). The key
+            prevents guessing: a reader of a log, who does not have it, cannot compute the digests of possible secrets
+            and compare them with the digests in the log.
     """
 
     def __init__(self, api_key: str) -> None:
@@ -28,7 +29,7 @@ class Fingerprinter:
 
     def text(self, value: str) -> dict[str, Json]:
         """Return the digest of a text."""
-        # Lone surrogates are legal in a Python string and must not stop a call.
+        # A Python string may contain lone surrogates, which UTF-8 rejects by default; they must not make a call fail.
         return self._digest(b"text", value.encode("utf-8", "surrogatepass"))
 
     def binary(self, value: bytes) -> dict[str, Json]:

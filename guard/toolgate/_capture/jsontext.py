@@ -27,10 +27,10 @@ def dumps(value: Json, *, canonical: bool = False) -> str:
 
     Args:
         value: JSON value. NaN is not allowed, and all names must be strings.
-        canonical: Sort members by name, so that equal values have equal text.
+        canonical: Sort members by name, so that equal values have equal texts.
     """
     try:
-        # The C encoder is much faster, and raises for a Decimal.
+        # The C encoder is much faster than `_pieces`, but raises TypeError for a Decimal.
         return (_CANONICAL if canonical else _PLAIN).encode(value)
     except TypeError:
         return "".join(_pieces(value, canonical=canonical))
@@ -47,7 +47,7 @@ def exact(value: Json) -> str:
 
 
 def first_difference(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> str | None:
-    """Return the first name whose value differs between two contexts, compared as by the gateway, or None."""
+    """Return the first name whose value differs between two contexts, or None; values are compared by `exact`."""
     for name in sorted({*ours, *theirs}):
         if name not in ours or name not in theirs or exact(ours[name]) != exact(theirs[name]):
             return name

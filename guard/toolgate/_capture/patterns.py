@@ -1,4 +1,4 @@
-"""Patterns of secrets in texts: the position of each secret, without the text around it.
+"""Search for secrets in texts by patterns; the result is the position of each secret.
 
 A match never contains a character that ends a value or separates commands, such as ``;``, ``|``, ``&``, a quote, a
 line break or ``$(``. Otherwise a text such as ``token=x;rm -rf /`` could hide a command from the approver.
@@ -12,8 +12,8 @@ from typing import Final
 
 __all__ = ["LEAST_CARD", "secret_spans"]
 
-# One character of a value without quotes. A backslash is part of the value only before a line break, where it continues
-# a shell's line. `$(` and `${` are not part of it, since they begin a command or an expansion.
+# One character of a value without quotes. A backslash is part of the value only before a line break, where a shell
+# joins the two lines. `$(` and `${` are not part of the value, since they begin a command or an expansion.
 _CHAR: Final = r"(?:[^\s&,;|<>()`\"'\\$]|\$(?![({])|\\\r?\n)"
 # Excludes the marker of an earlier redaction, which is not a secret.
 _NEW: Final = r"(?!\[redacted(?: \d{1,9})?\](?:[\s&,;|<>()`\"'\\@]|\Z))"
@@ -59,7 +59,7 @@ _HEADER: Final = (
 # time. The secret is group 1, or the complete match of a pattern without groups.
 _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ("", r"(?i:\bbearer[ \t]{1,20}([A-Za-z0-9._~+/=-]{8,}))"),
-    # Only with an upper-case letter, a digit or padding, so that "basic understanding" is not masked.
+    # The value must contain an upper-case letter, a digit or padding, so that "basic understanding" is not masked.
     ("", r"\b(?i:basic)[ \t]{1,20}(?=[a-z._~+/-]{0,200}[A-Z0-9=])([A-Za-z0-9._~+/=-]{8,})"),
     # A value on the next line must be long and contain a digit; otherwise it may be a command.
     ("\n", r"(?i:\b(?:bearer|basic)\s{1,20}(?=[a-z._~+/=-]{0,200}[0-9])([a-z0-9._~+/=-]{16,}))"),
@@ -122,12 +122,12 @@ _PEM_LINE: Final = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{4,}={0,2}(?![A-
 _PEM_LONG: Final = 32
 _PEM_WORD: Final = 12
 
-# Groups of digits, of which some may be a card number and others not, such as an expiry month after it.
+# Groups of digits. Some of the groups may form a card number, which others follow, such as an expiry month.
 _DIGITS: Final = re.compile(
     r"(?<![0-9A-Za-z])(?<![0-9]\.)[0-9](?:[ \-\u00a0\u2010-\u2013\u202f]?[0-9]){12,}(?![0-9A-Za-z])"
 )
-# Card numbers with other separators, in the groups that are printed on cards. In other groups a number with a point is
-# a decimal and not a card number.
+# Card numbers with other separators, such as points. Only the groups that are printed on cards match: other digits with
+# a point are usually a decimal number.
 _PRINTED_CARD: Final = re.compile(
     r"(?<![0-9A-Za-z.])[0-9]{4}([._/]|  )(?:[0-9]{4}\1[0-9]{4}\1[0-9]{1,7}|[0-9]{6}\1[0-9]{5})(?![0-9A-Za-z])"
 )
@@ -218,11 +218,13 @@ def _values_in_quotes(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int
             quotes[quote] += sum(1 for _ in form.finditer(text, counted, start - 1))
         counted = start - 1
         if quotes[text[start - 1]] % 2:
-            # After an odd number of quotes this one closes another text, so that the value ends at the first space.
+            # After an odd number of quotes, this quote closes an earlier text and does not begin the value, which
+            # therefore ends at the first space.
             blank = text.find(" ", start, end)
             end = end if blank < 0 else blank
         elif _SENTENCE.fullmatch(text, start, end) and "pass" not in text[match.start() : start].lower():
-            # A sentence is masked only as a password. Under another name it may be an instruction to the tool.
+            # A sentence is masked only after the name of a password. After another name it may be an instruction to
+            # the tool, which the approver must see.
             continue
         yield start, end
 

@@ -17,8 +17,8 @@ __all__ = ["REDACTED", "Masked", "SecretRule", "forms", "forms_within", "looks_s
 
 REDACTED: Final = "[redacted]"
 
-# Maximum length of a message, and minimum length of a hidden text that is masked inside a message. Shorter texts are
-# too common to be masked alone: see `scrub`.
+# Maximum length of a message, and minimum length of a hidden text that is masked inside a message. If a message
+# contains a shorter one as a word, `scrub` redacts the complete message.
 _LONGEST: Final = 1000
 _SHORTEST: Final = 4
 # Longer names are not cached, so that the cache stays small.
@@ -92,7 +92,7 @@ class SecretRule:
         self.patterns = tuple(patterns)
 
     def hides(self, name: str) -> bool:
-        """Return whether a value called `name` is hidden."""
+        """Return whether `name` is the name of a secret, whose value is hidden."""
         known = _is_secret_name if len(name) <= _LONGEST_KEPT else _is_secret_name.__wrapped__
         return known(name) or (bool(self._more) and _compact(name) in self._more)
 
@@ -102,7 +102,8 @@ class SecretRule:
         for span in self._spans(text):
             spans.append(span)
             if len(spans) > _MOST or span[0] == span[1]:
-                # An empty match means that the text contains a secret, but not where: the complete text is hidden.
+                # There are too many secrets, or a pattern has an empty match, which gives no position of the secret:
+                # the complete text is hidden.
                 return Masked(None, (text,))
         if not spans:
             return None
@@ -112,7 +113,7 @@ class SecretRule:
 
     def found_in_name(self, name: str) -> bool:
         """Return whether `name` contains a secret."""
-        # Results are cached, since most calls contain the same few names.
+        # Results for names are cached, since most calls contain the same few names.
         looks = _name_looks_secret if len(name) <= _LONGEST_KEPT else looks_secret
         return looks(name) or any(pattern.search(name) for pattern in self.patterns)
 
@@ -183,7 +184,8 @@ def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] 
             the list is incomplete.
         patterns: Patterns to redact beside the built-in ones.
     """
-    # Hidden texts are cut to 1,000 characters, so that one that begins before the limit ends within twice as many.
+    # A hidden text is cut to 1,000 characters, so that one that begins in the first 1,000 characters of the message
+    # ends in the first 2,000.
     text = text[: 2 * _LONGEST]
     spans: list[tuple[int, int]] = []
     for value in set(hidden):

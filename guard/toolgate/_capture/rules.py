@@ -86,7 +86,7 @@ class Rules:
 
     @cached_property
     def names(self) -> SecretRule:
-        """Rule that finds secrets by name or form; created at the first call, since it compiles many patterns."""
+        """Rule that finds secrets by name or form; created on first use, since its module compiles many patterns."""
         from toolgate._capture.redaction import SecretRule
 
         return SecretRule(self.redact, self._patterns)
@@ -122,11 +122,11 @@ class Rules:
         return fitted
 
     def leaves_out(self, name: str) -> bool:
-        """Return whether the context omits the argument."""
+        """Return whether the context omits the argument `name`."""
         return self._is_named_in(self.ignore, name) and name not in self.visible
 
     def hides(self, name: str) -> bool:
-        """Return whether the context contains a digest instead of the argument's value."""
+        """Return whether the context contains a digest instead of the value of the argument `name`."""
         if name in self.visible:
             return False
         if self.include is not None and not self._is_named_in(self.include, name):
@@ -196,7 +196,7 @@ class Rules:
 class _Computed:
     """Function that was passed as the option `amount` or `context`.
 
-    It is called with keyword arguments: those arguments of the tool that it has parameters for.
+    The function gets those arguments of the tool for which it has parameters, as keyword arguments.
 
     Args:
         option: `amount` or `context`, for error messages.
@@ -298,7 +298,7 @@ def _members_of(source: object) -> dict[str, Any] | None:
 
 
 def _source(option: str, source: Any) -> tuple[str | None, _Computed | None]:
-    """Return an option as a pair of an argument's name and a function, of which one is None."""
+    """Return an option as (name of an argument, None) or (None, function), or as (None, None) if it is not set."""
     if source is None or isinstance(source, str):
         return source, None
     if not callable(source):

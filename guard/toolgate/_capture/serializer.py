@@ -128,8 +128,8 @@ class Freezer:
     """Creates frozen copies of one call's arguments; the limits apply to all arguments together.
 
     Args:
-        accepts_objects: Whether a value that cannot be written as JSON is represented by its identity. Otherwise it
-            causes an error.
+        accepts_objects: Whether a value that cannot be written as JSON is represented by its identity. Otherwise
+            such a value causes an error.
     """
 
     def __init__(self, *, accepts_objects: bool = False) -> None:
@@ -244,7 +244,7 @@ class Freezer:
         if base is dict:
             return self._members(value, dict.items(value), dict.__len__(value))
         self._enter(value, base.__len__(value))
-        # Copied to a list first, because other code may add an item while the items are frozen.
+        # Copied to a list first: if other code adds an item during the loop, iterating over `value` itself could fail.
         items = [self._freeze(item) for item in list(base.__iter__(value))]
         self._open.discard(id(value))
         return items if base in {list, tuple} else sorted(items, key=canonical_text)
@@ -325,7 +325,8 @@ def fields_of(value: object) -> dict[str, Any] | None:
     """Return all attributes that a dataclass or pydantic model stores, by name, or None for any other object.
 
     They are read from the object's storage, because a model's own serializers may omit or replace values that the tool
-    reads. The result is also None for a class that inherits other storage, such as the arguments of an exception.
+    reads. The result is also None if a base class stores further values elsewhere, as an exception does with its
+    arguments.
     """
     kind: Any = type(value)
     model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
@@ -349,10 +350,10 @@ def _attributes(value: object) -> dict[str, Any]:
         try:
             found[name] = object.__getattribute__(value, name)
         except AttributeError:
-            # A slot that was never set.
+            # The slot was never set.
             continue
     own = kind.__dictoffset__ and object.__getattribute__(value, "__dict__")
-    # Some subclasses of dict use themselves as their `__dict__`.
+    # Some subclasses of dict use themselves as their `__dict__`; their items are frozen as items and not as attributes.
     if isinstance(own, dict) and own is not value:
         found.update((name, item) for name, item in dict.items(own) if type(name) is str)
     return found

@@ -27,7 +27,7 @@ from toolgate._logging import logger
 
 __all__ = ["CircuitBreaker", "CircuitOpen"]
 
-# Seconds of the longest attempt from which a failure is slow.
+# A failure of a call is slow if its longest attempt took at least this many seconds.
 _SLOW: Final = 0.25
 # Pauses between probes in seconds: after fast failures (False) and slow ones (True).
 _FIRST_PAUSE: Final = {False: 0.05, True: 1.0}
@@ -52,10 +52,10 @@ class _Outage:
     """State of an open breaker.
 
     Attributes:
-        since: Start of the first call that failed, in monotonic seconds, like all times here.
+        since: Start of the first call that failed, in monotonic seconds, like all times in this class.
         reason: Failure of the last probe, or of the call that opened the breaker.
         slow: Whether that failure was slow, see `_SLOW`.
-        reached: Whether a gateway may have received that call, and may be overloaded.
+        reached: Whether a gateway may have received that call; if so, it may be overloaded.
         failures: Number of failed probes in a row, all slow or all fast.
         next_probe: Earliest start of the next probe.
         probe: Process id and latest end of the current probe, or None.
@@ -76,7 +76,7 @@ class CircuitBreaker:
     Args:
         name: Address of the gateway, for messages.
         clock: Returns monotonic seconds.
-        spread: Returns a random number between two others, so that processes do not probe at the same time.
+        spread: Returns a random number between its two arguments, so that processes do not probe at the same time.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CircuitBreaker:
         self._name = name
         self._clock = clock
         self._spread = spread
-        # Immutable and replaced as a whole, so that a forked child never finds a half-made change.
+        # Immutable and replaced as a whole, so that a forked child never finds a partial change.
         self._outage: _Outage | None = None
         self._last_response: float | None = None
         # One lock per process id, since a fork may happen while another thread holds the lock. The lock is reentrant,
@@ -144,7 +144,8 @@ class CircuitBreaker:
             next_probe = now + self._pause(failures, slow=slow)
             self._outage = _Outage(since, reason, slow, reached, failures, next_probe)
             if self.has_response_since(began):
-                # Another call got a response just now and did not close the breaker, because it was not open yet.
+                # Another call got a response while the breaker was still closed, so that `record_response` returned
+                # at once. The breaker must not stay open after a response.
                 self._outage = None
                 return
         if outage is None:
@@ -159,7 +160,7 @@ class CircuitBreaker:
                 self._outage = replace(self._outage, probe=None)
 
     def has_response_since(self, moment: float) -> bool:
-        """Return whether the gateway has responded to any call after `moment`, in monotonic seconds."""
+        """Return whether the gateway has responded to any call since `moment`, a time in monotonic seconds."""
         return self._last_response is not None and self._last_response > moment
 
     @property

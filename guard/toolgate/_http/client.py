@@ -56,7 +56,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Step of an operation: pause before the next attempt."""
+    """Step of an operation: pause for `seconds` before the next attempt."""
 
     seconds: float
 
@@ -212,13 +212,14 @@ class _Operations:
 
 
 class GatewayClient(_Operations):
-    """Client of the gateway for threads.
+    """Synchronous, thread-safe client of the gateway.
 
     Args:
         settings: Address, API key, time-out and network settings.
         transport: A transport of the HTTP library or an `InProcessGateway` that replaces the network.
         clock: Returns monotonic seconds; the default is the in-process gateway's clock, or `time.monotonic`.
-        sleep: Pauses for some seconds between attempts; the default is the in-process gateway's, or `time.sleep`.
+        sleep: Pauses for the given seconds between attempts; the default is the in-process gateway's `sleep` method,
+            or `time.sleep`.
         breaker: Circuit breaker of the gateway; the default is a new one for this client.
     """
 
@@ -288,8 +289,8 @@ class GatewayClient(_Operations):
         Args:
             approval_id: Id of the approval request.
             seconds: Seconds until the deadline.
-            rejected: Whether a user rejected the call in the agent's framework; if so, later checks with its call id
-                are denied.
+            rejected: Whether a user rejected the call in the agent's framework; if so, later checks with the call id of
+                this approval request are denied.
 
         Raises:
             GatewayUnavailable: If there is no response within the deadline.
@@ -344,7 +345,7 @@ class GatewayClient(_Operations):
 
 
 class AsyncGatewayClient(_Operations):
-    """Client of the gateway for tasks of any event loop; its arguments are those of `GatewayClient`."""
+    """Asynchronous client of the gateway, usable from any event loop; takes the same arguments as `GatewayClient`."""
 
     def __init__(
         self,

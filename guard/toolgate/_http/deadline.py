@@ -25,7 +25,7 @@ class AsyncDeadline:
     """Asynchronous context manager that raises `TimeoutError` after `seconds`, like `asyncio.timeout`.
 
     A tool that blocks the event loop delays the responses to all other calls. After the deadline the loop therefore
-    reads the data that has arrived, before it cancels the block; `asyncio.timeout` would cancel it at once.
+    reads the data that has arrived, before it cancels the `with` block; `asyncio.timeout` would cancel it at once.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -107,7 +107,7 @@ class _Watchdog:
 
 @contextmanager
 def watchdog(seconds: float, abort: Callable[[], None]) -> Iterator[Watch]:
-    """Call `abort` in another thread if the block takes longer than `seconds`."""
+    """Call `abort` in another thread if the `with` block takes longer than `seconds`."""
     dog = _watchdogs.get(os.getpid())
     if dog is None:
         # Each process has a watchdog of its own, since a fork does not copy threads. If two threads create one at the
@@ -139,7 +139,7 @@ def look_up(host: str, port: int, seconds: float) -> int:
                 # A daemon thread, so that a resolver that does not respond cannot delay the end of the process.
                 threading.Thread(target=_resolve, args=key, name="toolgate-look-up", daemon=True).start()
             except RuntimeError:
-                # No thread can be started during interpreter shutdown.
+                # No thread can be started during interpreter shutdown; the look-up then runs in this thread.
                 _resolve(*key)
     return future.result(min(seconds, threading.TIMEOUT_MAX))
 

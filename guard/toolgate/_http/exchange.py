@@ -26,13 +26,14 @@ _NONE_BEHIND: Final = frozenset({502, 503, 504})
 _VERSION: Final = "x-api-version"
 # TLS errors that mean that the connection ended; every other TLS error is a response of the peer.
 _BROKEN: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-# Number of errors to inspect: that of httpx, of its network library and of the socket. Further causes are unrelated.
+# Number of errors to inspect in a chain of causes: the errors of httpx, of its network library and of the socket.
+# Further causes are unrelated.
 _LINKS: Final = 3
 _NO_RESPONSE: Final = "Server disconnected without sending a response"
 
 
 class Exchange:
-    """Progress of one request, from the events of httpx's `trace` extension, and its response.
+    """Stores the response to one request, and how far the request got, by the events of httpx's `trace` extension.
 
     Args:
         httpx: The HTTP library.
@@ -88,7 +89,7 @@ class Exchange:
         self.trace(event, info)
 
     async def aclose_unfinished(self) -> None:
-        """Close a connection whose TLS handshake was cancelled, which httpx does not."""
+        """Close a connection whose TLS handshake was cancelled, because httpx leaves it open."""
         if self._handshaking and self.stream is not None:
             await self.stream.aclose()
 
@@ -101,7 +102,7 @@ class Exchange:
         """Receive a part of the body.
 
         Raises:
-            TransportError: If it arrived after the deadline, or the body is too long.
+            TransportError: If the part arrived after the deadline, or the body is too long.
         """
         if late:
             raise TransportError("the response did not end in time")
@@ -126,7 +127,8 @@ class Exchange:
     def failure(self, error: Exception) -> TransportError:
         """Return the error for an exception of the HTTP library.
 
-        An exception that is not known to mean an outage is treated like a response.
+        An exception that is not known to mean an outage is treated like a response, so that the call does not fail
+        open.
         """
         httpx, rejected = self._httpx, _tls_rejected(error)
         if self._handshaking and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
@@ -135,7 +137,8 @@ class Exchange:
         disconnected = str(error).startswith(_NO_RESPONSE)
         ended = disconnected or isinstance(error, (httpx.ReadError, ssl.SSLError))
         if self._has_new_tls and not self._answered and ended and not rejected:
-            # If the client certificate is missing, the peer sends a TLS alert, which may be lost with the connection.
+            # A peer that requires a client certificate sends a TLS alert, which may be lost when it closes the
+            # connection. The failure is therefore treated like a response.
             return TransportError(
                 "the peer hung up right after the TLS handshake; it may require a client certificate"
             )
@@ -155,7 +158,7 @@ class Exchange:
         return (
             isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
             and (self._connecting or not self._traced)
-            # Only a peer that accepted a connection can reset it.
+            # A reset proves that there was a connection, since only a peer that accepted one can reset it.
             and not any(map(_was_established, _causes(error)))
         )
 
@@ -171,7 +174,7 @@ def describe(error: Exception) -> str:
 
 
 def is_from_proxy(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether a proxy sent the response because it got none from a gateway."""
+    """Return whether a proxy sent the response because it got no response from a gateway."""
     return status in _NONE_BEHIND and _VERSION not in headers
 
 

@@ -64,7 +64,7 @@ class Response:
 class InProcessGateway(ABC):
     """Gateway in this process, passed to a guard as its `transport`.
 
-    Its methods are called from any thread and event loop.
+    Its methods may be called from any thread and event loop.
     """
 
     @abstractmethod
@@ -81,7 +81,7 @@ class InProcessGateway(ABC):
         """Asynchronous form of `send`."""
 
     def clock(self) -> float:
-        """Return monotonic seconds, with which deadlines and waits are measured."""
+        """Return the current time in monotonic seconds, by which deadlines and pauses are measured."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:

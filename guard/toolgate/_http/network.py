@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    # Functions that need this module import it themselves, so that decorating a function does not load it.
+    # Functions that need `ssl` import it themselves, so that an application that only decorates functions does not
+    # load it.
     import ssl
 
 __all__ = ["DEFAULT_NETWORK", "ClientCert", "Network", "load_network"]
@@ -40,10 +41,10 @@ class Network:
 
         Args:
             url: Address of the gateway.
-            create_default: Returns a context that trusts the certificates that the HTTP library trusts.
+            create_default: Returns an SSL context with the HTTP library's own trusted certificates.
 
         Raises:
-            ConfigurationError: If a file cannot be used.
+            ConfigurationError: If a file of certificates or keys cannot be used.
         """
         if not url.startswith("https:"):
             import ssl

@@ -1,4 +1,4 @@
-"""Retries of a request within its deadline; their results are reported to the circuit breaker."""
+"""Retries of a request within its deadline; the results of all attempts are reported to the circuit breaker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RetryableError(Exception):
 
 
 class Deadline:
-    """Deadline of a request for all its attempts together, `seconds` from now."""
+    """Deadline for all attempts of a request together, `seconds` after the creation of this object."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._clock = clock
@@ -84,9 +84,9 @@ def retry_policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, A
 def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = (error.retry_after or 0.0) if isinstance(error, RetryableError) else 0.0
-    # The exponent is bounded, since after a thousand attempts the power would exceed every float.
+    # The exponent is bounded, since after a thousand attempts the power would be too large for a float.
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, _MAX_EXPONENT))
-    # Random, so that callers that failed together do not retry together.
+    # Random, so that callers that failed at the same time do not retry at the same time.
     pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - not used for secrets
     # The random pause is a minimum, so that `Retry-After: 0` does not cause a busy loop.
     return max(asked, pause)
@@ -102,7 +102,8 @@ class Attempts:
         seconds: Time for all attempts together, in seconds.
         gated: Whether the breaker may reject the request, and may open if the request fails. False for requests of
             a call that waits for an approval, since such a call continues after an outage.
-        is_conclusive: Whether `seconds` is so long that the breaker may open if there is no response.
+        is_conclusive: Whether `seconds` is long enough to conclude from a missing response that the gateway is
+            unavailable. Only then may the breaker open.
 
     Raises:
         GatewayUnavailable: On entering, if the breaker rejects the request.
@@ -161,30 +162,33 @@ class Attempts:
     def fail(self, error: TransportError) -> RetryableError:
         """Store that an attempt got no complete response, and return the exception to raise for it."""
         if error.unsent:
-            # This request was not sent. It would have got a response only if the requests in progress got one.
+            # This request was not sent, because too many others were in progress. The responses to other requests show
+            # whether the gateway was available.
             self._answered = self._answered or self._breaker.has_response_since(self._began)
-            # An overloaded gateway may have received the requests in progress.
+            # If connections are possible, a gateway may have received the requests in progress and be overloaded.
             self._reached = self._reached or not self._breaker.is_unreachable
             self._end(answered=False)
         else:
             self._reached = self._reached or error.reached
             self._end(answered=error.answered)
-        # A message of a transport or proxy may contain a password, and is copied to logs, exceptions and log entries.
+        # The message may come from a transport or proxy and contain a password. It is redacted, since it is copied to
+        # logs, exceptions and log entries.
         self._last_failure = scrub(str(error), ())
         if error.answered and not error.unsent:
             self._answered_failure = self._last_failure
-        # The error of an invalid response explains more than that of a last attempt, which may have had little time.
+        # If one attempt got an incomplete response and the last one got none, the error of the former is more useful,
+        # since the last attempt may have had little time.
         reason = self._answered_failure or self._last_failure
         return RetryableError(self._unavailable(reason, answered=self._answered, reached=self._reached))
 
     def is_last(self) -> bool:
-        """Return whether no further attempt is made, because the open breaker would reject it."""
+        """Return whether there is no further attempt, because the breaker is open and would reject it."""
         return self._gated and not self._answered and self._breaker.is_open
 
     def give_up(self, last: RetryableError) -> GatewayUnavailable:
         """Report the failure to the breaker, and return the exception to raise after the last attempt.
 
-        Its attributes `answered` and `reached` are True if this is so for any attempt.
+        Its attributes `answered` and `reached` are True if they were True for any of the attempts.
         """
         last.error.answered, last.error.reached = self._answered, self._reached
         if self._gated and self._is_conclusive and not self._answered:

@@ -81,7 +81,7 @@ class DryRunResponse(CheckResponse):
 
 
 class ApprovalResponse(BaseModel):
-    """Response of `GET /sdk/approvals/{id}` and of `cancel`; fields that a call does not need are ignored."""
+    """Response of `GET /sdk/approvals/{id}` and `POST …/cancel`; the model omits fields that the SDK does not use."""
 
     model_config = _STRICT
 

@@ -153,7 +153,8 @@ class _Library:
 class _Connection:
     """A transport and its sockets.
 
-    Unless the application passed the transport, it serves one request at a time: `abort` ends only that request.
+    A connection that the SDK creates is used by one request at a time, so that `abort` ends only that request. If the
+    application passed a transport, all requests share one connection.
     """
 
     def __init__(self, transport: Any) -> None:
@@ -162,7 +163,7 @@ class _Connection:
         self.idle_since = 0.0
 
     def add(self, stream: Any) -> None:
-        """Store the socket of a network stream, for `abort` and for a forked child."""
+        """Store the socket of a network stream, so that `abort` can shut it down and a forked child can close it."""
         opened = stream.get_extra_info("socket") if stream is not None else None
         if isinstance(opened, socket.socket):
             self.sockets.add(opened)
@@ -217,7 +218,7 @@ class _Pool:
         self._close_idle(0)
 
     def close_sockets(self) -> None:
-        """In a forked child, close its copies of the parent's sockets without sending anything to the peer."""
+        """Close a forked child's copies of the parent's sockets, without sending anything to the peer."""
         for connection in [*self._connections, *filter(None, [self._shared])]:
             for each in list(connection.sockets):
                 each.close()
@@ -229,7 +230,7 @@ class _Pool:
                 self._shared.transport.close()
             return
         expired = time.monotonic() - _IDLE_SECONDS
-        # Another thread may take the last idle connection between the two statements.
+        # Another thread may take the last idle connection at any moment, so that the list may be empty.
         with suppress(IndexError):
             while len(self._idle) > limit or self._idle[0].idle_since < expired:
                 self._idle.pop(0).transport.close()
@@ -259,7 +260,8 @@ class HttpSender:
         self._clock = clock
         # One pool per process id, since a parent and its forked child must not use the same connection.
         self._pools: dict[int, _Pool] = {}
-        # Not called at the end of the process, when the outbox still sends entries: see `_close_at_exit`.
+        # The finalizer does not run at the end of the process, because the outbox still sends entries then:
+        # `_close_at_exit` closes the connections.
         weakref.finalize(self, _close_all, self._pools).atexit = False
         _senders.add(self)
 
@@ -289,7 +291,7 @@ class HttpSender:
             seconds: Time-out in seconds, for each step such as connecting and for each chunk.
 
         Raises:
-            TransportError: If there is no complete response, also if the connection fails inside the block.
+            TransportError: If there is no complete response, also if the connection fails inside the `with` block.
             ConfigurationError: If the request cannot be sent at all.
         """
         with self._pool().connection() as connection:
@@ -482,5 +484,6 @@ def _close_all(pools: dict[int, _Pool]) -> None:
         if process == os.getpid():
             pool.close()
         else:
-            # In a forked child, a lock of the parent's transport may never be released. Its sockets have no locks.
+            # In a forked child, a lock of the parent's transport may never be released. Only the sockets are closed,
+            # since they have no locks.
             pool.close_sockets()
