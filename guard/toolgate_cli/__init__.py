@@ -5,15 +5,15 @@ import sys
 #: modules that the extra `cli` installs; if one is missing, `main` prints how to install the extra
 EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks", "uvicorn"}
 
-#: first arguments of `toolgate hook` that users write; with any other one, a coding agent runs the hook of a tool call
+#: first arguments after `toolgate hook` that users write; any other means that a coding agent runs a tool call's hook
 HOOK_COMMANDS = ("install", "serve", "uninstall", "--help")
 
 
 def main() -> None:
     """Run the command line; if a module of the extra `cli` is missing, print how to install the extra."""
     if sys.argv[1:2] == ["hook"] and sys.argv[2:3] not in ([], *([word] for word in HOOK_COMMANDS)):
-        # Hooks start before everything else is imported: a coding agent starts one at every tool call, and would run
-        # the tool after most failures that `run` does not handle.
+        # A hook starts before other modules are imported. A coding agent starts one at every tool call, so it must
+        # start fast; and most failures outside of `run`, such as a failed import, would let the tool run.
         from toolgate_cli.hooks.runner import run
 
         run(sys.argv[2:])

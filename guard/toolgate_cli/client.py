@@ -44,7 +44,8 @@ class GatewayError(Exception):
     """The gateway refused a request, sent an invalid response or none; the message is one line for the user.
 
     Attributes:
-        status: the HTTP status; None if there was no response, or if its JSON does not have the expected form.
+        status: the HTTP status; None if there was no response, or if the response's JSON does not have the
+            expected form.
         detail: the gateway's own error message, safe to print; empty without one.
         unavailable: whether there was no response.
         is_change: whether the request was meant to change data at the gateway.
@@ -162,7 +163,7 @@ class GatewayClient:
         return int(total) if total.isascii() and total.isdigit() else None
 
     def stream(self, path: str, query: Query = _NO_QUERY) -> Generator[bytes]:
-        """Send a GET request and yield the chunks of its response, which may have any length."""
+        """Send a GET request and yield the body of the response in chunks; the body may have any length."""
         request = self._request("GET", _with_query(path, query))
         try:
             while True:
@@ -229,7 +230,7 @@ class RateLimitWait:
 
 
 class Outage:
-    """Prints when the gateway becomes unavailable and when it responds again, for commands that poll it."""
+    """Reports the beginning and the end of an outage of the gateway on standard error, for commands that poll it."""
 
     def __init__(self) -> None:
         self._is_reported = False
@@ -280,7 +281,7 @@ def read_response(response: Response, method: str, path: str) -> Any:
 
 
 def parse_model(model: type[Model], content: Any, name: str) -> Model:
-    """Return the JSON of a response as an instance of `model`, which the error message calls `name`.
+    """Validate the JSON of a response and return it as an instance of `model`; error messages contain `name`.
 
     Raises:
         GatewayError: the content does not fit the model.

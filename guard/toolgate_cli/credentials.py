@@ -1,8 +1,8 @@
 """``toolgate login``, ``logout`` and ``whoami``, and the sessions in which all other commands send requests.
 
-The stored login is a token of scope ``cli`` in the user's configuration folder. The token can read, and manage agents,
-but it cannot decide approval requests or show keys. A command that does so asks for the password and uses a login of
-its own, which ends with the command.
+The stored login is a token of scope ``cli`` in the user's configuration folder. Commands that use it can read
+data and manage agents, but they cannot decide approval requests or show keys. A command that does one of these asks for
+the password and creates a second login, which it ends when it is done.
 """
 
 import json
@@ -117,7 +117,7 @@ def stored_session() -> Iterator[GatewayClient]:
 def password_session(
     purpose: str, *, password_stdin: bool, refusal: str = "nothing was changed"
 ) -> Iterator[GatewayClient]:
-    """Ask for the password, log in, and yield a client with this login, which is ended after the `with` block.
+    """Ask for the password, log in, and yield a client that uses this new login; it ends with the `with` block.
 
     Args:
         purpose: what the password is used for, such as "create a webhook"; the prompt ends with "to" and this text.
@@ -156,7 +156,7 @@ def request_token(url: str, email: str, password: str, scope: Literal["full", "c
     """Exchange e-mail and password for a token.
 
     Raises:
-        GatewayError: the gateway refused the login, or another program responded.
+        GatewayError: the gateway refused the login, or the response is not that of a Toolgate gateway.
     """
     with GatewayClient(url) as client:
         content = client.post("/auth/login", {"email": email, "password": password, "scope": scope})
@@ -271,5 +271,5 @@ def _revoke(client: GatewayClient) -> None:
 
 
 def _is_token(token: object) -> bool:
-    # The token is sent in a header. With other characters, the error about an invalid header would contain the token.
+    # The token is sent in a header. If it had other characters, the error about an invalid header would contain it.
     return isinstance(token, str) and token != "" and all("!" <= char <= "~" for char in token)

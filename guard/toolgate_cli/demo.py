@@ -38,7 +38,7 @@ def demo(
     ] = None,
 ) -> None:
     """Watch an agent work in a small shop: one refund allowed, one denied, a deletion that needs approval."""
-    # Ends the command if the extra `service` is missing, before anything is started.
+    # If the extra `service` is missing, this call ends the command before anything is started.
     load_gateway("serve")
     program = load_program()
     secret = _prepare_process(keep=keep is not None)
@@ -81,7 +81,7 @@ def _example_folder(name: str) -> Path:
 
 def _prepare_process(*, keep: bool) -> str | None:
     """Remove the user's TOOLGATE variables from the environment, handle signals, and return the gateway's secret."""
-    # With --keep, the user can serve the database later with TOOLGATE_SECRET, so the demo uses the same secret.
+    # With --keep, the user can later serve the demo's database with TOOLGATE_SECRET, so the demo uses that secret too.
     secret = os.environ.get("TOOLGATE_SECRET") if keep else secrets.token_urlsafe(32)
     for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
         del os.environ[name]

@@ -13,7 +13,7 @@ PLUGIN_GROUP: Final = "toolgate.plugins"
 
 
 def load_gateway(name: str) -> Any:
-    """Load and return the object that the gateway provides under the name of an entry point.
+    """Load and return the object that the gateway's entry point with this name refers to.
 
     Raises:
         typer.Exit: the extra `service` is not installed.
@@ -29,7 +29,7 @@ def load_gateway(name: str) -> Any:
 
 @contextmanager
 def gateway_errors() -> Iterator[None]:
-    """Print an error in the gateway's settings or database that the `with` block raises, and end the command.
+    """If the `with` block raises an error about the gateway's settings or database, print it and end the command.
 
     Raises:
         typer.Exit: the block raised such an error, or the extra `service` is not installed.
@@ -42,10 +42,10 @@ def gateway_errors() -> Iterator[None]:
 
 
 def load_plugin(name: str, extra: str) -> Any:
-    """Load and return the object that the plugins provide under the name of an entry point.
+    """Load and return the object that the plugins' entry point with this name refers to.
 
     Args:
-        name: the entry point.
+        name: name of the entry point.
         extra: the extra that the user must install if a package is missing.
 
     Raises:

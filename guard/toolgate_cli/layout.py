@@ -37,7 +37,7 @@ BAR = "  │ "
 _MAX_SUMMARY = 100
 _MAX_SUMMARY_TEXT = 40
 _MAX_SUMMARY_FIELDS = 8
-#: minimum cells of a line, also on a narrower terminal
+#: minimum cells (columns of the terminal) in a line, used also on a narrower terminal
 _MIN_WIDTH = 40
 _INDENT = 2
 _MAX_NAME = 60
@@ -55,7 +55,7 @@ class Layout:
     """Formats values as lines of a terminal.
 
     Args:
-        width: number of cells in a line.
+        width: number of cells (columns of the terminal) in a line.
         full: show long values completely.
 
     Attributes:
@@ -123,7 +123,7 @@ class Layout:
             room -= _cells(piece)
             is_new = by_lines and piece == "\\n"
             if is_new:
-                # A line break in the value also breaks the line of output, after the visible escape \n.
+                # The value contains a line break here: after its visible escape \n, a new line of output begins.
                 yield line
                 line, room = hanging, self._room(hanging)
         if not is_new:
@@ -241,7 +241,7 @@ def _hidden_text(value: dict[str, Any], text: str = "hidden from you") -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the unbreakable pieces of a text, each with the width in cells of the word that it begins, or with 0."""
+    """Yield the unbreakable pieces of a text: the first of each word with the word's width in cells, others with 0."""
     for word in _TEXT_WORD.findall(text):
         word_cells = _cells(word.split("\\n", 1)[0])
         for piece in _PIECE.findall(word):

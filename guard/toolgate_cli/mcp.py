@@ -158,7 +158,7 @@ def _fetch_permissions(settings: Settings) -> Any:
 
 
 def _check_settings(settings: Settings) -> None:
-    """End the command if the gateway refuses the API key; print a note if it is unavailable, since that may change."""
+    """End the command if the gateway refuses the API key; if the gateway is unavailable, print only a note."""
     try:
         _fetch_permissions(settings)
     except GatewayError as error:

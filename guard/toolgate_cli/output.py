@@ -89,8 +89,8 @@ class Column:
 
     Attributes:
         heading: the text above the column.
-        no_wrap: cells are never broken into lines.
-        right: cells are aligned to the right.
+        no_wrap: whether cells are never broken into lines.
+        right: whether cells are aligned to the right.
     """
 
     heading: str
@@ -134,7 +134,7 @@ def sanitize(text: object, *, quote: str = "") -> str:
 
     Args:
         text: values that are not strings are converted with `str`.
-        quote: the quotation mark around the text, which is escaped in it as well.
+        quote: the quotation mark that the caller prints around the text; inside of the text it is escaped.
     """
     shown: list[str] = []
     marks = _MAX_MARKS

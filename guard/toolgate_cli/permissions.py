@@ -100,7 +100,7 @@ class Permission(Resource):
 
     @property
     def approval_text(self) -> str:
-        """Return as text whether calls need approval, by how many people, and within which time."""
+        """Describe whether calls need approval, and if so by how many people and within which time."""
         if not self.requires_approval:
             return "no"
         text = "yes" if self.required_approvals == 1 else f"{self.required_approvals} people"
@@ -255,7 +255,7 @@ def update(
     removed = {"max_amount": no_max_amount, "approval_ttl_seconds": no_approval_ttl}
     if terms == _Terms() and not any(removed.values()):
         fail("there is nothing to change; see: toolgate permissions update --help")
-    # Invalid options are reported before the first request.
+    # This call validates the options, so that an invalid one is reported before the first request.
     terms.body(had_maximum=not no_max_amount)
     owner, found, _ = _find(agent, permission, environment)
     body: dict[str, Any] = terms.body(had_maximum=found.max_amount is not None, drops_maximum=no_max_amount)

@@ -12,7 +12,7 @@ import typer
 
 from toolgate_cli.output import fail
 
-#: maximum characters of the input; a password of the gateway has fewer
+#: maximum characters of the input; the gateway's passwords are shorter
 _MAX_LENGTH = 1000
 
 
@@ -69,7 +69,8 @@ def _read_hidden(question: str) -> str:
     if not has_terminal():
         fail("there is no terminal to ask for the password on; use --password-stdin")
     with warnings.catch_warnings():
-        # getpass warns if the terminal cannot hide the input. As an error, the warning ends it before the user types.
+        # If the terminal cannot hide the input, getpass only warns. The filter makes the warning an error, which is
+        # raised before the user types the password.
         warnings.simplefilter("error", getpass.GetPassWarning)
         try:
             return getpass.getpass(f"{question}: ")

@@ -16,7 +16,7 @@ _MAX_LISTED: Final = 5
 
 
 class Resource(BaseModel):
-    """Base class of the resources that the gateway's API returns; the validated id is safe in the path of a URL."""
+    """Base class of the resources that the gateway's API returns; `id` is validated, so it is safe in a URL's path."""
 
     model_config = ConfigDict(frozen=True)
 

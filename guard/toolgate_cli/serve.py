@@ -61,7 +61,7 @@ def serve(
 
 
 def setting_overrides(**options: object) -> Mapping[str, str]:
-    """Return the options that are given (not None) as strings, by the name of the setting."""
+    """Map the name of each setting whose option is given (not None) to the option's value as a string."""
     return {name: str(value) for name, value in options.items() if value is not None}
 
 
@@ -79,7 +79,7 @@ class _Termination:
         """Return the function that the gateway calls when it has started, with a line for the user.
 
         The function passes the line to `announce`, or stops the gateway if SIGTERM was received before. In that case
-        the handler's `SystemExit` was lost: Python drops an exception that is raised during a finalizer.
+        the `SystemExit` of this handler had no effect, because Python ran a finalizer and drops its exceptions.
         """
 
         def on_started(line: str) -> None:

@@ -110,7 +110,7 @@ class _Watch:
         self._environment = environment
         self._full = full
         self._as_json = as_json
-        #: by id, each printed request in the state in which it was printed last; closed requests are removed
+        #: maps the id of each printed request to the request as it was printed last; closed requests are removed
         self._printed: dict[str, Approval] = {}
 
     def run(self, interval: float) -> None:
@@ -127,10 +127,10 @@ class _Watch:
 
     def _poll(self) -> None:
         found = self._fetch_open()
-        # The gateway returns the newest request first; they are printed in the order in which they were made.
+        # Requests are printed oldest first, and the gateway returns the newest first.
         for approval, raw in reversed(found.values()):
             if approval.id not in self._printed:
-                # A request that is approved but was not printed before is not new: it is older than this command.
+                # An approved request that was not printed before is not printed as new: it is older than this command.
                 if approval.is_pending:
                     self._print_new(approval, raw)
             elif _state(self._printed[approval.id]) != _state(approval):
@@ -139,7 +139,8 @@ class _Watch:
             self._close(approval_id)
 
     def _fetch_open(self) -> dict[str, tuple[Approval, dict[str, Any]]]:
-        # Pending requests are fetched first: a request that is approved between the two fetches is then in the second.
+        # Pending requests are fetched before approved ones, so that a request that is approved between the two fetches
+        # is found too.
         return {
             approval.id: (approval, raw)
             for status in (_OPEN if self._printed else _OPEN[:1])

@@ -15,7 +15,7 @@ from toolgate_cli.output import fail, sanitize, terminal_width
 
 APPROVALS_PATH: Final = "/api/approvals"
 
-#: number of the newest requests that are searched for an id with a given beginning
+#: how many of the newest requests are searched for an id that begins with the user's input
 _MAX_SEARCHED: Final = 1_000
 _MAX_LISTED: Final = 5
 _MAX_HIDDEN_NAMES: Final = 10
@@ -133,7 +133,7 @@ def find_approval(client: GatewayClient, prefix: str, environment: str) -> Appro
 
 
 def shorten_ids(ids: list[str]) -> dict[str, str]:
-    """Return the shortest unique beginning of each id, by id; it contains at least the time that the id encodes."""
+    """Map each id to its shortest unique beginning, which contains at least the time that the id encodes."""
     return {each: _shorten_id(each, ids) for each in ids}
 
 
@@ -145,7 +145,7 @@ def print_approval(approval: Approval, client: GatewayClient, environment: str, 
 
 
 def format_status(approval: Approval, emails: dict[str, str] | None = None) -> str:
-    """Return the status of a request as text, with the approver and the note; `emails` contains e-mails by user id."""
+    """Return the status of a request as text, with the approver and the note; `emails` maps user ids to e-mails."""
     text = sanitize(approval.status)
     if approval.decided_by:
         text += f" by {sanitize((emails or {}).get(approval.decided_by, approval.decided_by))}"
@@ -157,13 +157,13 @@ def format_status(approval: Approval, emails: dict[str, str] | None = None) -> s
 
 
 def fetch_emails(approval: Approval, client: GatewayClient) -> dict[str, str]:
-    """Return the e-mails of the organization's users by user id; empty without a decision or after an error."""
+    """Map the ids of the organization's users to e-mails; empty without a decision or if the request fails."""
     if not (approval.decided_by or approval.votes):
         return {}
     try:
         return {user["id"]: user["email"] for user in client.get("/api/team")["users"]}
     except (GatewayError, TypeError, KeyError):
-        # Without e-mail addresses, the callers show the ids of the users.
+        # The callers then show the users' ids in place of their e-mails.
         return {}
 
 

@@ -17,11 +17,11 @@ from toolgate_cli.doctor.local import Finding, LocalSettings, finding_from_error
 _HEALTH_SECONDS: Final = 10.0
 #: maximum difference between the clocks in seconds; with a larger one, the times of log entries are misleading
 _MAX_CLOCK_DIFFERENCE: Final = 30.0
-#: id of an agent that does not exist, with which the key is checked if no agent is set
+#: id that no agent has; if no agent is set, the request that checks the key contains this id
 _UNKNOWN_AGENT: Final = "00000000-0000-7000-8000-000000000000"
 _PERMISSIONS_PATH: Final = "/sdk/permissions"
 
-#: rows of: a part of the text of a transport error, in lower case; the error's meaning; the fix; the name of the check
+#: each row: text that a transport error contains (in lower case), the error's meaning, the fix, the name of the check
 _TRANSPORT_ERRORS: Final = (
     ("expired", "its certificate has expired", "renew it, and check this machine's clock", "tls"),
     ("not yet valid", "its certificate is not valid yet", "check this machine's clock", "tls"),
@@ -41,7 +41,7 @@ _TRANSPORT_ERRORS: Final = (
 
 
 def check_gateway(settings: LocalSettings) -> Iterator[Finding]:
-    """Check that a Toolgate gateway answers at the address, without sending the key."""
+    """Check that a Toolgate gateway responds at the configured address; the API key is not sent."""
     if settings.url is None:
         yield Finding("gateway", "unknown", "not checked: there is no address")
         return
@@ -72,7 +72,7 @@ def check_gateway(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def check_key(settings: LocalSettings) -> Iterator[Finding]:
-    """Check that the gateway accepts the API key, and that the agent exists; the gateway logs nothing."""
+    """Check that the gateway accepts the API key, and that the agent exists; no log entry is created."""
     if settings.url is None or settings.api_key is None:
         return
     try:
@@ -165,7 +165,8 @@ def _check_clock(date: str | None, began: datetime, ended: datetime) -> Finding:
     except ValueError:
         return Finding("clock", "unknown", "the gateway's response has no valid date")
     theirs = theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC)
-    # The gateway wrote its Date header between `began` and `ended`, and rounded the time down to seconds.
+    # The gateway set its Date header at a moment between `began` and `ended`, and rounded it down to a whole second.
+    # The rounding alone can make this machine's clock seem ahead, so a second is subtracted.
     ahead = (began - theirs).total_seconds() - 1
     behind = (theirs - ended).total_seconds()
     if max(ahead, behind) <= _MAX_CLOCK_DIFFERENCE:

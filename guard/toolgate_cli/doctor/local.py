@@ -31,7 +31,7 @@ _COMMAND: Final = "toolgate_cli:main"
 
 #: files in which Linux lists all sockets
 _SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-#: state of a listening socket in these files
+#: code of the state "listening" in these files
 _LISTENING: Final = "0A"
 _SEPARATION_CURE: Final = (
     "run the gateway as another user or on another machine; until then an attacker who controls an agent can read the "
@@ -61,7 +61,7 @@ class Finding:
 
 
 def finding_from_error(check: str, error: Exception) -> Finding:
-    """Return a finding for a configuration error; after the first semicolon its message contains the fix."""
+    """Return a finding for a configuration error, whose message has the form `problem; fix`."""
     says, _, cure = str(error).partition("; ")
     return Finding(check, "wrong", says, cure or None)
 
@@ -77,7 +77,7 @@ def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """Settings with which an agent of this user would run, and the stored login.
+    """Settings that an agent would have if this user started it here, and the user's stored login.
 
     A setting that is missing or cannot be used is None.
 
@@ -105,7 +105,11 @@ class LocalSettings:
 
 
 def read_local_settings(url: str | None) -> LocalSettings:
-    """Read and check the settings of the environment and the stored login; `url`, if given, replaces their address."""
+    """Read and check the settings in the environment and the stored login.
+
+    Args:
+        url: the gateway's address, or None for that of the environment or of the login.
+    """
     login = login_error = None
     try:
         login = StoredLogin.load()
@@ -131,7 +135,7 @@ def read_local_settings(url: str | None) -> LocalSettings:
 
 
 def load_network(url: str) -> Network:
-    """Return the certificates and the proxy with which an agent would connect to a gateway.
+    """Return the certificates and the proxy that an agent would use to connect to a gateway.
 
     Raises:
         ConfigurationError: the certificates or the proxy cannot be used.
@@ -147,7 +151,7 @@ def _check_url(url: str | None) -> Finding:
     try:
         settings = load_settings(url, _ANY_KEY, _ANY_ID, 1)
     except ConfigurationError as error:
-        # The error is not about the address: `_check_other_settings` reports a wrong TOOLGATE_HTTP.
+        # An error about TOOLGATE_HTTP does not concern the address; `_check_other_settings` reports it.
         return (
             Finding("url", "ok", url) if "TOOLGATE_HTTP" in str(error) else finding_from_error("url", error)
         )
@@ -214,7 +218,7 @@ def _outbox_files() -> list[Path]:
     value = os.environ.get("TOOLGATE_OUTBOX")
     if not value:
         return []
-    # In version 0.1 the variable named a single file, with the suffix .db.
+    # In version 0.1, TOOLGATE_OUTBOX was the path of a single file with the suffix .db.
     path = Path(value).expanduser()
     folder = path.with_suffix("") if path.suffix == ".db" else path
     return [each for each in (path, *sorted(folder.glob("*"))) if each.is_file()]
@@ -265,7 +269,7 @@ def find_foreign_owners() -> Iterator[Finding]:
 
 
 def find_foreign_imports() -> Iterator[Finding]:
-    """Yield a finding for each Toolgate package that Python would import from another place than its installation."""
+    """Yield a finding for each Toolgate package that Python would not import from the installed distribution."""
     try:
         ours = distribution("toolgate")
     except PackageNotFoundError:
@@ -286,7 +290,7 @@ def find_foreign_imports() -> Iterator[Finding]:
 
 
 def _installed_path(ours: Distribution, name: str) -> Path | None:
-    # An editable installation does not list the files of its packages, so their paths are not compared.
+    # An editable installation does not list the files of its packages, so there is no path to compare with.
     listed = [file for file in ours.files or () if str(file) == f"{name}/__init__.py"]
     return Path(str(ours.locate_file(listed[0]))).resolve() if listed else None
 
@@ -300,7 +304,7 @@ def _imported_path(name: str) -> Path | None:
 
 
 def check_users(settings: LocalSettings) -> Iterator[Finding]:
-    """Check that the gateway does not run as the same operating-system user as this user's agents."""
+    """Check that the gateway and this user's agents run as different operating-system users."""
     if settings.url is None:
         return
     parts = urlsplit(settings.url)
@@ -325,7 +329,7 @@ def check_users(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def find_listening_users(port: int) -> set[int] | None:
-    """Return the ids of the users whose processes listen on a port of this machine, or None if they cannot be read."""
+    """Return the ids of the users whose processes listen on a port of this machine, or None if they are unknown."""
     tables = [table for table in _SOCKET_TABLES if table.exists()]
     try:
         rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]

@@ -33,14 +33,14 @@ def resolve_agents(
     Args:
         url: the gateway's address, or None for the gateway of the stored login.
         agent: an id or a name. Default: TOOLGATE_AGENT_ID.
-        subagents: pairs `NAME=AGENT`: a kind of subagent, and the id or name of the agent for its calls.
+        subagents: texts `NAME=AGENT`: calls of subagents of the kind NAME are checked for AGENT, an id or a name.
 
     Raises:
         typer.Exit: a name is given without a login at this gateway, or there is no such agent.
     """
     login = StoredLogin.load()
     has_login = login is not None and (url is None or login.url.rstrip("/") == url.rstrip("/"))
-    # Without a login, the variable is not resolved here; a name in it is reported when the hook starts.
+    # Without a login, TOOLGATE_AGENT_ID cannot be looked up; if it contains a name, the hook reports that at its start.
     own = agent or (os.environ.get("TOOLGATE_AGENT_ID") if has_login else None)
     pairs = [pair.partition("=") for pair in subagents]
     names = [name for name in (own, *(pair[2] for pair in pairs)) if name and not is_id(name.lower())]
@@ -73,9 +73,11 @@ def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
 
 
 def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: bool) -> None:
-    """Give agents a permission for `files.read`, or print the commands for that if no password can be asked for.
+    """Give agents a permission for `files.read`.
 
-    A permission that an agent already has for this action is not changed.
+    Without agents, a login at this gateway, or a way to ask for the password, the commands for it are printed instead.
+
+    A permission that an agent already has for `files.read` is not changed.
 
     Args:
         url: the gateway's address.

@@ -34,15 +34,16 @@ _HOST: Final = "127.0.0.1"
 _CHECK_EVENT: Final = "PreToolUse"
 #: events after a tool has run: the hook only logs them, and a failure of the hook does not affect the tool
 RECORD_EVENTS: Final = ("PostToolUse", "PostToolUseFailure")
-#: events that `toolgate hook serve` logs; also the end of a session, since the server cannot see that processes end
+#: events that `toolgate hook serve` logs; `SessionEnd` is one, as the server does not notice that Claude Code ends
 SERVER_EVENTS: Final = (*RECORD_EVENTS, "SessionEnd")
 _RECORD_SECONDS: Final = 30
-# Added to the hook's own time limit: Claude Code must wait longer, because the hook then denies the call with a reason.
+# Seconds that Claude Code waits longer than the hook's own time limit, so that the hook can still deny the call with a
+# reason.
 _MARGIN_SECONDS: Final = 10
 
 _DISABLING_IN_SETTINGS: Final = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
 _DISABLING_IN_ENVIRONMENT: Final = ("CLAUDE_CODE_RESTRICTED",)
-#: environment variables; if one of them is set, Claude Code runs no hook of its settings files
+#: environment variables that make Claude Code run no hooks of its settings files, if one has a value that is not false
 DISABLING_VARIABLES: Final = (*_DISABLING_IN_SETTINGS, *_DISABLING_IN_ENVIRONMENT)
 _FALSE: Final = ("", "0", "false", "no", "off")
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY")
@@ -176,14 +177,12 @@ def find_disabling_setting(settings: Mapping[str, Any]) -> str | None:
 def find_effective_disabling(
     env: Mapping[str, Any], user: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]
 ) -> str | None:
-    """Return the name of the setting or variable that disables all hooks here, or None.
-
-    The settings of all scopes are considered in their order of precedence.
+    """Return the name of the setting or variable that disables all hooks in the current folder, or None.
 
     Args:
         env: the environment variables.
-        user: the settings of the scope `user`; their `env` overrides the environment.
-        settings: the settings of all scopes; the last `disableAllHooks` applies.
+        user: the settings of the scope `user`; variables in their field `env` override the environment variables.
+        settings: the settings of all scopes, in the order of `SCOPES`; the last `disableAllHooks` applies.
     """
     values = [each["disableAllHooks"] for each in settings if "disableAllHooks" in each]
     if values and values[-1]:
@@ -202,7 +201,7 @@ def find_disabling_variable(env: Mapping[str, Any], names: Iterable[str] = DISAB
 
 def find_proxy_variable(env: Mapping[str, Any]) -> str | None:
     """Return the variable that makes Claude Code send requests for this machine to a proxy, or None."""
-    # Claude Code may use either spelling, so each variable that is set must exclude this machine.
+    # Claude Code may read either `no_proxy` or `NO_PROXY`, so if both are set, both must exclude this machine.
     exclusions = [
         str(env[name]).replace(",", " ").split() for name in ("no_proxy", "NO_PROXY") if env.get(name)
     ]
@@ -236,13 +235,13 @@ def _is_toolgate_hook(hook: object) -> bool:
 
 
 class ClaudeCodeStatus(NamedTuple):
-    """Result of the check whether the gateway checks Claude Code's tool calls in the current folder.
+    """Status of Claude Code in the current folder: whether the gateway checks its tool calls.
 
     Attributes:
         version: Claude Code's version, or None if `claude` is not on PATH or prints no version.
         state: the result in one or two words, such as `covered`.
         description: the result in one line.
-        fix: the command or change that corrects it, or None if nothing is to be done.
+        fix: the command or change that corrects the state, or None if nothing is to be done.
     """
 
     version: str | None
@@ -252,7 +251,7 @@ class ClaudeCodeStatus(NamedTuple):
 
 
 def read_status(versions: Any) -> ClaudeCodeStatus | None:
-    """Return whether tool calls are checked here, or None if Claude Code is neither installed nor configured.
+    """Return the status of Claude Code in the current folder, or None if it is neither installed nor configured.
 
     Args:
         versions: the plugin `frameworks`, whose functions `order` and `series` compare versions.
@@ -270,7 +269,7 @@ def read_status(versions: Any) -> ClaudeCodeStatus | None:
 
 
 def _may_exist(path: Path) -> bool:
-    """Return whether a file exists; True also if that is unknown, because reading the file then raises the error."""
+    """Return whether a file exists; True also if this is unknown, since the caller then reads it and gets the error."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -95,7 +95,7 @@ AllowReading: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _HookOptions:
-    """Options with which a hook is run, with names of agents replaced by ids, and defaults from the environment."""
+    """Options of a hook, after names of agents were replaced by ids, and missing values by those of the environment."""
 
     url: str | None
     agent: str | None
@@ -143,7 +143,7 @@ class _HookOptions:
         return words
 
     def grant_reading(self, *, password_stdin: bool) -> None:
-        """Give the agent and all subagents a permission for the action of tools that only read."""
+        """Give the agents of the main session and of all subagents a permission for `files.read`."""
         agents = [pair.partition("=")[2] for pair in self.subagents]
         grant_reading(
             self.url, [self.agent, *agents] if self.agent else agents, password_stdin=password_stdin
@@ -262,8 +262,9 @@ def serve(
         "claude-code", url, agent, subagent, tool_action, on_hold, hold_timeout, allow_reading=allow_reading
     )
     try:
-        # Each call is assigned to a process; if that ends first, the call's outcome is unknown. Over HTTP the coding
-        # agent's process is not known, so calls are assigned to this one.
+        # Each call is assigned to a process. If that process ends before the outcome of the call is reported, the
+        # outcome is unknown. A hook's HTTP request does not contain the process of the coding agent, so calls are
+        # assigned to this process.
         parsed, secret = hooks.parse(["claude-code", *options.as_words()], os.getpid()), find_secret()
         if allow_reading:
             options.grant_reading(password_stdin=password_stdin)
@@ -347,6 +348,7 @@ def _check_hooks_enabled(path: Path) -> None:
 
 def _check_no_proxy(path: Path, settings: dict[str, Any]) -> None:
     # A proxy would connect to 127.0.0.1 on its own machine, where another program could decide about tool calls.
+    # Settings of every scope can set variables that select a proxy, so the settings of all scopes are read.
     others = [read_settings(settings_path(scope)) for scope in SCOPES]
     environments = [env for each in (settings, *others) if isinstance(env := each.get("env"), dict)]
     for env in ({}, *environments):

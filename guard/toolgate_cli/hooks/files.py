@@ -17,7 +17,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Return the content of a JSON settings file, or an empty dictionary if the file does not exist.
 
     Raises:
-        SettingsFileError: the file cannot be read, or is not one unambiguous JSON object.
+        SettingsFileError: the file cannot be read, is not a JSON object, or contains an object with a repeated name.
     """
     content = read_text(path)
     try:
@@ -49,7 +49,8 @@ def read_text(path: Path) -> str:
 def format_settings(settings: dict[str, Any]) -> str:
     """Return settings as the text of a JSON file."""
     text = json.dumps(settings, indent=2, ensure_ascii=False)
-    # UTF-8 cannot encode a lone surrogate. JSON can contain it as an escape, so all non-ASCII characters are escaped.
+    # UTF-8 cannot encode a lone surrogate, but JSON can contain it as an escape. If there is one, all non-ASCII
+    # characters are escaped.
     has_surrogate = any("\ud800" <= char <= "\udfff" for char in text)
     return (json.dumps(settings, indent=2) if has_surrogate else text) + "\n"
 

@@ -17,13 +17,14 @@ _NAME: Final = Path("plugins") / "toolgate.js"
 _TEMPLATE: Final = Path(__file__).with_name("opencode_plugin.js")
 _PLACEHOLDER: Final = "const HOOK = "
 _MARK: Final = "written by `toolgate hook install --for opencode`"
-# Added to the hook's own time limit: the plugin must wait longer, because the hook then denies the call with a reason.
+# Seconds that the plugin waits longer than the hook's own time limit, so that the hook can still deny the call with a
+# reason.
 _MARGIN_SECONDS: Final = 10
 _FALSE: Final = ("", "0", "false")
 
 
 def plugin_path(*, user: bool) -> Path:
-    """Return the plugin's path: for all projects of the user, or for the project in the current folder."""
+    """Return the path of the plugin: for all of the user's projects if `user` is true, else for the current folder."""
     if not user:
         return Path(".opencode") / _NAME
     folder = os.environ.get("XDG_CONFIG_HOME")
@@ -41,7 +42,7 @@ def render_plugin(command: str, options: list[str], time_limit: float) -> str:
     configured = {"command": command, "words": options, "seconds": math.ceil(time_limit) + _MARGIN_SECONDS}
     lines = _TEMPLATE.read_text("utf-8").splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith(_PLACEHOLDER))
-    # The JSON is valid JavaScript, because `dumps` escapes the characters that would end a line.
+    # The JSON is valid JavaScript: `dumps` escapes all non-ASCII characters, also those that end a line in JavaScript.
     lines[at] = _PLACEHOLDER + json.dumps(configured)
     return "\n".join(lines) + "\n"
 

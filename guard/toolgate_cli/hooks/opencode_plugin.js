@@ -7,9 +7,9 @@ import { spawn } from "node:child_process"
 const HOOK = {"command": "toolgate", "words": [], "seconds": 1}
 
 export const Toolgate = async ({ directory }) => {
-  const agents = new Map() // names of OpenCode's agents, by session
-  const asking = new Map() // processes that check a call, by call
-  const running = new Map() // allowed calls whose tool has not ended yet, by call
+  const agents = new Map() // maps each session to the name of its OpenCode agent
+  const asking = new Map() // maps each call to the process that checks it
+  const running = new Map() // maps each allowed call whose tool has not ended yet to its details
   const recording = new Set()
   let servers = []
 

@@ -1,7 +1,7 @@
 """The process of one hook. Every failure ends with status 2, which makes coding agents block the tool.
 
-Claude Code and others run the tool after status 1, after a signal, and after status 0 with unreadable output. Therefore
-standard output contains only the answer, and `run` handles every error, exit and signal of the process.
+Claude Code and other agents run the tool after status 1, after a signal, and after status 0 with unreadable output.
+Therefore standard output contains only the answer, and `run` handles every error, exit and signal of the process.
 """
 
 import os
@@ -24,7 +24,7 @@ _STDIN_SECONDS: Final = 1.0
 
 
 class _HelpError(Exception):
-    """The options contain `--help`; the message is the text of the help."""
+    """The options contain `--help`; the exception's message is the help text."""
 
 
 class _OptionsError(Exception):
@@ -32,7 +32,7 @@ class _OptionsError(Exception):
 
 
 class _SignalError(SystemExit):
-    """A signal ends the hook. As an exception, it lets the check withdraw its pending approval request first."""
+    """A signal ends the hook; while this exception propagates, the check withdraws its pending approval request."""
 
 
 def run(words: list[str]) -> NoReturn:
@@ -136,7 +136,7 @@ def _has_call() -> bool:
 
 def _load_plugin() -> Any:
     # If click can be imported, httpx also imports its own command line and rich, which takes a sixth of the time until
-    # the check. Therefore click is hidden.
+    # the gateway is asked. Therefore click is hidden.
     sys.modules.setdefault("click", None)  # type: ignore[arg-type]  # makes the import fail, which httpx allows
     # Only this distribution is searched: a search of all installed ones takes longer than the check itself.
     (entry,) = distribution("toolgate").entry_points.select(group="toolgate.plugins", name="hooks")
@@ -152,5 +152,5 @@ def _write_stderr(message: str) -> None:
     try:
         os.write(2, f"{message}\n".encode("utf-8", "replace"))
     except OSError:
-        # Standard error is closed; the exit status blocks the tool also without a message.
+        # Standard error is closed, so the message is lost; the exit status alone blocks the tool.
         return

@@ -60,14 +60,14 @@ class Reply(NamedTuple):
 class HookApp:
     """ASGI application that authenticates a hook's request, and passes its body to the function `answer`.
 
-    The function is cancelled when the client disconnects or the server stops.
+    `answer` is cancelled when the client disconnects or the server stops.
 
     Args:
         answer: function that returns the reply to the body of a request.
         secret: the expected bearer token.
         port: the port that clients name in the Host header.
         max_body: maximum bytes of a body.
-        receive_seconds: time limit in seconds for the arrival of a body.
+        receive_seconds: time limit in seconds for the arrival of a request's head, and again for its body.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class HookApp:
         self._max_body = max_body
         self._exchanges: set[asyncio.Task[Reply | None]] = set()
         self.receive_seconds = receive_seconds
-        #: addresses of clients from which the complete head of a request has arrived
+        #: addresses of the clients whose request is being handled, which begins when its complete head has arrived
         self.clients: set[tuple[str, int]] = set()
         #: whether the server was stopped by SIGINT
         self.interrupted = False
@@ -121,7 +121,8 @@ class HookApp:
     def _check_head(self, scope: Message) -> HTTPStatus | None:
         """Return the status with which a request is refused before its body is read, or None if it is accepted."""
         headers = dict(scope["headers"])
-        # A web page can reach this port by DNS rebinding, but only with another Host or with an Origin.
+        # A web page in the user's browser can send requests to this port by DNS rebinding. Such a request has an Origin
+        # header, or another name in its Host header.
         if headers.get(b"host") not in self._hosts or b"origin" in headers:
             return HTTPStatus.FORBIDDEN
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
@@ -160,18 +161,18 @@ class HookApp:
         finally:
             answer.cancel()
             disconnect.cancel()
-            # Waits until a cancelled call has withdrawn its approval request.
+            # If `answer` was cancelled, this line returns after the call has withdrawn its approval request.
             await asyncio.gather(answer, disconnect, return_exceptions=True)
 
 
 def create_server(app: HookApp) -> "Server":
     """Return a uvicorn server for a hook application."""
-    # Imported here: at the top of the module, it would take a quarter of the start time of every other command.
+    # Imported here, because an import at the top would take a quarter of the start time of every other command.
     from uvicorn import Config, Server
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class TimedProtocol(H11Protocol):
-        """HTTP protocol that closes a connection if no head of a request arrives in time; uvicorn has no such limit."""
+        """HTTP protocol that closes a connection if no request head arrives in time; uvicorn has no such limit."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
             super().connection_made(transport)
@@ -187,7 +188,8 @@ def create_server(app: HookApp) -> "Server":
         """Server that cancels the handling of all requests when it stops."""
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-            # uvicorn's own method also stores the signal, which is then raised again before the guard is closed.
+            # uvicorn's own method would also store the signal, and uvicorn would raise it again after the server has
+            # stopped, before `_serve` has closed the guard.
             self.should_exit = True
             app.interrupted = sig == signal.SIGINT
 
@@ -205,7 +207,7 @@ def create_server(app: HookApp) -> "Server":
         log_config=None,
         log_level="critical",
         access_log=False,
-        # With the headers of proxies, a client could choose the address under which this server sees it.
+        # If the headers of proxies were used, a client could choose the address that `HookApp` stores in `clients`.
         proxy_headers=False,
         server_header=False,
         h11_max_incomplete_event_size=_MAX_HEAD,
@@ -215,13 +217,13 @@ def create_server(app: HookApp) -> "Server":
 
 
 def serve_hooks(hook: Any, secret: str, port: int) -> None:
-    """Serve a hook on this machine until SIGTERM, or until SIGINT, which ends with status 130.
+    """Answer the requests of hooks on 127.0.0.1, until SIGTERM (exit status 0) or SIGINT (exit status 130).
 
     Raises:
         OSError: the port is not available.
         typer.Exit: after SIGINT.
     """
-    # This handler is in effect before and after the time in which uvicorn handles signals.
+    # While uvicorn runs, it handles signals itself; this handler is for the time before and after that.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with socket.create_server(("127.0.0.1", port)) as listener:
         if asyncio.run(_serve(hook, secret, listener)):
@@ -229,7 +231,7 @@ def serve_hooks(hook: Any, secret: str, port: int) -> None:
 
 
 async def _serve(hook: Any, secret: str, listener: socket.socket) -> bool:
-    """Serve a hook until the server is stopped; return whether SIGINT stopped it."""
+    """Answer the requests of hooks until the server is stopped; return whether SIGINT stopped it."""
     port = listener.getsockname()[1]
 
     async def answer(body: bytes) -> Reply:
@@ -276,7 +278,7 @@ def secret_path() -> Path:
 
 
 def find_secret() -> str:
-    """Return the server's secret from the environment, else from its file, which is created if it is missing.
+    """Return the server's secret from the environment, else from its file; a missing file is created with a new secret.
 
     Raises:
         PrivateFileError: the secret is too weak, or its file cannot be used.

@@ -24,14 +24,14 @@ from toolgate_cli.resources import is_id
 LOGS_PATH: Final = "/api/logs"
 EXPORT_PATH: Final = "/api/logs/export"
 
-#: maximum bytes of a line in an export; no entry has as many, because its context has at most 64 KiB
+#: maximum bytes of a line in an export; every entry is shorter, because its context has at most 64 KiB
 _MAX_LINE: Final = 4 * 1024 * 1024
 _MAX_CONTEXT_TEXT: Final = 100
 _MAX_FIELDS: Final = 20
 
 
 class LogStatus(StrEnum):
-    """Status of a log entry, the result of the tool call."""
+    """Status of a log entry: the outcome of the tool call."""
 
     SUCCESS = "success"
     FAILED = "failed"

@@ -125,7 +125,7 @@ def _write(file: BinaryIO, client: GatewayClient, query: Query, form: Format, pr
 
 
 def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes, int]]:
-    """Yield each chunk with the number of entries in it: one per line, without the line of headings of CSV."""
+    """Yield each chunk with the number of entries in it: every line is an entry, except the heading line of CSV."""
     has_heading = form is Format.CSV
     for chunk in chunks:
         lines = chunk.count(b"\n")
@@ -134,7 +134,7 @@ def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes
 
 
 def _join_array(chunks: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
-    """Yield the parts of a JSON array whose members are the lines, each part with its number of entries."""
+    """Join the lines to one JSON array and yield it in parts, each part with the number of entries in it."""
     separator = b"[\n"
     for line in split_lines(chunks):
         yield separator + line, 1
@@ -159,7 +159,7 @@ def _open_progress(client: GatewayClient, query: Query) -> Iterator[_Progress]:
     if not sys.stderr.isatty():
         yield _Progress()
         return
-    # The gateway counts only lists without time filters, and only up to some thousands; else the bar has no total.
+    # The gateway counts only lists without time filters, and only up to some thousands; otherwise the bar has no total.
     total = None if query.get("from") or query.get("to") else client.count(LOGS_PATH, query)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

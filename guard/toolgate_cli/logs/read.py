@@ -30,8 +30,9 @@ from toolgate_cli.logs.entries import (
 from toolgate_cli.options import Environment, EnvironmentOption, JsonLines, PollInterval
 from toolgate_cli.output import Column, print_json, print_note, print_table
 
-#: Each poll reads again the entries of this time span before the newest known entry. An entry can become visible after
-#: a newer one, because the gateway sets its time before the commit; no transaction of a gateway takes longer than this.
+#: Each poll also reads the entries of this time span before the newest known entry again. An entry can become visible
+#: later than a newer one, because the gateway sets an entry's time before it commits the transaction; no transaction of
+#: the gateway takes longer than this time span.
 OVERLAP: Final = timedelta(seconds=35)
 
 #: maximum number of entries that the first poll reads
@@ -141,14 +142,14 @@ class Follower:
         self._since = since
         self._has_begun = since is not None
         self._newest: datetime | None = None
-        #: by id, the times of the known entries that the next poll may read again
+        #: maps the ids of known entries that the next poll may read again to their times
         self._seen: dict[str, datetime] = {}
 
     def poll(self, lines: int) -> _Found:
         """Return new entries, oldest first; after an error, the next poll returns the missed entries.
 
         Args:
-            lines: maximum number of entries that the first poll returns, unless `since` was given.
+            lines: maximum number of entries that the first poll returns; ignored if `since` was given.
 
         Raises:
             GatewayError: a request failed.

@@ -31,7 +31,7 @@ _MAX_BODY: Final = 1024 * 1024
 _RECEIVE_SECONDS: Final = 10
 _MAX_TYPE: Final = 80
 
-#: error messages of the library standardwebhooks, and the texts that are printed in their place
+#: maps error messages of the library standardwebhooks to the texts that are printed in their place
 _REASONS: Final = {
     "Message timestamp too old": "it was signed more than 5 minutes ago: it was sent again, or this clock is ahead",
     "Message timestamp too new": "it was signed more than 5 minutes from now: this clock is behind",
@@ -90,7 +90,7 @@ class Verifier:
         self._failure = WebhookVerificationError
 
     def find_error(self, headers: Mapping[str, str], body: bytes) -> str | None:
-        """Return the reason why a signature is invalid, or None if it is valid; header names are in lower case."""
+        """Return why a request's signature is invalid, or None if it is valid; `headers` has names in lower case."""
         missing = [name for name in _HEADERS if not headers.get(name)]
         if missing:
             return f"the header {', '.join(missing)} is missing"
@@ -99,7 +99,7 @@ class Verifier:
         except self._failure as error:
             return _REASONS.get(str(error), "it cannot be verified")
         except json.JSONDecodeError:
-            # The library parses the body only after it has found the signature valid.
+            # The library parses the body only after it has found the signature valid, so only the body is not JSON.
             return None
         except RecursionError:
             return "the body is nested too deeply"
@@ -124,7 +124,8 @@ class Receiver(ThreadingHTTPServer):
     Args:
         host: the address to listen on.
         port: the port; 0 takes a free one.
-        handle: function that is called for each event, one at a time. The response is 204 if it returns True, else 400.
+        handle: function that is called for each event, one at a time. The response is
+            204 if the function returns True, else 400.
 
     Attributes:
         broken: the error that stopped the server because standard output is closed, or None.
@@ -209,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _EventPrinter:
-    """Prints each delivered event, and marks it if an event with the same id was delivered before."""
+    """Prints each delivered event, and marks redeliveries, whose id was delivered before."""
 
     def __init__(self, verifier: Verifier, *, full: bool, as_json: bool) -> None:
         self._verifier = verifier
