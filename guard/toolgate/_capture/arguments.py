@@ -131,7 +131,7 @@ class CallArguments:
         return self._snapshot.difference({**self._bound, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Apply an approver's edit, which changed the context `asked` to `approved`.
+        """Apply an approver's edit, by which the call's context changed from `asked` to `approved`.
 
         Return None, or the reason why the edit cannot be applied.
         """

@@ -36,7 +36,7 @@ _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """Context of one call, and the secrets to redact in its error messages.
+    """Context of one call, and the secrets to redact in error messages of the call.
 
     Attributes:
         context: JSON within the limits of the gateway.
@@ -51,7 +51,7 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class FrozenCall:
-    """Frozen arguments of one call.
+    """Frozen copies of the arguments of one call, which no other code can change.
 
     Attributes:
         arguments: Frozen arguments that an approval covers, by name.

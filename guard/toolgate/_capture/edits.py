@@ -183,7 +183,7 @@ class _Edit:
         return made
 
     def _new(self, value: Json, others: Iterable[object]) -> Any:
-        """Return a value that the approver added: with the common type of `others` if there is one, or as plain JSON."""
+        """Return a value that the approver added, with the type that all `others` have, or as plain JSON."""
         if _is_marked(value):
             raise UneditableError("would hide something that was not there")
         made = _native(value)

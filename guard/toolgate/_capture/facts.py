@@ -47,7 +47,7 @@ def describe_error(
 
 
 def clip(text: str) -> str:
-    """Return the beginning of `text` that can be sent: at most 1,000 characters and 3,000 bytes of JSON.
+    """Return the beginning of `text` for a log entry: at most 1,000 characters and 3,000 bytes of JSON.
 
     The gateway accepts requests of 64 KiB, of which a context leaves 4 KiB for the facts.
     """

@@ -47,7 +47,7 @@ class Fingerprinter:
         return self.binary(value) if isinstance(value, bytes) else self.json(plain(value))
 
     def label(self, value: str) -> str:
-        """Return a digest that replaces a name in a context; its `$` distinguishes it from the names of arguments."""
+        """Return a digest that replaces a name in a context; it begins with one `$`, unlike names of arguments."""
         return f"${self.text(value)['$digest']}"
 
     def _digest(self, kind: bytes, value: bytes) -> dict[str, Json]:

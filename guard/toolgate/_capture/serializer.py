@@ -125,7 +125,7 @@ class _UnsupportedError(Exception):
 
 
 class Freezer:
-    """Creates frozen copies of one call's arguments; the limits apply to all arguments together.
+    """Creates frozen copies of one call's arguments; the limits of size apply to all arguments together.
 
     Args:
         accepts_objects: Whether a value that cannot be written as JSON is represented by its identity. Otherwise
@@ -406,7 +406,7 @@ def plain(value: Frozen) -> Json:
 
 
 def same(one: Frozen, other: Frozen) -> bool:
-    """Return whether two frozen values have the same JSON text; 1, 1.0 and True have different ones."""
+    """Return whether two frozen values have the same JSON text; the texts of 1, 1.0 and True differ."""
     return canonical_text(one) == canonical_text(other)
 
 
@@ -426,7 +426,8 @@ def is_immutable(value: object) -> bool:
     if kind in _IMMUTABLE:
         return True
     if issubclass(kind, Enum):
-        # All code of the process shares the enum member: its attributes can be set, and its value may be a list.
+        # The complete process shares the enum member: other code may set its attributes, or change a value such as a
+        # list.
         has_more = any(not _is_reserved(name) for name in _attributes(value))
         return not has_more and is_immutable(value._value_)  # type: ignore[attr-defined]  # every enum member has it
     if kind is dt.datetime or kind is dt.time:

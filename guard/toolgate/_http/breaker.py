@@ -56,7 +56,7 @@ class _Outage:
         reason: Failure of the last probe, or of the call that opened the breaker.
         slow: Whether that failure was slow, see `_SLOW`.
         reached: Whether a gateway may have received that call; if so, it may be overloaded.
-        failures: Number of failed probes in a row, all slow or all fast.
+        failures: Number of consecutive failed probes, which were all slow or all fast.
         next_probe: Earliest start of the next probe.
         probe: Process id and latest end of the current probe, or None.
     """
@@ -96,7 +96,7 @@ class CircuitBreaker:
         self._locks: dict[int, threading.RLock] = {}
 
     def admit(self, seconds: float) -> bool:
-        """Admit a call that takes at most `seconds`, and return whether it is the probe.
+        """Admit a call that takes at most `seconds`, and return whether this call is the probe.
 
         Raises:
             CircuitOpen: If there is an outage and the call is not the probe.

@@ -65,7 +65,7 @@ Operation: TypeAlias = Generator[Send | Pause, Any, _Result]
 
 
 class _Operations:
-    """Operations of the gateway, without I/O.
+    """Operations that both clients perform, without I/O: check, log, approval and cancel.
 
     Attributes:
         clock: Returns monotonic seconds.

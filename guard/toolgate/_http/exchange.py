@@ -119,7 +119,7 @@ class Exchange:
         return Response(self._status, self._headers, self._body)
 
     def timed_out(self, seconds: float) -> TransportError:
-        """Return the error for a request that was cut off at its deadline."""
+        """Return the error for a request that was aborted at its deadline."""
         return TransportError(
             f"no response within {seconds:.1f} s", answered=self._answered, reached=not self._connecting
         )

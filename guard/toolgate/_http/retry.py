@@ -55,7 +55,7 @@ class Deadline:
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
-    """Return the seconds that a `Retry-After` header asks to wait (RFC 9110, section 10.2.3).
+    """Return the seconds to wait according to a `Retry-After` header (RFC 9110, section 10.2.3).
 
     The header contains a whole number or a date. The result is None for anything else and 0 for a date in the past.
     """

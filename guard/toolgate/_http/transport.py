@@ -40,8 +40,8 @@ _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 5.0
 # The shortest time-out in seconds, so that a response that has already arrived is read even after the deadline.
 _SHORTEST: Final = 0.001
-# Seconds after the deadline at which the watchdog aborts a request. httpx's time-outs end it before, unless the peer
-# keeps sending single bytes.
+# Seconds after the deadline at which the watchdog aborts a request. A time-out of httpx usually ends the request
+# earlier, but not if the peer keeps sending single bytes.
 _GRACE: Final = 0.05
 _PORTS: Final = {"http": 80, "https": 443}
 
