@@ -26,7 +26,7 @@ Query = Mapping[str, str | int | None]
 _TIMEOUT = 15.0
 #: maximum number of entries in one page of a list
 PAGE_SIZE = 100
-#: maximum seconds that a command waits because of consecutive responses with status 429 (rate limit)
+#: maximum total seconds that a command waits for consecutive responses with status 429 (rate limit)
 MAX_RATE_LIMIT_WAIT = 60.0
 #: minimum seconds that a command waits after status 429, because `Retry-After` may be 0
 _MIN_RATE_LIMIT_WAIT = 1.0
@@ -41,7 +41,7 @@ _NO_QUERY: Query = {}
 
 
 class GatewayError(Exception):
-    """The gateway refused a request, sent an invalid response or none; the message is one line for the user.
+    """The gateway refused a request, sent an invalid response, or did not respond; the message is one line.
 
     Attributes:
         status: the HTTP status; None if there was no response, or if the response's JSON does not have the
@@ -213,7 +213,7 @@ class RateLimitWait:
         self._left = MAX_RATE_LIMIT_WAIT
 
     def wait(self, response: Response) -> bool:
-        """If the response has status 429, wait as long as it requires; return whether to send the request again."""
+        """Wait as a response with status 429 requires, if time is left; return whether to send the request again."""
         if response.status != HTTPStatus.TOO_MANY_REQUESTS:
             self._left = MAX_RATE_LIMIT_WAIT
             return False

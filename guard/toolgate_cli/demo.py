@@ -89,7 +89,7 @@ def _prepare_process(*, keep: bool) -> str | None:
         signal.signal(number, lambda received, _frame: sys.exit(128 + received))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A character that the terminal cannot show becomes a question mark.
+            # A character that the terminal's encoding lacks is printed as a question mark, and raises no error.
             stream.reconfigure(errors="replace")
     return secret
 

@@ -144,7 +144,8 @@ def sanitize(text: object, *, quote: str = "") -> str:
             shown.append(char)
             continue
         if unicodedata.category(char) in {"Mn", "Me", "Mc"}:
-            # A mark at the beginning of the text is escaped: it would combine with the character before the text.
+            # `marks` begins at its maximum, so that a combining mark at the beginning of the text is escaped. It would
+            # otherwise combine with the character that is printed before the text.
             marks += 1
             is_safe = marks <= _MAX_MARKS and not _is_blank(char)
         else:

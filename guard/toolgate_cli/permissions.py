@@ -126,7 +126,7 @@ class _Terms:
         """Return the fields of the API request that creates or changes a permission.
 
         Args:
-            had_maximum: whether the permission has a maximum amount before the change.
+            had_maximum: whether the permission had a maximum amount before the change.
             drops_maximum: whether the change removes the maximum amount.
 
         Raises:

@@ -157,7 +157,7 @@ def format_status(approval: Approval, emails: dict[str, str] | None = None) -> s
 
 
 def fetch_emails(approval: Approval, client: GatewayClient) -> dict[str, str]:
-    """Map the ids of the organization's users to e-mails; empty without a decision or if the request fails."""
+    """Map the ids of the organization's users to e-mails; empty without a decision or if they are unavailable."""
     if not (approval.decided_by or approval.votes):
         return {}
     try:

@@ -26,7 +26,7 @@ READING_TOOLS: Final = {
 def resolve_agents(
     url: str | None, agent: str | None, subagents: Iterable[str]
 ) -> tuple[str | None, list[str]]:
-    """Return the agent and the subagents, with the names of agents replaced by ids.
+    """Replace names of agents by ids; return the agent's id, or None, and the subagents as texts `NAME=ID`.
 
     Names are looked up at the gateway with the stored login.
 

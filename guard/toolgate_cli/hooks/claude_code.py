@@ -34,7 +34,8 @@ _HOST: Final = "127.0.0.1"
 _CHECK_EVENT: Final = "PreToolUse"
 #: events after a tool has run: the hook only logs them, and a failure of the hook does not affect the tool
 RECORD_EVENTS: Final = ("PostToolUse", "PostToolUseFailure")
-#: events that `toolgate hook serve` logs; `SessionEnd` is one, as the server does not notice that Claude Code ends
+#: events that `toolgate hook serve` logs; `SessionEnd` is included, since the server cannot see
+#: that the process of Claude Code ends
 SERVER_EVENTS: Final = (*RECORD_EVENTS, "SessionEnd")
 _RECORD_SECONDS: Final = 30
 # Seconds that Claude Code waits longer than the hook's own time limit, so that the hook can still deny the call with a
@@ -43,7 +44,7 @@ _MARGIN_SECONDS: Final = 10
 
 _DISABLING_IN_SETTINGS: Final = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
 _DISABLING_IN_ENVIRONMENT: Final = ("CLAUDE_CODE_RESTRICTED",)
-#: environment variables that make Claude Code run no hooks of its settings files, if one has a value that is not false
+#: if one of these environment variables has a true value, Claude Code runs no hooks from its settings files
 DISABLING_VARIABLES: Final = (*_DISABLING_IN_SETTINGS, *_DISABLING_IN_ENVIRONMENT)
 _FALSE: Final = ("", "0", "false", "no", "off")
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY")
@@ -62,7 +63,7 @@ def settings_path(scope: Scope) -> Path:
 
 
 def is_shared(path: Path) -> bool:
-    """Return whether other machines may use a settings file too, because it is usually committed with a project."""
+    """Return whether a settings file is usually committed with a project, so that other machines use it too."""
     is_local = path.name in {"settings.local.json", "managed-settings.json"}
     is_managed = path.parent.name == "managed-settings.d"
     return not (is_local or is_managed or path.resolve() == settings_path("user").resolve())

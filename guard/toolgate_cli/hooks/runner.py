@@ -136,7 +136,7 @@ def _has_call() -> bool:
 
 def _load_plugin() -> Any:
     # If click can be imported, httpx also imports its own command line and rich, which takes a sixth of the time until
-    # the gateway is asked. Therefore click is hidden.
+    # the check is sent. Therefore click is hidden.
     sys.modules.setdefault("click", None)  # type: ignore[arg-type]  # makes the import fail, which httpx allows
     # Only this distribution is searched: a search of all installed ones takes longer than the check itself.
     (entry,) = distribution("toolgate").entry_points.select(group="toolgate.plugins", name="hooks")

@@ -99,7 +99,7 @@ class Verifier:
         except self._failure as error:
             return _REASONS.get(str(error), "it cannot be verified")
         except json.JSONDecodeError:
-            # The library parses the body only after it has found the signature valid, so only the body is not JSON.
+            # The library parses the body only after it has verified the signature, so here the signature is valid.
             return None
         except RecursionError:
             return "the body is nested too deeply"
