@@ -158,7 +158,7 @@ def _fetch_permissions(settings: Settings) -> Any:
 
 
 def _check_settings(settings: Settings) -> None:
-    """End the command if the gateway refuses the API key; if it is unavailable, print a note, as it may respond later."""
+    """End the command if the gateway refuses the API key; if it is unavailable, print a note: it may respond later."""
     try:
         _fetch_permissions(settings)
     except GatewayError as error:
