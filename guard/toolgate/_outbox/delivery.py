@@ -40,9 +40,9 @@ class Result:
     """Result of sending one entry.
 
     Attributes:
-        taken: Whether the gateway has stored it.
-        hopeless: Whether the gateway rejects it permanently.
-        why: The gateway's reason if it has not stored the entry.
+        taken: Whether the gateway has stored the entry.
+        hopeless: Whether the gateway rejects the entry permanently, so that sending it again cannot succeed.
+        why: The gateway's reason for not storing the entry; empty if the entry is stored.
     """
 
     taken: bool = False
@@ -55,11 +55,11 @@ class Delivery:
     """Result of sending several entries.
 
     Attributes:
-        results: Results of the first entries, in order.
-        fault: Error because of which the other entries have no result, or None. They may be sent again.
-        pause: Seconds to wait before the next request, as the gateway requested.
-        lasting: Whether the fault will not pass within seconds.
-        too_large: Whether a smaller batch may succeed.
+        results: Results of the first entries, in the order in which they were sent; the other entries have none.
+        fault: Error that ended the sending, or None. Entries without a result may be sent again.
+        pause: Seconds for which the gateway asks clients to wait before the next request; 0 if it does not.
+        lasting: Whether the cause of the fault probably lasts longer than seconds, such as a rejected API key.
+        too_large: Whether the gateway rejected the whole batch, so that a smaller one may succeed.
         headers: Headers of the last response.
     """
 
@@ -100,10 +100,10 @@ class _EntryResponse(BaseModel):
 
 
 class Deliverer(Protocol):
-    """Interface of a client that sends entries."""
+    """Interface of a client that sends log entries to the gateway."""
 
     def deliver(self, entries: Sequence[tuple[str, str]], seconds: float) -> Delivery:
-        """Send entries, each given as its Idempotency-Key and its JSON text, within `seconds`."""
+        """Send entries within `seconds`; each one is a pair of its Idempotency-Key and its JSON text."""
         ...
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Deliverer(Protocol):
 
 
 class BatchSender:
-    """Sends log entries without retries, over connections of its own.
+    """Client that sends log entries over its own connections. It does not retry failed requests.
 
     If the gateway has no batch endpoint, entries are sent one by one.
 
@@ -190,7 +190,7 @@ class BatchSender:
         status = response.status
         if is_batch and status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
             self._has_batches = False
-        # A response that is not JSON comes from another server, and does not mean that the entry is invalid.
+        # A response that is not JSON comes from another server, such as a proxy: the entry may still be valid.
         is_json = media_type(response) == "application/json"
         if status in _PERMANENT and is_json and count == 1:
             return Delivery([Result(hopeless=True, why=str(error))], headers=response.headers)
@@ -200,13 +200,14 @@ class BatchSender:
 
 
 class Pace:
-    """Computes when entries may be sent: backoff after failures, and half of the rate limit for old entries.
+    """Computes when the next request may be sent: later after failures, and later if it contains old entries.
 
-    Old entries are those of an outage or of an earlier process. They must not use up the rate limit of current calls.
+    Old entries were queued during an outage or by an earlier process. They may use half of the rate limit, so that
+    enough of it remains for current calls.
 
     Args:
-        clock: Returns monotonic seconds.
-        wall: Returns seconds since 1970.
+        clock: Function that returns monotonic seconds.
+        wall: Function that returns seconds since 1970.
     """
 
     def __init__(
@@ -229,8 +230,8 @@ class Pace:
         """Count a failed request.
 
         Args:
-            asked: Seconds to wait, as the gateway requested.
-            lasting: Whether the cause will not pass within seconds, such as a rejected key or a monthly limit.
+            asked: Seconds for which the gateway asks clients to wait; 0 if it does not.
+            lasting: Whether the cause probably lasts longer than seconds, such as a rejected key or a monthly limit.
         """
         longest = (
             _LONGEST_PAUSE if lasting else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 20))
@@ -238,7 +239,7 @@ class Pace:
         self._failures += 1
         self._lasting = lasting
         now = self._clock()
-        # Random, so that processes that failed together do not retry together.
+        # The pause is random, so that processes whose requests failed at the same time retry at different times.
         self._next = now + longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
         self._asked_until = now + asked
 
@@ -247,12 +248,12 @@ class Pace:
         self._failures, self._next, self._asked_until = 0, 0.0, 0.0
 
     def nudge(self) -> None:
-        """Shorten the backoff, because the gateway has responded to another request."""
+        """Shorten the backoff, because the gateway has responded to another request, such as a check."""
         if not self._lasting:
             self._next = min(self._next, self._clock() + _FIRST_PAUSE * 10)
 
     def read_headers(self, headers: Mapping[str, str]) -> None:
-        """Read the `X-RateLimit-*` headers: once half of a window is used, old entries pause until the window ends."""
+        """Read the `X-RateLimit-*` headers: once half of a window's limit is used, old entries pause until it ends."""
         limit, left, reset = (
             _number(headers.get(f"x-ratelimit-{name}")) for name in ("limit", "remaining", "reset")
         )
@@ -264,27 +265,27 @@ class Pace:
             self._old_after = self._clock() + min(_RATE_WINDOW, max(1.0, reset - self._wall()))
 
     def pause(self, *, old: bool = False, hurried: bool = False) -> float:
-        """Return the seconds until the next request.
+        """Return the seconds to wait before the next request.
 
         Args:
-            old: Whether the request contains old entries.
-            hurried: Whether a caller waits for the request, so that the backoff is skipped. Pauses that the gateway
-                requested, and those for old entries, are not skipped.
+            old: Whether the request contains old entries (see the class).
+            hurried: Whether a caller is waiting until everything is sent (`flush`), so that the backoff after failures
+                is skipped. Pauses that the gateway requested, and pauses for old entries, are not skipped.
         """
         until = self._asked_until if hurried else max(self._next, self._asked_until)
         return max(0.0, max(until, self._old_after if old else 0.0) - self._clock())
 
 
 class OutageLog:
-    """Logs an outage when it begins, again at growing intervals, and when it is over."""
+    """Logs an outage of the gateway or the file when it begins, at growing intervals, and when it is over."""
 
     def __init__(self) -> None:
         self._next = 0.0
         self._interval = 0.0
 
     def failed(self, entries: int, reason: str) -> None:
-        """Log that entries are not accepted."""
-        # The reason may contain text of a response, and in it secrets that must not be logged.
+        """Log that entries cannot be sent; do nothing if this was logged a short time ago."""
+        # The reason may contain text from a response, which may include secrets that must not be logged.
         reason = scrub(reason, ())
         now = time.monotonic()
         if self._interval and now < self._next:
@@ -299,7 +300,7 @@ class OutageLog:
         )
 
     def over(self) -> None:
-        """Log that entries are accepted again."""
+        """Log that the gateway accepts entries again, if the outage was logged."""
         if self._interval:
             self._interval = 0.0
             logger.info("the gateway accepts log entries again", extra={"toolgate_event": "record_resumed"})

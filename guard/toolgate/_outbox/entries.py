@@ -37,7 +37,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A log entry with its Idempotency-Key: if it is sent twice, the gateway stores it once.
+    """Log entry with its Idempotency-Key, by which the gateway stores the entry only once if it is sent twice.
 
     Attributes:
         body: The JSON object of `POST /sdk/log`.
@@ -48,19 +48,19 @@ class Entry:
     key: str = field(default_factory=lambda: secrets.token_hex(_KEY_BYTES))
 
     def text(self) -> str:
-        """Return the entry as JSON text, as one element of `POST /sdk/logs`."""
+        """Return the JSON text of the entry, as it is sent in the list `entries` of `POST /sdk/logs`."""
         return dumps({**self.body, "idempotency_key": self.key})
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Reference to a stored intent: a log entry that is stored before the tool runs, and later gets the outcome.
+    """Reference to a stored intent: a log entry that is stored before the tool runs and completed when it has ended.
 
     Attributes:
         place: Row id in the outbox.
         key: Idempotency-Key.
-        process: Id of the process that stored it.
-        size: Bytes that are counted in the outbox for the intent and its outcome.
+        process: Id of the process that stored the intent.
+        size: Bytes that the outbox counts for the intent, including a reserve for the outcome.
     """
 
     place: int
@@ -84,9 +84,10 @@ def new_entry(
         action: The action.
         agent_id: The agent.
         status: `success`, `failed`, `pending` or `denied`.
-        context: The call's context, and facts such as its duration or error.
+        context: The call's context (its arguments), and details of its outcome such as duration or error.
         key: Idempotency-Key, or None for a new one.
-        **details: Further members, such as `approval_id`, `run_id` or `ip_address`; None omits one.
+        **details: Further members of the JSON object, such as `approval_id`, `run_id` or `ip_address`; those that are
+            None are omitted.
     """
     body: dict[str, Json] = {
         "agent_id": agent_id,

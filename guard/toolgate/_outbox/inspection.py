@@ -27,10 +27,10 @@ from toolgate._outbox.store import (
 __all__ = ["State", "StoredEntry", "drop_entries", "has_outbox", "list_entries", "unpark_all"]
 
 #: `running`: intent of a running process, whose tool may be running; `waiting`: queued entry of a running process;
-#: `orphan` and `left`: intent and queued entry of a process that has ended; `parked`: rejected by the gateway
+#: `orphan`: intent of a process that has ended; `left`: its queued entry; `parked`: rejected by the gateway
 State: TypeAlias = Literal["running", "waiting", "orphan", "left", "parked"]
 
-#: by state in the file: its name while the process of the file is running, and after that process has ended
+#: maps a state in the file to its name while the file's process is running, and its name after that process has ended
 _STATES: Final[dict[int, tuple[State, State]]] = {
     INTENT: ("running", "orphan"),
     READY: ("waiting", "left"),
@@ -40,10 +40,10 @@ _STATES: Final[dict[int, tuple[State, State]]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """An entry in the outbox, without its context.
+    """Summary of an entry in the outbox; it omits the context (arguments and details of the call).
 
     Attributes:
-        file: The file that contains it.
+        file: The file that contains the entry.
         row: Row id in the file.
         key: Idempotency-Key.
         state: State of the entry and of the process that stored it, see `State`.
@@ -51,11 +51,11 @@ class StoredEntry:
         agent_id: The agent.
         status: Status in the activity log.
         occurred_at: Time of the call.
-        url: Address of the gateway to which it is sent.
+        url: Address of the gateway that receives the entry.
         environment: `production` or `test`.
         organization: Id of the organization, or None if no response has contained it yet.
         size: Size in bytes.
-        reason: Why the gateway rejected it, or None.
+        reason: The gateway's reason for rejecting the entry, or None.
     """
 
     file: Path
@@ -80,7 +80,7 @@ def has_outbox(place: Place) -> bool:
 
 
 def list_entries(place: Place) -> list[StoredEntry]:
-    """Return all entries, the oldest first.
+    """Return all entries in the outbox folder, the oldest first.
 
     Raises:
         Busy: Another process is writing.
@@ -123,9 +123,10 @@ def drop_entries(entries: Iterable[StoredEntry]) -> int:
 
 
 def unpark_all(outbox: Outbox) -> int:
-    """Move all entries with the same target into the outbox's own file, and queue the parked ones again.
+    """Collect entries with the same target in the file of `outbox`, and queue the parked ones again.
 
-    Return how many entries were parked.
+    All entries of processes that have ended are collected; of running processes, only the parked ones. Return the
+    number of parked entries.
     """
     while (found := adopt_files(outbox, lambda: True)) is not None and found[0] and not found[1]:
         pass

@@ -1,4 +1,4 @@
-"""The outbox of one guard: a file of its own, in which log entries survive the end of the process."""
+"""Outbox of one guard: stores its log entries in a file, in which they survive the end of the process."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = ["Outbox", "StoredEntry"]
 StoredEntry = tuple[str, int, int, str, str | None]
 
 _T = TypeVar("_T")
-# Seconds to wait for the lock, which is held for a few statements or while a commit waits for the disk.
+# Seconds to wait for the lock, which another thread holds during a few statements or while a commit waits for the disk.
 _LOCK_TIMEOUT: Final = 0.05
 # Bytes that an outcome usually adds to its intent.
 _OUTCOME_BYTES: Final = 192
-# Pages of the write-ahead log, of 2 KiB each, after which it is restarted: 8 MiB.
+# Number of pages after which the write-ahead log is restarted; a page has 2 KiB, so the log has 8 MiB then.
 _LONG_WAL: Final = 4_096
 _UNLIMITED: Final = 2**62
 _WARN_AT: Final = (0.5, 0.9)
@@ -76,8 +76,8 @@ class Outbox:
 
     Attributes:
         file: Path of the file while it is in use, or None.
-        side_lock: Held while a second connection is open, so that the process is not forked meanwhile: SQLite forbids
-            the use of a connection in a forked child.
+        side_lock: Lock that is held while a second connection is open. A fork waits for it, since SQLite forbids the
+            use of a connection in a forked child.
     """
 
     def __init__(self, place: Place, target: Target) -> None:
@@ -96,7 +96,7 @@ class Outbox:
 
     def __del__(self) -> None:
         if connection := self.__dict__.get("_connection"):
-            # Garbage is collected in any order: if a tool ends after this, the file is opened again.
+            # The garbage collector deletes objects in any order: a call that still uses this one opens the file again.
             self._connection = None
             connection.close()
 
@@ -126,7 +126,7 @@ class Outbox:
         self._insert(entry.key, READY, len(body.encode()), body)
 
     def finish(self, entry: Entry, intent: Intent) -> None:
-        """Replace an intent by the entry with its outcome, and queue the entry, even if the outbox is full."""
+        """Replace an intent with the entry that contains its outcome, and queue it, even if the outbox is full."""
         body = Entry(entry.body, intent.key).text()
         size = len(body.encode())
 
@@ -136,8 +136,8 @@ class Outbox:
             else:
                 done = connection.execute(_FINISH_SAME_SIZE, (body, intent.place, intent.key))
             if not done.rowcount:
-                # Another process has adopted the intent, or it was deleted. Since the outcome has the same key, the
-                # gateway stores one log entry.
+                # Another process has adopted the intent, or it was deleted. The entry is inserted with the intent's
+                # key, so that the gateway stores one log entry even if both are sent.
                 connection.execute(
                     _INSERT, (intent.key, READY, size, body, _UNLIMITED, _UNLIMITED)
                 ).fetchall()
@@ -173,18 +173,18 @@ class Outbox:
         self._do(lambda db: db.execute("UPDATE entries SET old = 1 WHERE state = 1 AND old = 0"))
 
     def unpark(self) -> int:
-        """Queue parked entries again, and return how many they are."""
+        """Queue parked entries again, and return their number."""
         update = "UPDATE entries SET state = 1, old = 1, reason = NULL WHERE state = 2"
         return self._do(lambda db: db.execute(update).rowcount)
 
     def take_in(self, entries: Iterable[StoredEntry]) -> None:
         """Store and queue entries of another file; when the method returns, they survive power loss.
 
-        Intents among them are queued unchanged, with an unknown outcome.
+        Intents among them are queued as they are: their outcome is unknown.
         """
 
         def work(connection: sqlite3.Connection) -> None:
-            # The caller deletes them from the other file next, so that they must be on the disk before.
+            # The caller deletes the entries from the other file next, so they must be on the disk before that.
             connection.execute("PRAGMA synchronous = FULL")
             try:
                 with transaction(connection):
@@ -198,7 +198,7 @@ class Outbox:
     # Methods that read.
 
     def batch(self, *, old: bool, after: int, limit: int) -> list[Row]:
-        """Return the first `limit` queued entries, either old or new ones, whose row ids are above `after`."""
+        """Return up to `limit` queued entries with row ids above `after`: the old ones (see `age`), or all others."""
         return self._do(
             lambda db: [Row(*found) for found in db.execute(_BATCH, (old, after, limit)).fetchall()]
         )
@@ -235,7 +235,7 @@ class Outbox:
     # Methods for the file and the connection.
 
     def abandon(self) -> list[object]:
-        """Discard entries that are in memory only, and return their actions; a file is not changed."""
+        """Discard entries that are in memory only, and return their actions; entries in a file are kept."""
         if self.place.path is not None:
             return []
         with self._lock:
@@ -257,8 +257,8 @@ class Outbox:
             ):
                 moved = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if moved and moved[1] > _LONG_WAL:
-                    # If callers write without a pause, the log grows without limit. A restart blocks them only while
-                    # the few remaining pages are copied.
+                    # If callers write without a pause, SQLite never restarts the log by itself, and the log would grow
+                    # without limit. This restart blocks callers only while the few remaining pages are copied.
                     other.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
     def close(self) -> None:
@@ -271,7 +271,7 @@ class Outbox:
             # A file that cannot be read is not deleted.
             is_empty = False
             if connection is None and file is not None:
-                # The connection was closed before a fork.
+                # `before_fork` has closed the connection; it is needed again to read whether the file is empty.
                 with contextlib.suppress(sqlite3.Error):
                     connection = connect(file)
             if connection is not None:
@@ -306,7 +306,7 @@ class Outbox:
     def _try_insert(self, key: str, state: int, size: int, body: str) -> tuple[int, int, int] | None:
         other_rows, other_size = self._others or (0, 0)
         values = (key, state, size, body, self.place.rows - other_rows, self.place.size - other_size)
-        # All rows are fetched, since SQLite commits the statement in its last step.
+        # All rows are fetched, since SQLite commits the statement only after its last row.
         found: list[tuple[int, int, int]] = self._do(lambda db: db.execute(_INSERT, values).fetchall())
         return found[0] if found else None
 
@@ -318,7 +318,8 @@ class Outbox:
             raise Busy("another thread is writing")
         try:
             if self._inside:
-                # This thread was executing a statement when the garbage collector ended another call.
+                # The garbage collector interrupted a statement of this thread and ended another call. The lock does
+                # not prevent this, since it is reentrant.
                 raise Busy("this thread is writing")
             self._inside = True
             try:
@@ -344,7 +345,7 @@ class Outbox:
         if not self._target_stored:
             target = self.target
             connection.execute(_STORE_TARGET, astuple(target))
-            # Another thread may have changed the target meanwhile.
+            # If another thread has changed the target meanwhile, the new one is stored at the next use.
             self._target_stored = target is self.target
         return connection
 
@@ -391,7 +392,7 @@ class Outbox:
         self.side_lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Forget the parent's file, so that the child creates a file of its own."""
+        """Remove references to the parent's file, so that the child creates its own file at the next use."""
         self._lock, self.side_lock = threading.RLock(), threading.RLock()
         self._inside = False
         if self._connection is not None:
@@ -406,7 +407,7 @@ class Outbox:
 
 def _before_fork() -> None:
     _forking.acquire()
-    # The same outboxes are released after the fork, even if others are created or deleted meanwhile.
+    # The list ensures that exactly these outboxes are released after the fork, even if others are created meanwhile.
     _held.extend(_outboxes)
     for outbox in _held:
         outbox.before_fork()

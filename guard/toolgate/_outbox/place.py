@@ -17,7 +17,7 @@ __all__ = ["MEMORY", "Place", "load_place"]
 MEMORY: Final = "memory"
 #: SQLite's name for a database in memory, which is accepted as well
 _SQLITE_MEMORY: Final = ":memory:"
-#: the outbox of version 0.1 was a file with this suffix; the suffix is removed from the path of the folder
+#: suffix of the outbox of version 0.1, which was a file; it is removed from a given path, since the outbox is a folder
 _FILE_SUFFIX: Final = ".db"
 
 _ROWS: Final = 100_000
@@ -32,11 +32,11 @@ class Place:
 
     Attributes:
         path: The folder, or None if entries are kept in memory only.
-        own_folder: Whether the path is the default, whose parent folder is also used by Toolgate alone.
+        own_folder: Whether the path is the default one, so that its parent folder, too, belongs to Toolgate alone.
         full_sync: Whether each entry is written to the disk before the call continues, so that it survives power loss.
         rows: Maximum number of entries in the folder.
         size: Maximum number of bytes in the folder.
-        exit_seconds: Maximum number of seconds by which the end of the process is delayed to send entries.
+        exit_seconds: Maximum number of seconds for which the process, before it ends, waits until entries are sent.
     """
 
     path: Path | None

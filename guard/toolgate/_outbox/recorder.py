@@ -1,6 +1,6 @@
 """Recording of calls: log entries are stored in the outbox at once, and sent in the background.
 
-If an entry cannot be stored after the tool has run, this is logged; it never changes the result of the call.
+If an entry cannot be stored after the tool has run, the recorder logs an error; the result of the call is unchanged.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["Losses", "Recorder", "close_all"]
 
 _POLL: Final = 0.005
-# Maximum seconds between attempts to write; another process that uses the file writes only for moments.
+# Maximum seconds between two attempts to write; short, since other threads and processes lock the file only briefly.
 _SHORT: Final = 0.002
 
 
 class Losses:
-    """Counter of lost entries, which logs the 1st, 2nd, 4th, 8th and so on.
+    """Counts lost log entries, and logs an error for the 1st, 2nd, 4th, 8th and so on.
 
     Attributes:
         count: Number of lost entries so far.
@@ -44,11 +44,11 @@ class Losses:
         self.count = 0
 
     def add(self, action: object, reason: str, entries: int = 1, *, always_log: bool = False) -> None:
-        """Count lost entries, the last of which has this action."""
+        """Count `entries` lost entries; `action` is the action of the last one."""
         before = self.count
         self.count += entries
         if not before:
-            # The metric includes this counter until the process ends, even after the guard is deleted.
+            # From now on, the metric `toolgate.entries.lost` includes this counter, even after the guard is deleted.
             count_losses(self)
         if always_log or before.bit_length() != self.count.bit_length():
             logger.error(
@@ -65,12 +65,13 @@ class Losses:
 
 
 class Recorder:
-    """Stores log entries for the calls of one guard, and has them sent in the background.
+    """Stores the log entries of one guard's calls in an outbox; a background thread sends them from there.
 
     Args:
         place: Folder and limits of the outbox.
-        make: Creates the outbox and its sender when they are first needed.
-        key_scope: Returns organization and environment of the API key, or None if no response has contained them yet.
+        make: Function that creates the outbox and its sender when they are first needed.
+        key_scope: Function that returns organization and environment of the API key, or None before a response has
+            contained them.
         timeout: Seconds to wait while another thread or process is writing to the file.
     """
 
@@ -99,11 +100,11 @@ class Recorder:
 
     @property
     def used(self) -> bool:
-        """Whether anything was recorded or sent."""
+        """Return whether the outbox and its sender have been created, which happens at their first use."""
         return bool(self._made)
 
     def ready(self, action: str) -> None:
-        """Check that entries can be stored; called before the check of a call is sent.
+        """Ensure that entries can be stored; called before the gateway is asked for a decision about a call.
 
         Raises:
             OutboxFull: Entries cannot be stored.
@@ -122,7 +123,7 @@ class Recorder:
     def intend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
         """Store the intent of a tool that is about to run: its log entry without an outcome.
 
-        With `may_be_lost`, which is set if the call fails open, return None if the intent cannot be stored.
+        With `may_be_lost`, which is set for calls with `fail_open`, return None if the intent cannot be stored.
 
         Raises:
             OutboxFull: The intent cannot be stored and must not be lost.
@@ -133,10 +134,10 @@ class Recorder:
         return intent
 
     async def aintend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
-        """Asynchronous form of `intend`; a task that is cancelled leaves no intent."""
+        """Asynchronous form of `intend`; if the task is cancelled, the intent is deleted."""
         ends = time.monotonic() + self._timeout
         if self.place.full_sync:
-            # With this setting the write waits for the disk, which would block the event loop.
+            # With `TOOLGATE_OUTBOX_SYNC=full` a write waits for the disk. A thread writes, to keep the event loop free.
             handover = Handover(lambda intent: self.sender().forget(intent))
             try:
                 return await asyncio.to_thread(
@@ -150,7 +151,7 @@ class Recorder:
         return intent
 
     def record(self, entry: Entry, intent: Intent | None = None) -> None:
-        """Store the entry with the outcome of a call; neither blocks nor raises, so that coroutines can call it."""
+        """Store the entry with the outcome of a call. Never blocks or raises, so that coroutines can call it."""
         try:
             self._record(entry, intent)
         except Exception:  # noqa: BLE001 - nothing here may change the result of the tool
@@ -179,7 +180,8 @@ class Recorder:
         sender = self.sender()
         _living.discard(self)
         self._closed = True
-        # A call that is still running may end later; its entry is then sent, without retries.
+        # A call that is still running may end after this. Its entry is then sent without retries, after which the
+        # sender calls `_let_go` again.
         sender.after_close = self._let_go
         if sender.stop(seconds):
             self._let_go()
@@ -187,8 +189,8 @@ class Recorder:
     def sender(self) -> Sender:
         """Return the sender, which is created with its outbox at the first call."""
         if not self._made:
-            # No lock is used, since the process may be forked while it is locked. If two threads create a sender at
-            # the same time, the second one is never used.
+            # No lock is used: if the process is forked while a thread holds it, it stays locked in the child for ever.
+            # If two threads create a sender at the same time, the second sender is never used.
             self._made.setdefault(0, self._make(self.place))
             _register(self)
         if self._process != os.getpid():
@@ -197,7 +199,7 @@ class Recorder:
         return self._made[0]
 
     def warn_about_rest(self) -> None:
-        """Log once per process that the next process sends what is left in the outbox."""
+        """Log, once per process, that the next process will send the entries that are left in the outbox."""
         global _warned  # noqa: PLW0603 - once in the process
         if not _warned and self.place.path is not None:
             _warned = True
@@ -224,14 +226,15 @@ class Recorder:
             fault = error
         self._failing = True
         if may_be_lost:
-            # A lost entry is counted later, if the outcome cannot be stored either.
+            # The loss is counted later, and only if the entry with the outcome cannot be stored either.
             return None
         raise _refusal(str(entry.body["action"]), fault) from fault
 
     def _record(self, entry: Entry, intent: Intent | None) -> None:
         sender = self.sender()
         if intent is not None and intent.process != os.getpid():
-            # The tool has forked the process: the child's entry gets a new key, since the parent's entry has this one.
+            # The tool has forked the process, and this is the child: its entry gets a new Idempotency-Key, since the
+            # parent's entry uses that of the intent.
             entry, intent = Entry(entry.body), None
         try:
             if intent is None:
@@ -266,11 +269,11 @@ class Recorder:
             _living.add(self)
         sender.wake()
         if last:
-            # No further exit handler will run, so that the entry is sent now, within the time that is left.
+            # No exit handler will run that could send the entry, so it is sent now, within the time that is left.
             close_all()
 
     def _let_go(self) -> None:
-        """Close the outbox: other processes adopt entries in its file; the loss of those in memory only is logged."""
+        """Close the outbox: other processes adopt entries in its file; entries in memory only are logged as lost."""
         sender = self.sender()
         self._lose(sender, "the guard was closed before they could be sent")
         sender.outbox.close()
@@ -284,7 +287,7 @@ class Handover:
     """Passes an intent from the thread that stores it to the waiting task, or deletes it if the task was cancelled.
 
     Args:
-        delete: Deletes an intent.
+        delete: Function that deletes an intent.
     """
 
     def __init__(self, delete: Callable[[Intent], None]) -> None:
@@ -319,12 +322,12 @@ def close_all() -> None:
     ends = _end_of_process(living)
     in_time = time.monotonic() < ends
     for recorder in living if in_time else ():
-        # All senders start at the same time, before the first one is waited for.
+        # All senders start before the first one is waited for, so that they send at the same time.
         recorder.sender().hurry()
     for recorder in living:
-        # If there is no time for a response, no request is sent, since the next process would only repeat it.
+        # No request is sent if there is no time for its response, since the next process would repeat the request.
         sent = recorder.flush(max(0.0, ends - time.monotonic())) if in_time else not len(recorder.sender())
-        # A request in progress may use the time that is left, since closing its connection would look like a fault.
+        # A request in progress may use the time that is left. Closing its connection earlier would make it fail.
         recorder.close(max(0.0, ends - time.monotonic()))
         if not sent and not in_time:
             recorder.warn_about_rest()
@@ -335,7 +338,8 @@ def _register(recorder: Recorder) -> None:
     _living.add(recorder)
     if not _registered:
         _registered = True
-        # Registered after the exit handler of the HTTP client, so that this one runs before it.
+        # Exit handlers run in reverse order: since this one is registered after the HTTP client's, entries are sent
+        # before the client's handler closes the connections.
         atexit.register(close_all)
 
 
@@ -351,7 +355,7 @@ def _refusal(action: str, fault: OutboxFault) -> OutboxFull:
     return OutboxFull(action=action, reason=fault.reason, hint=fault.hint)
 
 
-#: result of an attempt to store an intent while another thread or process is writing: the caller tries again
+#: Returned by `_try_intend` while another thread or process is writing, so that the caller tries again.
 _AGAIN: Final = Intent(-1, "", -1)
 _living: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 _registered = False

@@ -36,17 +36,19 @@ _reported: Final[set[Path]] = set()
 
 
 def adopt_files(outbox: Outbox, may_adopt: Callable[[], bool]) -> tuple[int, bool] | None:
-    """Move entries of processes that have ended into the outbox's own file, and delete their files.
+    """Move the entries of processes that have ended into the file of `outbox`, and delete the files of those processes.
 
     Only entries with the same target (gateway, organization and environment) are moved. Parked entries, which the
     gateway has rejected, stay parked.
 
     Args:
         outbox: The outbox of this process.
-        may_adopt: Called if there is a file to adopt; returns whether the organization of the API key is known.
+        may_adopt: Function that is called if there is a file to adopt; it returns whether the organization of the API
+            key is known.
 
     Returns:
-        The number of entries that were moved, and whether no file is left to adopt; None if `may_adopt` returned False.
+        The number of entries that were moved, and whether all files were processed (False: call again later); None if
+        `may_adopt` returned False.
     """
     place = outbox.place
     if place.path is None:
@@ -88,7 +90,7 @@ def retrieve_parked(outbox: Outbox) -> None:
 
 
 def convert_shared_file(place: Place) -> None:
-    """Move entries of processes that have ended from the shared file of version 0.1 to files of this version.
+    """Convert the shared file of version 0.1: move the entries of processes that have ended to files of this version.
 
     The shared file is not deleted, since a process of version 0.1 may still use it.
 
@@ -109,7 +111,7 @@ def convert_shared_file(place: Place) -> None:
                 stack.callback(lock.release)
             elif locks.exists():
                 alive.append(str(int(number)))
-        # Parked entries belong to no process.
+        # Parked entries belong to no process: they are moved even if the process that stored them is running.
         chosen = f"target = ? AND (state = 2 OR owner NOT IN ({','.join(alive)}))"
         for number, *values in old.execute("SELECT * FROM targets").fetchall():
             select = f"SELECT {_COLUMNS} FROM entries WHERE {chosen} ORDER BY id"  # noqa: S608 - only numbers are inserted
@@ -146,8 +148,8 @@ def _adopt(outbox: Outbox, file: Path) -> tuple[int, bool]:
 def _move(outbox: Outbox, other: sqlite3.Connection, condition: str) -> int:
     """Move up to 500 entries from another file, and return their number.
 
-    After a crash between the two transactions they are in both files with the same keys, so that the gateway stores
-    each once.
+    Each file has its own transaction. After a crash between the two commits the entries are in both files; since they
+    have the same keys there, the gateway stores each one once.
     """
     with transaction(other):
         rows = other.execute(
@@ -168,7 +170,7 @@ def _is_free(file: Path) -> bool:
 
 @contextlib.contextmanager
 def _reporting(path: Path) -> Iterator[None]:
-    """Log an `OutboxFault` of the block instead of raising it, once for each file."""
+    """Suppress an `OutboxFault` that the `with` block raises, and log it once per file."""
     try:
         yield
     except OutboxFault as fault:

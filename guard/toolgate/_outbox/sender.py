@@ -1,4 +1,4 @@
-"""Background thread that sends the entries of an outbox; it is started for an entry, and ends if no more follow."""
+"""Background thread that sends the entries of an outbox; it starts when one is queued, and ends when idle."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _FINGERPRINT_LABEL: Final = b"toolgate outbox v1"
 class Signals:
     """Two flags that the sender's thread waits for.
 
-    Setting a flag takes no lock, since the garbage collector may end a call in any thread and at any point, also in the
-    sender's thread while it waits here.
+    Setting a flag takes no lock: the garbage collector may end a call, and so set a flag, at any point of any thread.
+    If it did so while the sender's thread holds the lock, that thread would block itself.
 
     Attributes:
-        woken: Whether there is something to send.
+        woken: Whether there may be an entry to send.
         hurried: Whether a caller waits until everything is sent.
     """
 
@@ -78,7 +78,7 @@ class Signals:
         return False
 
     def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
-        """Wait up to `seconds` until `hurried` (or `woken`, unless `hurried_only`) is set; return whether it is."""
+        """Wait up to `seconds` for `hurried`, or for either flag if not `hurried_only`; return False on timeout."""
         ends = time.monotonic() + seconds
         while not (self.hurried or (self.woken and not hurried_only)):
             try:
@@ -89,16 +89,16 @@ class Signals:
 
 
 class Sender:
-    """Sends the entries of an outbox.
+    """Sends the entries of an outbox in a background thread.
 
     Args:
         outbox: The outbox.
-        deliverer: Creates the client when it is first needed.
+        deliverer: Function that creates the client when it is first needed.
         timeout: Seconds that one request may take.
 
     Attributes:
-        after_close: None until the guard is closed. After that, the thread retries no request, and calls this function
-            when it ends.
+        after_close: Function that the thread calls when it ends; None until the guard is closed. Once it is set, the
+            thread does not retry failed requests.
     """
 
     def __init__(self, outbox: Outbox, deliverer: Callable[[], Deliverer], timeout: float) -> None:
@@ -113,7 +113,7 @@ class Sender:
         _senders.add(self)
 
     def _reset(self) -> None:
-        # Called in a forked child as well, which has no thread and must not send the entries in its parent's memory.
+        # Also called in a forked child, which has no thread and must not send entries that its parent has in memory.
         self._unwritten: dict[str, tuple[Entry, Intent | None]] = {}
         self._void: dict[str, Intent] = {}
         self._pace = Pace()
@@ -134,7 +134,7 @@ class Sender:
     # Methods for other threads. Only `flush`, `stop` and `knows_organization` wait for the network.
 
     def __len__(self) -> int:
-        """Return how many entries are queued; if the file cannot be read now, its last count is used."""
+        """Return how many entries are queued; if the file cannot be read now, use its previous count."""
         try:
             self._last_count = self.outbox.count() if self.outbox.is_open else 0
         except (Busy, OutboxFault):
@@ -142,14 +142,14 @@ class Sender:
         return len(self._unwritten) + self._last_count
 
     def keep(self, entry: Entry, intent: Intent | None) -> bool:
-        """Keep an entry in memory that cannot be written now; return False if too many entries are already kept."""
+        """Keep in memory an entry that cannot be stored in the file now; return False if too many are already kept."""
         if len(self._unwritten) >= _MAX_UNWRITTEN:
             return False
         self._unwritten[entry.key] = (entry, intent)
         return True
 
     def forget(self, intent: Intent) -> None:
-        """Delete the intent of a tool that did not run, in the background."""
+        """Delete, in the background, the intent of a tool that did not run."""
         self._void[intent.key] = intent
         self.wake()
 
@@ -170,13 +170,13 @@ class Sender:
             self._start()
 
     def answered(self) -> None:
-        """Shorten a pause after failures, because the gateway has just responded to a call."""
+        """Shorten the pause after failed requests, because the gateway has just responded to a call."""
         if self._pace.is_failing:
             self._pace.nudge()
 
     def hurry(self) -> int:
-        """Send everything as soon as possible, in the background; return how many requests have failed so far."""
-        # The count is read first, since the request for this caller may fail at once.
+        """Make the thread send everything as soon as possible; return the number of failed requests so far."""
+        # Read before the thread is woken, since its next request may fail at once and must be counted as new.
         failures = self._failures
         self._adopted, self._adopt_at = False, 0.0
         self._signals.hurry()
@@ -188,7 +188,7 @@ class Sender:
         failures, ends = self.hurry(), time.monotonic() + seconds
         while (done := self.is_done(failures)) is None and (left := ends - time.monotonic()) > 0:
             if self._thread is None:
-                # No thread can be started: the interpreter is shutting down.
+                # No thread can be started during interpreter shutdown, so the caller's thread sends.
                 self._turn(left)
             else:
                 time.sleep(_RETRY_BUSY)
@@ -225,7 +225,7 @@ class Sender:
         return thread is None or not thread.is_alive()
 
     def knows_organization(self) -> bool:
-        """Return whether the API key's organization is known; if not, first request it by sending an empty batch."""
+        """Return whether the API key's organization is known; if not, first send an empty batch to read it."""
         if self.outbox.target.organization is not None:
             return True
         if self._pace.pause(hurried=self._hurried):
@@ -277,19 +277,19 @@ class Sender:
                 if self.after_close is not None:
                     self.after_close()
                 self._thread = None
-                # A caller that woke this thread a moment ago may have found it running and started no other thread.
+                # A caller may just have set `woken` without starting a thread, since this one was still running.
                 if self._stopped or not self._signals.woken:
                     return
                 self._start()
             elif pause:
-                # A hurried caller ends the pause early, but the next turn observes a pause that the gateway requested.
+                # `hurry` ends this wait early; if the gateway requested the pause, the next turn sends nothing yet.
                 self._signals.wait(pause)
             elif self._gathers:
-                # Further entries are likely. Sending each of them alone would keep callers and gateway busy.
+                # Further entries are likely. One request for each of them would take time from callers and gateway.
                 self._signals.wait(_LINGER)
 
     def _rest(self) -> bool:
-        """Wait a few seconds for something to send, and return whether there is anything."""
+        """Wait a few seconds for a further entry; return False if none is queued."""
         if not self._signals.wait(_IDLE, hurried_only=False):
             return False
         self._signals.woken = False
@@ -301,7 +301,7 @@ class Sender:
         with self._working:
             self._hurried = self._signals.take_hurry()
             self._gathers = False
-            # Stays set until nothing is queued, since `flush` also waits for entries that are added meanwhile.
+            # `_hastens` stays set until nothing is queued, since `flush` also waits for entries added meanwhile.
             self._hastens = self._hastens or self._hurried
             try:
                 return self._send(seconds)
@@ -315,7 +315,7 @@ class Sender:
                 return self._send_unwritten(seconds)
 
     def _renew_hurry(self) -> None:
-        # This turn sent nothing for a caller that waits, so that the next turn is hurried as well.
+        # This turn did not send what a caller waits for, so the next turn must skip the backoff as well.
         if self._hurried:
             self._signals.hurry()
 
@@ -334,7 +334,7 @@ class Sender:
                 return pause
             waiting = self.outbox.batch(old=old, after=self._after[old], limit=self._limit)
             if rows := self._fitting(waiting):
-                # Old entries are sent when there are no new ones, without waiting for further entries.
+                # While old entries are queued, the thread does not wait for further new ones, but sends the old ones.
                 last = not old and len(rows) == len(waiting) < self._limit and not self._has_old()
                 pause = self._deliver(rows, seconds, old=old)
                 unlimited = len(rows) <= self._limit
@@ -416,7 +416,7 @@ class Sender:
             self._unwritten.pop(key, None)
 
     def _send_unwritten(self, seconds: float) -> float:
-        """Send entries from memory, because the file cannot be used; return the seconds until the next turn."""
+        """Send the entries in memory, since the file cannot be used; return the seconds until the next turn."""
         unwritten = list(self._unwritten.items())[:_MAX_ENTRIES]
         if unwritten and not self._pace.pause(hurried=self._hurried):
             delivery = self._to_gateway([(key, entry.text()) for key, (entry, _) in unwritten], seconds)
@@ -467,7 +467,7 @@ class Sender:
 def make_sender(settings: Settings, place: Place, deliverer: Callable[[], Deliverer]) -> Sender:
     """Return the sender of a guard's outbox."""
     environment = "test" if settings.api_key.startswith("test_") else "production"
-    # An API key has at least 128 random bits, so that it cannot be found from its digest.
+    # An API key has at least 128 random bits, so it cannot be guessed from its digest.
     fingerprint = hmac.digest(settings.api_key.encode(), _FINGERPRINT_LABEL, hashlib.sha256).hex()
     return Sender(Outbox(place, Target(settings.url, fingerprint, environment)), deliverer, settings.timeout)
 

@@ -40,7 +40,7 @@ __all__ = [
     "write_schema",
 ]
 
-#: state of an intent, which is stored before the tool runs and has no outcome yet
+#: state of an intent: an entry that was stored before the tool runs and has no outcome yet
 INTENT: Final = 0
 #: state of an entry that is queued to be sent
 READY: Final = 1
@@ -175,7 +175,8 @@ class FileLock:
             return
         with contextlib.suppress(OSError):
             if self._process == os.getpid():
-                # Closing the file is not enough: a child that native code has forked also has it open.
+                # Closing the file is not enough: if native code has forked the process, the child has it open too
+                # and would keep the lock.
                 _unlock(descriptor)
         with contextlib.suppress(OSError):
             os.close(descriptor)
@@ -218,10 +219,10 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
         file = folder / f"{secrets.token_hex(_TOKEN_BYTES)}.db"
         # The lock is acquired first, since other processes adopt files whose lock is free.
         lock = FileLock(lock_path(file))
-        # SQLite creates its other files with the same permissions as this one.
+        # SQLite gives the permissions of this file to the files that it creates beside it, such as the log.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         if place.full_sync and os.name == "posix":
-            # SQLite does not sync a new folder to the disk, so that it could be missing after a power loss.
+            # SQLite does not sync these folders to the disk: after a power loss the new file could be missing.
             for each in (folder.parent, folder):
                 descriptor = os.open(each, os.O_RDONLY)
                 os.fsync(descriptor)
@@ -242,8 +243,8 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
 
 def write_schema(connection: sqlite3.Connection, target: Target) -> None:
     """Create the tables of an empty file."""
-    # SQLite writes whole pages, but most writes change a few hundred bytes: pages of half the usual size make a write a
-    # third cheaper.
+    # SQLite writes whole pages, but most writes change only a few hundred bytes: with pages of half the default size a
+    # write takes a third less time.
     connection.execute("PRAGMA page_size = 2048")
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.executescript(_SCHEMA)
@@ -275,7 +276,7 @@ def connect(file: Path | None, *, full_sync: bool = False, timeout: float = 0.0)
 
 @contextlib.contextmanager
 def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connection | None]:
-    """Open another process's file for a `with` block; yield None if that process has not completed its creation.
+    """Open another process's file for a `with` block; yield None if that process has not finished creating it.
 
     Raises:
         Busy: Another process is writing.
