@@ -55,7 +55,7 @@ _PATTERN: Final = re.compile(
     rf"(?P<method>[A-Z]+|\*) (?P<path>/(?:[^\s{{}}?]|{_PLACEHOLDER.pattern})*)(?:\?(?P<query>[^&]+(?:&[^&]+)*))?",
     re.ASCII,
 )
-# Routers normalize such paths differently: a request for an unguarded path could reach a guarded endpoint.
+# Matches paths that routers normalize differently: a request for an unguarded path could reach a guarded endpoint.
 _AMBIGUOUS_PATH: Final = re.compile(r"[\x00-\x1f\x7f]|//|/\.\.?(/|\Z)")
 
 
@@ -70,7 +70,7 @@ class Endpoint:
         hold_timeout: Seconds to wait for the approver; None uses the middleware's setting.
         include: The only arguments that are shown to the gateway and the approver.
         exclude: Arguments that are hidden from them.
-        redact: Further names of secrets, and patterns; what matches is hidden wherever it occurs.
+        redact: Further names of secrets to hide, also inside arguments, and compiled patterns of text to hide.
         amount: The argument that is compared with `max_amount`, or a function of the arguments that returns it.
     """
 
@@ -83,7 +83,7 @@ class Endpoint:
     amount: AmountFrom | None = None
 
     def __post_init__(self) -> None:
-        # These options are read for every request, and the first one would exhaust an iterator.
+        # These options are read for every request, and the first request would exhaust an iterator.
         for option in ("include", "exclude", "redact"):
             given = getattr(self, option)
             if given is not None and not isinstance(given, (str, re.Pattern)):
@@ -100,8 +100,8 @@ class GuardMiddleware:
     Args:
         app: The application.
         actions: Mapping from request patterns, like `"POST /refunds/{charge_id}?dry_run"`, to an action or `Endpoint`;
-            the first match counts. Or a function that receives the ASGI scope and returns one of them, or None.
-        unguarded: Patterns of requests that pass without a check, like `"GET /health"`; the method `*` is any.
+            the first match counts. Or a function of the ASGI scope that returns an action, an `Endpoint` or None.
+        unguarded: Patterns of requests that pass without a check, like `"GET /health"`; `*` stands for any method.
         guard: The guard that checks; None uses the default guard, which `toolgate.guarded` uses too.
         agent: Name of the header with the agent's id, or a function, possibly asynchronous, that receives the scope
             and returns the id. A request without an id is refused. None uses the agent of the guard.
@@ -139,13 +139,13 @@ class GuardMiddleware:
         self._on_hold: Literal["tell", "wait"] = on_hold
         self._hold_timeout = hold_timeout
         self._max_body = max_body
-        # Creates one block per endpoint, so that invalid options raise here and not at the first request.
+        # Creates an `Action` per endpoint, so that invalid options raise here and not at the first request.
         defaults = [Endpoint("asgi"), Endpoint("asgi", on_hold="wait")]
         for endpoint in defaults + [each for _, each in self._routes.guarded]:
             self._action(endpoint, {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection: pass it to the application, after a check if it is guarded, or refuse it."""
+        """Serve one connection. An unguarded one goes straight to the application, a guarded one is checked first."""
         if scope["type"] not in {"http", "websocket", "lifespan"}:
             raise ConfigurationError(f"Invalid connection type {scope['type']!r}: expected http or websocket")
         try:
@@ -241,7 +241,7 @@ class GuardMiddleware:
 
 
 class FailedResponse(Exception):
-    """Raised in the block for a response of status 400 or above, to log a failure; the middleware catches it."""
+    """Raised after a response of status 400 or above, so that the guard logs a failure; the middleware catches it."""
 
 
 class _ClientDisconnected(Exception):
@@ -358,8 +358,8 @@ class _Request:
 
     @asynccontextmanager
     async def until_disconnect(self) -> AsyncIterator[None]:
-        """Cancel the block and raise `_ClientDisconnected` when the client disconnects."""
-        # If the message does not arrive during the block, `receive` returns it: a server sends each message once.
+        """Cancel the `with` block and raise `_ClientDisconnected` when the client disconnects."""
+        # A server sends each message once: a message that arrives after the block is kept in `_next` for `receive`.
         message = self._next = asyncio.ensure_future(self._receive())
         loop, limit, is_inside = asyncio.get_running_loop(), asyncio.timeout(None), True
         try:
@@ -409,7 +409,7 @@ def _body_arguments(scope: Scope, content: bytes) -> dict[str, Any]:
         return {}
     kind = (_header(scope, "content-type") or "").partition(";")[0].strip().lower()
     encoding = (_header(scope, "content-encoding") or "identity").lower()
-    # Only JSON is accepted: the application might parse another format differently, and run an unapproved call.
+    # Only JSON is accepted: the application might parse other formats differently, and run an unapproved call.
     if not (kind == "application/json" or kind.endswith("+json")) or encoding != "identity":
         raise _Refused(415, "the body of a guarded request must be application/json without encoding")
     try:
@@ -441,7 +441,7 @@ class _Pattern:
         self._regex = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", regex))
 
     def match(self, method: str | None, path: str) -> dict[str, str] | None:
-        """Return the arguments in the path, or None if the request does not match; a method of None matches any."""
+        """Return the arguments in the path, or None if the request does not match; None as method matches any."""
         # A HEAD request matches patterns for GET, because frameworks run the GET handler for it.
         is_same = method is None or self._method in {"*", method, "GET" if method == "HEAD" else method}
         found = self._regex.fullmatch(path) if is_same else None
@@ -464,7 +464,7 @@ class _Routes:
         self._unguarded = [_Pattern(text, is_guarded=False) for text in unguarded]
 
     def find(self, scope: Scope) -> _Match | None:
-        """Return the endpoint and arguments of a request, or None for an unguarded one; raise `_Refused` otherwise."""
+        """Return endpoint and arguments of a guarded request, None for an unguarded one; else raise `_Refused`."""
         path, root = str(scope["path"]), str(scope.get("root_path", ""))
         if root and (path + "/").startswith(root + "/"):
             # Patterns are relative to the application's root: a mount point or a proxy's prefix is removed.

@@ -1,4 +1,4 @@
-"""Gateway in the process of the agent: `Guard.embedded` creates it, and `guard.gateway` approves requests."""
+"""Gateway that runs in the agent's process: `Guard.embedded` creates it; `guard.gateway` approves requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Service(Protocol):
     """Interface of the running gateway, which the entry point `embedded` of the package `toolgate_service` returns.
 
     `request` sends a request of the agent, `decide` one of the approver; cancelling the future closes the connection.
-    `close` stops the gateway and waits for its end, `end` does not wait.
+    `close` stops the gateway and waits until it has ended; `end` stops it without waiting.
     """
 
     agent_id: str
@@ -65,7 +65,7 @@ class _Service(Protocol):
 class EmbeddedGateway(InProcessGateway):
     """The gateway of a guard that `Guard.embedded` created, with methods to approve and reject requests.
 
-    It is no security boundary, because all code that can call a tool can call `approve` as well.
+    It is not a security boundary: all code in the process that can call a tool can call `approve` as well.
     """
 
     def __init__(self, service: _Service) -> None:
@@ -99,7 +99,7 @@ class EmbeddedGateway(InProcessGateway):
         Args:
             approval_id: The request, from `ApprovalPending.approval_id` or `pending`.
             note: Text for the agent.
-            context: To edit the call, the complete new context, which is approved instead of the requested one.
+            context: The complete edited context, which is approved instead of the requested one; None edits nothing.
 
         Raises:
             ConfigurationError: If the request is unknown or no longer pending, or the context is invalid.
@@ -122,7 +122,7 @@ class EmbeddedGateway(InProcessGateway):
         self._call_api("POST", f"/api/approvals/{quote(approval_id, safe='')}/deny", {"note": note})
 
     def send(self, request: Request, seconds: float) -> Response:
-        """Send a request of the guard to the gateway, and return the response within `seconds`."""
+        """Pass a request of the guard to the gateway; raise `TransportError` if it does not respond within `seconds`."""
         return Response(*_result(self._start(request), seconds))
 
     async def asend(self, request: Request, seconds: float) -> Response:

@@ -4,7 +4,7 @@
       ├── toolgate.check     span of one check; the current span while the check is sent
       └── toolgate.wait      span of one wait for an approver
 
-The SDK uses the OpenTelemetry providers that the application has set; the application calls nothing of this module.
+The SDK uses the OpenTelemetry providers that the application has set; the application need not use this module.
 Spans and metrics never contain an argument, a result or an error message.
 
 Metrics: `toolgate.calls`, `toolgate.checks`, `toolgate.check.duration` and `toolgate.hold.duration` by outcome,
@@ -132,12 +132,14 @@ def _suppress_errors(
 
 
 class ObservedFlow(Generator[Effect, Any, None]):
-    """Wrapper of a call's flow (see `_effects`) that reports its effects and replies as spans and metrics.
+    """Wrapper of a call's flow that reports what happens in the flow as spans and metrics.
+
+    It observes the effects that the flow yields (requests for I/O, see `_effects`) and the replies to them.
 
     Args:
         flow: The flow of one call.
         call: State of the call.
-        tool: Name of the function, or None for a block.
+        tool: Name of the function, or None for a `with` block.
         telemetry: Tracer and instruments.
     """
 
@@ -152,7 +154,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         self._outcome: tuple[str, BaseException | None] = ("success", None)
 
     def send(self, value: Any) -> Effect:
-        """Send a reply into the flow, report the reply, and report the next effect."""
+        """Send the reply to the last effect into the flow; report the reply and the next effect."""
         self._received(value)
         # The call's span is current while the flow runs, so that log entries refer to it.
         self._attach_call()
@@ -171,7 +173,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         value: BaseException | object = None,
         traceback: TracebackType | None = None,
     ) -> Effect:
-        """Throw an error of the gateway, or `Interrupted`, into the flow."""
+        """Throw an error of the gateway, or `Interrupted`, into the flow, and return the next effect."""
         self.detach()
         if isinstance(kind, Interrupted):
             return self._flow.throw(kind)
@@ -183,7 +185,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         return effect
 
     def close(self) -> None:
-        """Close the flow of a call that was abandoned before its end, and end its spans."""
+        """Close the flow and end its spans, because the call was abandoned before its end."""
         self._end("interrupted", None)
         self._flow.close()
 
@@ -197,7 +199,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
     def detach(self) -> None:
         """Restore the span that was current before this flow set its own."""
         attached, self._attached = self._attached, None
-        # If the flow continues in another context, for example another task, the span is not current there.
+        # If the flow continues in another context, such as another task, the span is not current there.
         if attached is not None and contexts.get_current() is attached[1]:
             contexts.detach(attached[0])
 
@@ -221,7 +223,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         if span is None:
             return
         if self._child is not None and not isinstance(effect, GetApproval | Sleep):
-            # The deadline for the approver's decision has passed.
+            # The flow has stopped polling, since the deadline for the approver's decision has passed.
             self._end_child("pending", None)
         if isinstance(effect, SendCheck):
             self._attach(self._start_child("toolgate.check", effect, SpanKind.CLIENT))
@@ -306,7 +308,7 @@ def _set_ids(span: Span, approval_id: str | None, decision_id: str | None) -> No
 def _finish(span: Span, outcome: str, error: BaseException | None) -> None:
     span.set_attribute("toolgate.outcome", outcome)
     if error is not None:
-        # Only the class of the exception, because its message may contain an argument.
+        # Only the class of the exception is reported, because its message may contain an argument.
         span.set_attribute("error.type", type(error).__qualname__)
         span.set_status(Status(StatusCode.ERROR))
     span.end()

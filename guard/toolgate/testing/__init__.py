@@ -18,7 +18,7 @@ __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 
 
 def __getattr__(name: str) -> object:
-    # pytest imports this package in every test run, so that other modules are imported only when they are used.
+    # pytest imports this package in every test run, so other modules are imported only when they are used.
     if name not in __all__:
         raise AttributeError(f"module 'toolgate.testing' has no attribute {name!r}")
     from toolgate.testing import fake

@@ -45,7 +45,7 @@ class _Rule:
 
 @dataclass
 class _Approval:
-    """Approval request, with the body of the check that created it."""
+    """Approval request; `check` is the body of the check that created it."""
 
     check: dict[str, Any]
     expires_at: float
@@ -102,7 +102,7 @@ class FakeGateway(InProcessGateway, Records):
     def __init__(self, allow: Actions = (), require_approval: Actions = ()) -> None:
         self.api_key = "ak_" + "0fake" * 7 + "00"
         self.agent_id = "test-agent"
-        # Each fake gateway has another address, since the process stores some decisions by the gateway's address.
+        # Each fake gateway has its own address, since the process stores denied actions per address of a gateway.
         self._url = f"http://{uuid4().hex}.fake.invalid"
         self._lock = threading.RLock()
         self._jumped = 0.0
@@ -131,7 +131,7 @@ class FakeGateway(InProcessGateway, Records):
 
     @contextmanager
     def replacing(self, guard: Guard) -> Iterator[Guard]:
-        """Connect `guard`, and all functions that it guards, to this gateway inside the block."""
+        """Connect `guard`, and all functions that it guards, to this gateway inside the `with` block."""
         fake_guard = self.guard()
         replaced, guard._guard_state = guard._guard_state, fake_guard._guard_state  # noqa: SLF001 - of this package
         try:
@@ -168,7 +168,7 @@ class FakeGateway(InProcessGateway, Records):
 
         Args:
             action: The action.
-            reason: Reason in the decision; by default that of the real gateway.
+            reason: Reason that the decision contains; by default the text that the real gateway uses.
         """
         read_limits(action, None, held=False)
         with self._lock:
@@ -240,7 +240,7 @@ class FakeGateway(InProcessGateway, Records):
 
     @contextmanager
     def outage(self, status: int | None = None) -> Iterator[None]:
-        """Make the gateway unavailable inside the block; with `status`, such as 503, a proxy responds in its place."""
+        """Make the gateway unavailable inside the `with` block: requests fail, or receive the HTTP status `status`."""
         before, self._outage = self._outage, (status,)
         try:
             yield
@@ -256,7 +256,7 @@ class FakeGateway(InProcessGateway, Records):
 
     @property
     def entries(self) -> list[Logged]:
-        """The log entries, in order; before they are returned, all guards of this gateway send their queued ones."""
+        """The log entries, in order; reading them makes all guards of this gateway send their queued entries first."""
         for guard in self._guards:
             guard.flush(_FLUSH_TIMEOUT)
         with self._lock:
@@ -282,17 +282,17 @@ class FakeGateway(InProcessGateway, Records):
         return time.monotonic() + self._jumped
 
     def sleep(self, seconds: float) -> None:
-        """Advance the clock by `seconds`."""
+        """Advance the gateway's clock by `seconds` instead of sleeping."""
         with self._lock:
             self._jumped += max(0.0, seconds)
 
     async def asleep(self, seconds: float) -> None:
-        """Advance the clock by `seconds`, and let other tasks run."""
+        """Advance the gateway's clock by `seconds` instead of sleeping, and let other tasks run."""
         self.sleep(seconds)
         await asyncio.sleep(0)
 
     def _waiter(self, request: Request) -> Future[None] | None:
-        """Return a future that ends the long poll of a pending approval request, or None for other requests."""
+        """Return a future that is done when the polled approval request changes; None if the response is not delayed."""
         url = urlsplit(request.url)
         wait = float(parse_qs(url.query).get("wait", ["0"])[0])
         with self._lock:

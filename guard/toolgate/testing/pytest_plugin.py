@@ -33,10 +33,10 @@ _CURE: Final = (
 
 
 class _NetworkBlock:
-    """Prevents requests to real gateways between `begin` and `end`, and records uses of guards that lack settings.
+    """Prevents requests to real gateways between `begin` and `end`, and records setup errors of guards.
 
     Args:
-        is_active: Whether requests are prevented; False permits them even if the option blocks the whole run.
+        is_active: Whether requests are prevented; False permits them even if the option is set for the whole run.
     """
 
     def __init__(self, *, is_active: bool = True) -> None:
@@ -60,7 +60,7 @@ class _NetworkBlock:
         set_setup_error_listener(self._error_listener)
 
     def fail_on_problems(self) -> None:
-        """Fail the test, even if its code caught the exception or another thread made the call."""
+        """Fail the test if a problem was recorded, even if it caught the exception or another thread made the call."""
         if self._problems:
             pytest.fail(self._problems[0], pytrace=False)
 

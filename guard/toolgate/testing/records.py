@@ -19,11 +19,11 @@ class Checked:
     """Check that the fake gateway received, and its decision.
 
     Attributes:
-        context: The arguments of the call; numbers with a fraction are decimals.
+        context: The arguments of the call; numbers with a fraction are `Decimal` objects.
         outcome: `allowed`, `blocked` (denied) or `held` (approval required).
-        reason: Why the call was not allowed, or None.
+        reason: The gateway's reason for not allowing the call, or None.
         approval_id: Id of the approval request that the check created or contained, or None.
-        stated_reason: Text of the agent for the approver, or None.
+        stated_reason: The agent's reason for the call, which the approver sees, or None.
     """
 
     action: str
@@ -77,7 +77,7 @@ class Records(ABC):
         raise AssertionError(f"no check of {action!r} with {context!r}; checks:{_listing(checks)}")
 
     def assert_not_checked(self, action: str | None = None) -> None:
-        """Fail if there was a check of `action`, or any check at all."""
+        """Fail if there was a check of `action`; without `action`, fail if there was any check."""
         __tracebackhide__ = True
         if found := [each for each in self.checks if action in {None, each.action}]:
             raise AssertionError(f"unexpected checks:{_listing(found)}")
