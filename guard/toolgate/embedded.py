@@ -122,7 +122,7 @@ class EmbeddedGateway(InProcessGateway):
         self._call_api("POST", f"/api/approvals/{quote(approval_id, safe='')}/deny", {"note": note})
 
     def send(self, request: Request, seconds: float) -> Response:
-        """Pass a request of the guard to the gateway; raise `TransportError` if it does not respond within `seconds`."""
+        """Pass the guard's request to the gateway; raise `TransportError` if there is no response within `seconds`."""
         return Response(*_result(self._start(request), seconds))
 
     async def asend(self, request: Request, seconds: float) -> Response:

@@ -292,7 +292,7 @@ class FakeGateway(InProcessGateway, Records):
         await asyncio.sleep(0)
 
     def _waiter(self, request: Request) -> Future[None] | None:
-        """Return a future that is done when the polled approval request changes; None if the response is not delayed."""
+        """Return a future that ends when the polled approval request changes; None if the response is not delayed."""
         url = urlsplit(request.url)
         wait = float(parse_qs(url.query).get("wait", ["0"])[0])
         with self._lock:
