@@ -1,4 +1,4 @@
-"""Toolgate SDK: check a tool call with the gateway before it runs, and log what it did.
+"""Toolgate SDK: check each tool call with the gateway before the tool runs, and log the outcome.
 
     from toolgate import guarded
 

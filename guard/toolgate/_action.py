@@ -38,7 +38,9 @@ __all__ = ["Action", "make_action"]
 
 
 class Action:
-    """Guarded block of code: checked when it is entered, and logged when it is left. It can be entered once.
+    """Guarded block of code: its action is checked when the block is entered, and its outcome is logged at the end.
+
+    An object can be entered only once.
 
     Attributes:
         context: A copy of the context that the caller passed. Values that the body of the block adds are logged. A
@@ -58,7 +60,7 @@ class Action:
         if not isinstance(edits, bool):
             raise ConfigurationError(f"edits is {edits!r}; use True or False")
         self.context: dict[str, Any] = {} if context is None else copy_context(context)
-        # Changes of the caller's mapping are detected too: the body may read that mapping instead of `act.context`.
+        # The caller's mapping, in which changes are detected too: the body may read it instead of `act.context`.
         self._given: Mapping[str, object] = {} if context is None else context
         self._at_begin: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
         self._snapshot: Snapshot | None = None
@@ -151,7 +153,7 @@ class Action:
         return authorize(self._guard_state, self._options.action, agent_id, self._checked)
 
     def capture(self) -> Captured:
-        """Return the context as redacted JSON, including an approver's edit.
+        """Return the context as redacted JSON, with an approver's edit applied.
 
         Raises:
             ConfigurationError: If a value is not JSON, or a value derived from the context cannot be computed.
@@ -161,7 +163,7 @@ class Action:
         return captured
 
     def difference(self) -> str | None:
-        """Return the name of a value in the context that changed since it was sent to the gateway, or None."""
+        """Return the name of a value in the context that changed after the context was captured, or None."""
         context, given = copy_context(self.context), copy_context(self._given)
         replaced = _find_replaced(self._at_begin[0], context) or _find_replaced(self._at_begin[1], given)
         if replaced is not None:
@@ -171,7 +173,11 @@ class Action:
         return self._snapshots().difference({**context, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Store the edit that turns `asked` into `approved`; return None, or why the edit cannot be applied."""
+        """Store the approver's edit, which turns the context `asked` into the context `approved`.
+
+        Returns:
+            None, or the reason why the edit cannot be applied.
+        """
         try:
             amount = self._options.rules.amount
             derived = self._snapshots().derived
@@ -180,7 +186,7 @@ class Action:
         except UneditableError as error:
             return str(error)
         if edits and not self._accepts_edits:
-            # Without edits=True the body may not read `act.context`, and would run with the unedited values.
+            # Without edits=True the body possibly does not read `act.context`, and would run with unedited values.
             return f"{min(edits)!r} was changed, and the block was not made with edits=True"
         self._edits = edits
         try:
@@ -275,7 +281,7 @@ def make_action(
     fail_open: bool,
     edits: bool,
 ) -> Action:
-    """Check the options and return the block, which calls `find_state` for its guard when it is entered.
+    """Check the options and return the block. It calls `find_state` for the state of its guard when it is entered.
 
     Raises:
         ConfigurationError: An option is wrong; the message names it, its value and the fix.
@@ -299,7 +305,7 @@ def _ensure_handed_over(effect: object) -> HandOver:
 
 
 def _find_replaced(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> str | None:
-    """Return the first name whose value in `before` is a different object in `now`, or None.
+    """Return the first name under which `before` and `now` contain different objects, or None.
 
     Equal immutable values, such as two equal strings, count as unchanged.
     """

@@ -1,4 +1,4 @@
-"""Flow of a call that requires an approval: call `on_hold`, poll the approval request, apply edits, withdraw it.
+"""Flow of a call that requires an approval: call `on_hold`, poll or withdraw the approval request, apply edits.
 
 An approver who edits the arguments of a call creates a new approval request that replaces the first one; edits can
 form a chain of requests. The functions here are generators that yield effects (see `_effects`) and do no I/O.
@@ -81,7 +81,7 @@ class PollSchedule:
         self._polled_last = False
 
     def next_poll(self) -> int | None:
-        """Return for how many seconds the gateway may delay its response to the next poll; None after the deadline."""
+        """Return the maximum duration of the next long poll in seconds, or None if the deadline has passed."""
         self._polled_at = self._clock()
         if self._hold_timeout is None:
             return _MAX_POLL
@@ -92,8 +92,8 @@ class PollSchedule:
             return int(min(_MAX_POLL, left))
         if self._polled_last or self._unavailable_since is not None:
             return None
-        # One last poll at the deadline finds a decision that was made during the pause before. It is omitted if the
-        # gateway is unavailable.
+        # One last poll at the deadline finds a decision that was made during the pause before the deadline. This poll is
+        # omitted if the gateway is unavailable.
         self._polled_last = True
         return 0
 
@@ -114,7 +114,7 @@ class PollSchedule:
         """Return the seconds to pause after a failed poll.
 
         Raises:
-            GatewayUnavailable: `error`, if no `hold_timeout` is set and the gateway has been unavailable for 300 s.
+            GatewayUnavailable: No `hold_timeout` is set, and the gateway has been unavailable for 300 s (`error`).
         """
         if self._unavailable_since is None:
             self._unavailable_since = self._polled_at
@@ -142,7 +142,7 @@ def await_decision(call: Call, reason: str | None) -> _Approved:
         if approval is not None and approval.status != "pending":
             return (yield from _apply(call, approval_id, approval))
         if word != "check":
-            # The error contains the first id of the chain of edits, from which a later call can follow all of them.
+            # The error contains the id of the first request, from which a later call can follow the chain of edits.
             raise call.pending_error(reason)
 
 
@@ -168,7 +168,8 @@ def log_pending(call: Call, reason: str | None) -> Flow:
     if call.on_hold != "wait" or call.approval_id is None:
         yield call.entry("pending", {"reason": clip(reason or "")})
         return
-    # Registered as waiting before the entry is written: if the call is interrupted meanwhile, its request is withdrawn.
+    # The call is registered as waiting before the entry is written, so that an interruption of the write withdraws the
+    # approval request.
     call.pending.begin(call.approval_id)
     try:
         yield call.entry("pending", {"reason": clip(reason or "")})
@@ -257,7 +258,8 @@ def _read(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | Non
         return _logged(call, approval_id, (yield GetApproval(approval_id)))
     except GatewayUnavailable:
         if call.resumes is None and call.who.call_id is not None:
-            # The call raises `ApprovalPending`; when the framework repeats it, the request is read again.
+            # The outage raises no error of its own: the call raises `ApprovalPending`, and reads the request again when
+            # the framework repeats the call.
             return None
         raise
     except GatewayProtocolError as error:
@@ -307,7 +309,7 @@ def _logged(call: Call, approval_id: str, approval: Approval) -> Approval:
 
 
 def _withdraw(call: Call, approval_id: str) -> Flow:
-    """Withdraw a request unless another call of this process waits for it."""
+    """Withdraw the request that this call waited for, unless another call of this process waits for it too."""
     if call.pending.end():
         yield Cleanup(partial(_cancel, call, approval_id))
 
@@ -344,7 +346,10 @@ def _ensure_same_call(call: Call, approval: Approval) -> Flow:
 
 
 def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
-    """Return the approval to check the call with, or raise if the request was rejected, has expired or was consumed."""
+    """Return the id of the approval that the next check must use; None if the next check may create a new request.
+
+    Raise if the request was rejected or has expired, or if a resumed call finds it consumed.
+    """
     edited = approval_id != call.approval_id
     # Further log entries and errors contain the id of the last request in the chain of edits.
     call.approval_id = approval_id
@@ -368,9 +373,10 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
 
 
 def _recapture(call: Call, approval_id: str) -> _Approved:
-    """Capture the arguments again, and return the approval only if they are still the approved ones.
+    """Capture the arguments again, and return `approval_id` if they are still the approved ones.
 
-    If they have changed, a new check is needed (None); a resumed call, which must use its approval, is denied.
+    If they have changed, return None, because the next check needs a new approval. A resumed call, which may use no
+    other approval, is denied instead.
     """
     before = call.captured
     if call.arguments is not None:

@@ -38,7 +38,7 @@ OnHoldFunction: TypeAlias = Callable[
 OnHold: TypeAlias = Literal["pause", "raise", "wait"] | OnHoldFunction
 
 _KEY_LENGTH: Final = 32
-#: Members of a log entry that differ when a call is repeated and logged again.
+#: Members of a log entry whose values differ each time the same call is logged.
 _CHANGING: Final = frozenset({"decision_id", "occurred_at", "traceparent"})
 
 
@@ -46,11 +46,15 @@ class Arguments(Protocol):
     """Interface of the arguments of a tool call, or of the context of an action block."""
 
     def capture(self) -> Captured:
-        """Return a redacted JSON copy of the arguments, including an approver's edit."""
+        """Return a redacted JSON copy of the arguments, with an approver's edit applied."""
         ...
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Apply the edit that turns `asked` into `approved`; return None, or why the edit cannot be applied."""
+        """Apply the approver's edit, which turns the context `asked` into the context `approved`.
+
+        Returns:
+            None, or the reason why the edit cannot be applied.
+        """
         ...
 
     def difference(self) -> str | None:
@@ -79,12 +83,13 @@ class Call:
         fail_open: True if the tool may run when the gateway cannot be reached.
         denied_actions: Actions that may not run without a decision even if `fail_open` is set.
         pauses: Exceptions that the tool raises in order to be called again later; they are logged as `pending`.
-        verifies: True if other code could change the arguments during the check: they are compared before the run.
+        verifies: True if other code could change the arguments during the check. They are then compared with `captured`
+            again before the tool runs.
         runs_elsewhere: True if another process runs the tool.
         approval_id: Id of the approval request that the last check returned or used.
         decision_id: Id of the last decision.
         edited: True if `captured` contains an approver's edit.
-        no_answer: Error of the check, if the tool runs without a decision.
+        no_answer: Error message of the check, if the tool runs without a decision (`fail_open`); else None.
         schedule: Times at which the call polls its approval request; None before the first poll.
     """
 
@@ -118,7 +123,7 @@ class Call:
         return WriteIntent(self._entry("pending", {"outcome": "unknown"}, None), self.fail_open)
 
     def entry(self, status: LogStatus, facts: dict[str, Json], intent: Intent | None = None) -> WriteEntry:
-        """Return the effect that logs the call with this status and these facts; it replaces an intent."""
+        """Return the effect that logs the call with this status and these facts; the entry replaces a given `intent`."""
         reason = facts.get("reason") if status in ("denied", "pending") else None
         log_event(
             "record", self.action, self.who.agent_id, status, reason=reason, approval_id=self.approval_id
@@ -127,7 +132,10 @@ class Call:
         return WriteEntry(_with_stable_key(entry, self.who, status, self.approval_id), intent)
 
     def context_with(self, facts: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the context of a log entry: the captured arguments and the facts."""
+        """Return the context of a log entry: the captured arguments, and facts such as the duration or the error.
+
+        If the tool runs without a decision, the facts also contain `fail_open` and the error of the check.
+        """
         if self.no_answer is not None:
             facts = {**facts, "fail_open": True, "no_answer": self.no_answer}
         return with_facts(self.captured.context, facts)
@@ -200,11 +208,11 @@ def log_entry(
     decision_id: str | None = None,
     reason: str | None = None,
 ) -> Entry:
-    """Return the log entry of a call that this process did not run, and write it to the standard logging.
+    """Return a log entry for a call that has no `Call` object, and write a record to the standard logging.
 
     Args:
-        check: The call.
-        status: Its outcome.
+        check: The agent, action and arguments of the call.
+        status: Outcome of the call.
         facts: Details that are logged beside the arguments.
         approval_id: The approval request of the call.
         decision_id: The decision about the call.
@@ -226,9 +234,10 @@ def log_entry(
 
 
 def _with_stable_key(entry: Entry, who: Identity, status: LogStatus, approval_id: str | None) -> Entry:
-    """Return the entry with an idempotency key that is the same each time a call with this call id is repeated.
+    """Give a `pending` or `denied` entry an idempotency key that is the same each time a call with this id is repeated.
 
-    The gateway then stores one `pending` or `denied` entry for the call, and not one for each repetition.
+    The gateway then stores one such entry for the call, and not one for each repetition. Other entries, and entries of
+    a call without an id, are returned unchanged.
     """
     if who.call_id is None or status not in ("denied", "pending"):
         return entry

@@ -114,7 +114,8 @@ def is_in_class(function: Any) -> bool:
 
 
 def _is_of_finished_class(function: Any) -> bool:
-    # While the class body runs, the class cannot be found by its name yet, or the name refers to an older object.
+    # While the class body runs, the lookup does not return `function`: the name of the class does not exist yet, or it
+    # refers to an older object.
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for part in str(function.__qualname__).split("."):
         found = inspect.getattr_static(found, part, None)
@@ -125,7 +126,7 @@ def guard_inside(function: Any, guard: Callable[[Any], Any]) -> Any:
     """Guard the function inside a `functools.partial` or a `@contextmanager`, and return the new outer object.
 
     In this way the arguments in the partial are sent to the gateway, and a context manager is checked when it is
-    entered. Return None if `function` is neither, so that it must be guarded itself.
+    entered. Return None if `function` is neither; the caller then guards `function` itself.
 
     Args:
         function: The object that is decorated.
@@ -189,7 +190,8 @@ async def _async() -> Any:
 
 
 _ABSENT: Final = object()
-# Functions that `contextlib` creates have no marker, but all results of one of its decorators share one code object.
+# Functions that `@contextmanager` and `@asynccontextmanager` return have no attribute by which they could be recognized.
+# But all functions that one of these decorators returns share one code object, which therefore identifies the decorator.
 _MANAGERS: Final[dict[types.CodeType, Callable[[Any], Any]]] = {
     _sync.__code__: contextlib.contextmanager,
     _async.__code__: contextlib.asynccontextmanager,

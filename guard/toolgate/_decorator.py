@@ -1,4 +1,4 @@
-"""The decorator `guarded`: it replaces a function by one that binds its arguments and starts a guarded call."""
+"""The decorator `guarded`: it replaces a function by a proxy that starts a guarded call whenever it is called."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from toolgate._shutdown import ensure_not_finalizing
 
 __all__ = ["Guardable", "decorate"]
 
-# Class and static methods are listed because pyright passes the `classmethod` object to a decorator above it, which is
-# not a Callable.
+# Class and static methods are listed, because they are not `Callable` for pyright if this decorator is above
+# `@classmethod` or `@staticmethod`.
 Guardable = TypeVar(
     "Guardable",
     bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | partialmethod[Any]",
@@ -59,10 +59,12 @@ def decorate(
     agent_id: str | None,
     fail_open: bool,
 ) -> Callable[[Guardable], Guardable]:
-    """Check the options and return the decorator. Each call of a decorated function calls `find_state` for its guard.
+    """Check the options and return the decorator.
+
+    Each call of a decorated function calls `find_state`, which returns the state of the guard to use.
 
     Raises:
-        ConfigurationError: An option is wrong; the decorator raises it too, for a function that cannot be guarded.
+        ConfigurationError: An option is wrong. The decorator raises this error too, if a function cannot be guarded.
     """
     if unbound:
         warn_renamed("unbound=", "ignore=", stacklevel=4)

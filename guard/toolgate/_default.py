@@ -47,7 +47,7 @@ def configure(
     transport: object | None = None,
     outbox: str | PathLike[str] | None = None,
 ) -> None:
-    """Create the default guard, or replace it. Functions that are decorated already use the new guard from then on.
+    """Create or replace the default guard. Functions that were decorated before this call use the new guard too.
 
     The arguments are those of `Guard`. Calls that are running finish with the guard with which they began.
 
@@ -74,7 +74,7 @@ def configure(
     with _lock:
         replaced, _default = _default, guard
     if replaced is not None:
-        # The old guard is not closed, because other threads may be using it. Its connections are closed when it is
+        # The replaced guard is not closed, because other threads may be using it. Its connections are closed when it is
         # garbage-collected.
         replaced.flush(replaced._guard_state.settings.timeout)  # noqa: SLF001 - same package
 
@@ -135,7 +135,7 @@ def action(
     fail_open: bool = False,
     edits: bool = False,
 ) -> Action:
-    """Return a block of code that the default guard checks; the arguments are those of `Guard.action`.
+    """Return a guarded block that uses the default guard; the arguments are those of `Guard.action`.
 
     Raises:
         ConfigurationError: If an option is wrong.

@@ -42,7 +42,7 @@ __all__ = ["AsyncDriver", "Driver", "adrive", "drive", "elapsed_ms", "ensure_aut
 
 # A cleanup may be cancelled more than once: by the event loop, which cancels all tasks when it ends, and by the caller.
 _MAX_RESTARTS: Final = 3
-# Seconds.
+# Seconds to wait for a cleanup; the wait is repeated after a cancellation.
 _CLEANUP_TIMEOUT: Final = 4.0
 
 
@@ -69,7 +69,7 @@ class Driver:
         self._sleep = sleep
 
     def perform(self, effect: object) -> object:
-        """Perform one effect and return its reply."""
+        """Perform one effect and return the reply to send into the flow."""
         match effect:
             case SendCheck():
                 return self._client.check(effect.check, effect.seconds)
@@ -125,14 +125,14 @@ class AsyncDriver:
         self._sleep = sleep
 
     async def perform(self, effect: object) -> object:
-        """Perform one effect and return its reply."""
+        """Perform one effect and return the reply to send into the flow."""
         match effect:
             case SendCheck():
                 return await self._client.check(effect.check, effect.seconds)
             case WriteIntent():
                 return await self.recorder.aintend(effect.entry, may_be_lost=effect.may_be_lost)
             case WriteEntry():
-                # Synchronous, because the coroutine may be being closed, and may not await anything then.
+                # Synchronous, because a coroutine that is being closed must not await anything.
                 self.recorder.record(effect.entry, effect.intent)
             case GetApproval():
                 return await self._client.approval(effect.approval_id, effect.wait)
@@ -151,12 +151,13 @@ class AsyncDriver:
     async def clean_up(self, effect: Cleanup, error: BaseException | None) -> None:
         """Perform a cleanup in a task of its own, which continues if the calling task is cancelled.
 
-        Wait for its end, unless `error` is a `GeneratorExit`: a coroutine that is being closed may not await.
+        Wait until that task has ended, except if `error`, which interrupted the call, is a `GeneratorExit`: a coroutine
+        that is being closed must not await anything.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # The coroutine is closed after its event loop has ended: no request can be sent.
+            # The event loop ended before the coroutine was closed, so that no request can be sent any more.
             return
         cleanup = _CleanupTask(lambda: adrive(effect.make_flow(), self))
         if not isinstance(error, GeneratorExit):
@@ -209,7 +210,7 @@ def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool
 async def adrive(
     flow: Flow, driver: AsyncDriver, outcome: Outcome | None = None
 ) -> RunTool | HandOver | None:
-    """Asynchronous form of `drive`. With an `outcome` it awaits nothing: the coroutine may be being closed."""
+    """Asynchronous form of `drive`. With an `outcome` it awaits nothing, as a coroutine that is being closed must not."""
     reply: object = outcome
     failure: Exception | None = None
     try:
@@ -286,7 +287,8 @@ class _CleanupTask:
     async def wait(self) -> None:
         """Wait until the task has ended, a few seconds at most, and ignore cancellations of the waiting task.
 
-        When an event loop ends, it cancels both the waiting task and the cleanup, and then waits for both.
+        When an event loop ends, it cancels both the waiting task and the cleanup, and then waits for both. A cleanup
+        that was cancelled is started again meanwhile.
         """
         restarts = _MAX_RESTARTS
         while True:
@@ -302,7 +304,7 @@ class _CleanupTask:
 
     def _start(self) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.create_task(self._make())
-        # An event loop has only weak references to its tasks: the set prevents a garbage collection.
+        # An event loop has only weak references to its tasks: without this set, the garbage collector could end one.
         _cleanup_tasks.add(task)
         task.add_done_callback(_cleanup_tasks.discard)
         return task

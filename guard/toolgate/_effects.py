@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SendCheck:
-    """Ask the gateway for a decision; the reply is a `Decision`.
+    """Effect that asks the gateway for a decision; the driver sends back a `Decision`.
 
     Attributes:
         check: The request.
@@ -51,7 +51,7 @@ class SendCheck:
 
 @dataclass(frozen=True, slots=True)
 class GetApproval:
-    """Read an approval request; the reply is an `Approval`.
+    """Effect that reads an approval request; the driver sends back an `Approval`.
 
     Attributes:
         approval_id: The approval request.
@@ -66,7 +66,7 @@ class GetApproval:
 
 @dataclass(frozen=True, slots=True)
 class CancelApproval:
-    """Withdraw an approval request; the reply is an `Approval`.
+    """Effect that withdraws an approval request; the driver sends back an `Approval`.
 
     Attributes:
         approval_id: The approval request.
@@ -79,23 +79,27 @@ class CancelApproval:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Pause for some seconds; the reply is None."""
+    """Effect that asks the driver to pause for some seconds; the driver sends back None."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class AskCaller:
-    """Pass `pending` to the application's `on_hold` function; the reply is `raise`, `wait` or `check`."""
+    """Effect that calls the application's `on_hold` function; the driver sends back `raise`, `wait` or `check`.
+
+    Attributes:
+        pending: The argument of the function.
+    """
 
     pending: ApprovalPending
 
 
 @dataclass(frozen=True, slots=True)
 class WriteIntent:
-    """Write an intent to the outbox: a log entry with unknown outcome, before the tool runs.
+    """Effect that writes an intent to the outbox: a log entry with unknown outcome, before the tool runs.
 
-    The reply is the `Intent`; None if it could not be stored and `may_be_lost` is set.
+    The driver sends back the `Intent`, or None if it could not be stored and `may_be_lost` is set.
 
     Attributes:
         entry: The log entry, which is sent to the gateway only if the process dies before the tool has ended.
@@ -108,7 +112,9 @@ class WriteIntent:
 
 @dataclass(frozen=True, slots=True)
 class WriteEntry:
-    """Write a log entry to the outbox; the reply is None. The driver raises no error if the entry cannot be stored.
+    """Effect that writes a log entry to the outbox; the driver sends back None.
+
+    The flow receives no error if the entry cannot be stored, because the tool may have run already.
 
     Attributes:
         entry: The log entry.
@@ -121,12 +127,12 @@ class WriteEntry:
 
 @dataclass(frozen=True, slots=True)
 class RunTool:
-    """Run the tool; the reply is an `Outcome`."""
+    """Effect that asks the caller of the driver to run the tool, and to send back its `Outcome`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The call is allowed, and another process runs its tool; the reply is None.
+    """Effect at the end of an allowed call whose tool another process runs; the driver sends back None.
 
     Attributes:
         context: Context of a log entry with unknown outcome, for a tool whose process never reports the outcome.
@@ -143,17 +149,19 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """Run another flow, which withdraws the approval request of an interrupted call; the reply is None.
+    """Effect that runs another flow, which withdraws the approval request of an interrupted call.
+
+    The driver sends back None.
 
     Attributes:
-        make_flow: Creates that flow. It is called again if the event loop ends and cancels the first flow.
+        make_flow: Creates the other flow; called again if the end of the event loop has cancelled the first one.
     """
 
     make_flow: Callable[[], Flow]
 
 
 class Interrupted(BaseException):
-    """Thrown into a flow whose thread or task is interrupted. The flow may yield `Cleanup`, and then re-raises it."""
+    """Thrown into a flow whose thread or task is interrupted. The flow may yield a `Cleanup`, and re-raises this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@
                  otherwise ──► log denied ──► ActionDenied
 
 The intent is a log entry with unknown outcome that is written before the tool runs. If another process runs the tool,
-the flow ends before the intent. A resumed call begins with its approval request instead of a check, and its check uses
-that approval or is not sent.
+the flow ends before the intent. A resumed call first reads its approval request. It sends a check only if the request
+is approved, and only with that approval.
 
 `RunTool` is yielded only after an allowed decision, or, with `fail_open=True`, after a first check that no gateway
 received.
@@ -79,7 +79,8 @@ def guarded_call(call: Call) -> Flow:
         return
     intent = cast("Intent | None", (yield call.intent()))
     yield from _ensure_unchanged(call, intent)
-    # Releases the arguments: if a tool is one of its own arguments, this reference would prevent its collection.
+    # Drop the reference to the arguments: they may include the tool object itself, which could then not be
+    # garbage-collected.
     call.arguments = None
     outcome = cast("Outcome", (yield RunTool()))
     facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}
@@ -93,7 +94,7 @@ def guarded_call(call: Call) -> Flow:
 
 
 def authorized_call(arguments: Arguments | None) -> Flow:
-    """Run the tool without a check and a log entry, because an enclosing action block was checked and is logged.
+    """Run the tool without a check or log entry, because an enclosing action block was checked and will be logged.
 
     Args:
         arguments: The arguments to compare with the captured copy; None if no other code can change them.
@@ -109,7 +110,7 @@ def authorized_call(arguments: Arguments | None) -> Flow:
 
 
 def _decide(call: Call) -> Flow:
-    """Send checks until the call is allowed, and return; raise if it is denied or pending."""
+    """Send checks until the tool may run, and then return; raise if the call is denied or pending."""
     approval_id: str | None = None
     if call.resumes is not None:
         approval_id = yield from resume_approval(call, call.resumes)
@@ -125,7 +126,8 @@ def _decide(call: Call) -> Flow:
             yield from log_pending(call, decision.reason)
             approval_id = yield from await_decision(call, decision.reason)
         elif approval_id is not None and call.resumes is None:
-            # An equal call may have consumed the approval. A check without it makes the gateway create a new request.
+            # An equal call may have consumed the approval. The next check contains no approval id, so that the gateway
+            # creates a new request.
             approval_id = None
             if call.edited and call.arguments is not None:
                 call.arguments.discard_edit()
@@ -135,7 +137,7 @@ def _decide(call: Call) -> Flow:
 
 
 def _check(call: Call, approval_id: str | None) -> Generator[Effect, Any, Decision | None]:
-    """Return the decision, or None if the call fails open."""
+    """Send one check and return the decision, or None if the tool may run without one (`fail_open`)."""
     check = call.check(approval_id)
     try:
         decision = cast("Decision", (yield SendCheck(check)))
@@ -159,8 +161,8 @@ def _check(call: Call, approval_id: str | None) -> Generator[Effect, Any, Decisi
 def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
     """Return True if the tool may run without a decision.
 
-    Only if `fail_open` is set, this is the first check of the call, no gateway can have received it, and the gateway
-    did not deny the action to this agent in its last decision.
+    The result is True only if `fail_open` is set, this is the first check of the call, no gateway can have received the
+    check, and the gateway did not deny the action to this agent in its last decision.
     """
     if not call.fail_open or call.approval_id is not None or call.resumes is not None:
         return False

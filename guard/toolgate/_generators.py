@@ -39,7 +39,7 @@ class Completion:
         self._finalizer = _Finalizer(self._record)
 
     def count_items(self) -> None:
-        """Count the items that the tool yields, from 0; the log entry contains the number."""
+        """Start counting the items that the tool yields; the log entry contains their number."""
         self._record.items = 0
 
     def add_item(self) -> None:
@@ -125,7 +125,9 @@ class _Finalizer:
 
 
 def follow(begin: Callable[[], tuple[_Items, Completion]]) -> _Items:
-    """Return a generator that forwards all items, sent values and exceptions of another generator, and logs its end.
+    """Return a generator that forwards all items, sent values and exceptions of the tool's generator.
+
+    The outcome of the call is logged when the tool's generator ends.
 
     Args:
         begin: Starts the call and returns the tool's generator; called when the first item is requested.
@@ -211,7 +213,7 @@ def _request_first(generator: _AsyncItems) -> Awaitable[Any]:
 
 
 def _leave_open(generator: _AsyncItems) -> None:
-    """Do nothing when the generator is finalized: the generator of `follow_async` closes it."""
+    """Finalizer of the tool's generator: do nothing, because the generator of `follow_async` closes the tool's one."""
 
 
 # Strong references, so that a record is not collected together with its tool, before the outcome is logged.
