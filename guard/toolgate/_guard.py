@@ -193,7 +193,7 @@ class Guard(GatewayRequests):
             agent_id: The agent, unless `acting_as` sets another.
             fail_open: Run the tool without a decision if no gateway can be reached: permission, `max_amount` and
                 approval are not checked then. The SDK logs a warning (logger `toolgate`), and the log entry contains
-                `fail_open`. The tool does not run if anything responded, or if the last decision denied the action.
+                `fail_open`. The tool does not run if any server responded, or if the last decision denied the action.
             unbound: Deprecated name of `ignore`.
 
         Returns:

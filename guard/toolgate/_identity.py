@@ -210,7 +210,10 @@ def with_current_run(who: Identity) -> Identity:
 
 
 def identify_call(explicit: str | None, *fallbacks: str | None) -> Identity:
-    """Return the agent and run of a call that begins, and the enclosing call id if no call has taken it before."""
+    """Return the identity of a call that begins: its agent, its run and its call id.
+
+    Only the first call that begins inside a `tool_call` block gets the call id of the block.
+    """
     who = identify(explicit, *fallbacks)
     current = _tool_call.get()
     if current is None:
@@ -253,7 +256,7 @@ def reason(text: str) -> Iterator[None]:
 
 
 def current_reason(patterns: Iterable[re.Pattern[str]] = ()) -> str | None:
-    """Return the reason of the enclosing `reason` block, masked and shortened, or None."""
+    """Return the text of the enclosing `reason` block, with secrets masked and cut to 1,000 characters, or None."""
     text = _reason.get()
     return None if text is None else sendable_reason(text, patterns)
 
@@ -289,8 +292,8 @@ def _valid_reason(text: object) -> str:
     return text
 
 
-# These are classes because the result of @contextmanager can also be used as a decorator: on a coroutine function it
-# would reset the context variable before the body of the function runs.
+# The following context managers are classes, because the result of @contextmanager can also be used as a decorator. On a
+# coroutine function, this decorator would reset the context variable before the body of the function runs.
 class _ActingAs(AbstractContextManager[None]):
     def __init__(self, agent_id: str, run_id: str | None) -> None:
         self._agent_id = agent_id
@@ -341,7 +344,7 @@ class _ToolCall(AbstractContextManager[None]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Tasks that were started inside the block still refer to this object, and must not get the id after its end.
+        # Tasks that were started inside the block still refer to this object, and must not get the id after the block.
         self.take()
         if self._token is not None:
             # `reset` raises ValueError if the block is in a generator that is closed in another context than the one in

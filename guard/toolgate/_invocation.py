@@ -51,13 +51,14 @@ class Invocation:
         self.state = state
         self._arguments = arguments
         self._tool = tool
-        # A coroutine or generator may be run by code with another agent: the agent is the one that is set at the call.
+        # Code with another current agent may run the coroutine or generator later. The check must contain the agent that
+        # is set now, when the tool is called.
         self._context = contextvars.copy_context()
         self._resumes = take_approval(state)
 
     @property
     def on_hold(self) -> Any:
-        """The option `on_hold`: the action to take if the call requires an approval."""
+        """The option `on_hold`: what the call does if it requires an approval."""
         return self._options.on_hold
 
     def begin(self) -> Flow:
@@ -152,7 +153,7 @@ def _is_unfinished(value: Any) -> bool:
 
 
 def _follow_result(value: Any, invocation: Invocation, flow: Flow, driver: Driver, began: float) -> Any:
-    """Return `value` or a wrapper of it; the outcome of the call is logged when its work has ended."""
+    """Return `value` or a wrapper of it; the outcome of the call is logged when the work of `value` has ended."""
     if isinstance(value, types.GeneratorType) and not value.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
         completion = Completion(flow, driver, began)
         return follow(lambda: (value, completion))

@@ -50,7 +50,7 @@ def log_event(
     approval_id: object = None,
     level: int = logging.INFO,
 ) -> None:
-    """Write one record to the logger `toolgate`. It never contains an argument of a call."""
+    """Write one record to the logger `toolgate`. The record never contains an argument of a call."""
     if not logger.isEnabledFor(level):
         return
     if reason:
@@ -86,7 +86,7 @@ def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
 def set_setup_error_listener(
     listener: Callable[[Exception], None] | None,
 ) -> Callable[[Exception], None] | None:
-    """Call `listener` with each setup error of this process; None removes it.
+    """Register the function to call with each setup error of this process; None removes the registered one.
 
     The pytest plugin uses the listener to fail a test in which an agent framework catches a setup error.
 
@@ -102,7 +102,7 @@ def report_setup_error(error: Exception) -> None:
     """Pass a setup error to the listener, if there is one.
 
     Args:
-        error: Error about a missing or wrong setting, a rejected API key, or a response of some other server.
+        error: Error about a missing or wrong setting, a rejected API key, or a response that a gateway did not send.
     """
     if _setup_error_listener is not None:
         _setup_error_listener(error)

@@ -35,7 +35,7 @@ class Check:
         context: The redacted arguments.
         approval_id: The approval that must cover the call; None if any approval may.
         dry_run: True if the gateway must create no approval request and consume no approval.
-        key: Idempotency key of all retries: a retry after a lost response must not consume a second approval.
+        key: Idempotency key, which all retries share: a retry after a lost response must not consume a second approval.
         reason: Text for the approver; it does not influence the decision.
     """
 
@@ -56,7 +56,8 @@ class Decision:
         allowed: True if the tool may run now.
         requires_approval: True if a person must approve the action.
         reason: The gateway's explanation if the action is denied or requires an approval.
-        approval_id: The approval request. For an allowed dry run: the approved request that covers the call.
+        approval_id: Id of the approval request of the call, if there is one. An allowed dry run contains the id of the
+            approved request that covers the call.
         decision_id: The gateway's id of this decision (header `X-Decision-ID`), if it sent one.
         already_used: True if the call is denied because an earlier call with the same call id consumed its approval.
     """
@@ -102,7 +103,7 @@ class Approval:
         status: State of the request.
         note: The approver's note.
         replaced_by: Id of the request that replaced this one (status `replaced`), because an approver edited the call.
-        approved_context: The context with an approver's edits, once it is approved; None without edits.
+        approved_context: The context after an approver's edits, if the request is approved; None if it was not edited.
         context: The requested context.
         action: The requested action.
         agent_id: The agent that made the call.

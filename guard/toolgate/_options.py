@@ -26,7 +26,7 @@ _ANSWERS: Final = {"pause": "raise", "raise": "raise", "wait": "wait", "check": 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Checked options of one guarded action.
+    """Validated options of one guarded function or action block.
 
     Attributes:
         action: The action.
@@ -35,8 +35,9 @@ class Options:
         hold_timeout: Seconds to wait for an approver, or None for no limit.
         agent_id: The agent that is set in these options, or None.
         fail_open: True if a tool may run when the gateway cannot be reached.
-        at_call: True if `agent_id` takes precedence over `acting_as`, as for a block; False for a decorator.
-        tool: Name of the function; None for a block.
+        at_call: True for an action block, whose `agent_id` takes precedence over `acting_as`. False for a decorated
+            function, for which `acting_as` takes precedence over `agent_id`.
+        tool: Name of the decorated function; None for an action block.
     """
 
     action: str

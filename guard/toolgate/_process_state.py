@@ -19,13 +19,13 @@ __all__ = [
     "pending_approvals_at",
 ]
 
-# Largest number of stored pairs of agent and action, to limit memory. After that, no call fails open.
+# Largest number of stored pairs of agent and action, to limit memory. If it is exceeded, no call fails open any more.
 _MAX_DENIED: Final = 10_000
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class PendingApproval:
-    """Registration of one call for the approval request that it waits for.
+    """Registration of one call as waiting for an approval request.
 
     Args:
         pending: All waiting calls of this process.
@@ -48,7 +48,7 @@ class PendingApproval:
 class PendingApprovals:
     """Calls of this process that wait for approval requests of one gateway.
 
-    Equal calls share a request. When one is interrupted, it withdraws the request only if no other call waits for it.
+    Equal calls share a request. An interrupted call withdraws its request only if no other call waits for the same one.
     """
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class PendingApprovals:
 
 
 class DeniedActions:
-    """Actions that a gateway did not allow an agent in its last decision: calls of them never fail open.
+    """Pairs of agent and action that a gateway did not allow in its last decision. Such calls never fail open.
 
     No lock is needed, because every change is a single operation of a set; a lock that another thread holds during a
-    fork would block the child for ever. A forked child inherits the parent's actions.
+    fork would block the child for ever. A forked child begins with a copy of the parent's pairs.
 
     Args:
         max_pairs: Largest number of stored pairs of agent and action; after that, all actions count as denied.
@@ -122,12 +122,12 @@ class DeniedActions:
 
 
 def pending_approvals_at(url: str) -> PendingApprovals:
-    """Return the waiting calls of the gateway at `url`, which all guards with this address share."""
+    """Return the `PendingApprovals` of the gateway at `url`; all guards with this address share this object."""
     return _pending.setdefault(url, PendingApprovals())
 
 
 def denied_actions_at(url: str) -> DeniedActions:
-    """Return the denied actions of the gateway at `url`, which all guards of this gateway share.
+    """Return the `DeniedActions` of the gateway at `url`; all guards of this gateway share this object.
 
     Two addresses with the same scheme, host and port are the same gateway, also if one omits the default port.
     """

@@ -49,7 +49,7 @@ class GuardedBoundFunction(_BoundWrapper):
 
 
 class GuardedFunction(_Wrapper):
-    """Guarded function or other callable object.
+    """Proxy that replaces a guarded function or other callable object.
 
     A guarded function is pickled by its module and name, as plain functions are. Other guarded objects can be copied,
     but not pickled.
@@ -93,7 +93,7 @@ class GuardedFunction(_Wrapper):
 
 
 def refuse_guarded(function: Any, action: str) -> None:
-    """Raise if a function is guarded already, also below other decorators.
+    """Raise if a function is already guarded, even if other decorators were applied to the guarded function.
 
     Raises:
         ConfigurationError: The message names the function and the action.
@@ -107,7 +107,7 @@ def refuse_guarded(function: Any, action: str) -> None:
 
 
 def guarded_action(function: object) -> str | None:
-    """Return the action of a guarded function, also below other decorators; None if the function is not guarded."""
+    """Return the action of a guarded function, even if other decorators were applied to it; None if it is not guarded."""
     guarded = _find_guarded(function)
     return None if guarded is None else str(guarded._self_wrapper.action)  # noqa: SLF001 - public name in wrapt
 

@@ -197,7 +197,7 @@ class GatewayRequests:
         ip_address: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """Send a log entry now and return it; asynchronous form of `log`."""
+        """Send a log entry at once and return the stored entry; asynchronous form of `log`."""
         details = {"approval_id": approval_id, "decision_id": decision_id, "ip_address": ip_address}
         entry = self._entry(action, status, context, agent_id, idempotency_key, details)
         return await self._guard_state.async_client().log(entry)
@@ -227,10 +227,11 @@ class GatewayRequests:
             agent_id: The agent; takes precedence over `acting_as`.
             approval_id: The approval request of the call.
             decision_id: The decision about the call.
-            call_id: The id of the call, as for `tool_call`. A pending or denied call has one entry if it is repeated.
-            reason: Why the call is pending or denied. It does not replace a value `reason` in `context`.
+            call_id: The id of the call, as for `tool_call`. If a pending or denied call is repeated with the same id, the
+                gateway stores only one entry.
+            reason: Why the call is pending or denied. It does not replace a value `reason` that `context` contains.
             error: The tool's exception; values that are redacted in `context` are redacted in its message too.
-            facts: Further details of the run, such as `duration_ms`. They do not replace values in `context` either.
+            facts: Further details of the run, such as `duration_ms`. They do not replace values that `context` contains.
 
         Raises:
             ConfigurationError: If an argument is wrong.

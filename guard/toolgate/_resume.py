@@ -54,7 +54,7 @@ class Resume:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Tasks that were started inside the block still refer to this object, and must not use it after its end.
+        # Tasks that were started inside the block still refer to this object, and must not use it after the block.
         self._is_free = False
         if self._token is not None:
             # If the block is in a generator, the generator may be closed in another context than the one in which it
@@ -83,9 +83,9 @@ class Resume:
 
 
 def take_approval(state: GuardState) -> str | None:
-    """Return the id of the approval request that a call must continue which begins now, or None.
+    """Return the id of the approval request that a new call must continue, or None.
 
-    Each `resume` block returns its id only once; inner blocks come first.
+    Each `resume` block provides its id to one call only; inner blocks come before outer ones.
     """
     for resume in _resumes.get():
         approval_id = resume.take(state)
@@ -120,14 +120,14 @@ class _Authorization:
 def authorize(state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> Iterator[None]:
     """Let the first call inside the block that has this action, agent and context run without a check.
 
-    It applies to calls in this thread or task.
+    The permission applies only to calls in this thread or task.
     """
     authorization = _Authorization(state, action, agent_id, context)
     token = _authorization.set(authorization)
     try:
         yield
     finally:
-        # Tasks that were started inside the block still refer to the object, and must not use it after its end.
+        # Tasks that were started inside the block still refer to the object, and must not use it after the block.
         authorization.invalidate()
         _authorization.reset(token)
 

@@ -1,7 +1,7 @@
 """Settings of a guard.
 
-Each setting is the argument, else the environment variable, else a default. The variables are read when a guard is
-created, not when the module is imported.
+The value of a setting is the argument if one is passed, else the environment variable, else a default. The variables
+are read when a guard is created, not when the module is imported.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = [
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
-# A key with fewer characters after its prefix is hidden completely: four characters would reveal too much of it.
+# A key with fewer characters after its prefix is hidden completely: its last four would reveal too much of the key.
 _SHORTEST_MASKED: Final = 16
-# Seconds.
+# Limits of a timeout in seconds, and of an address in characters.
 _SHORTEST_TIMEOUT: Final = 0.01
 _LONGEST_TIMEOUT: Final = 86_400
 _LONGEST_URL: Final = 2_000
@@ -100,7 +100,7 @@ def load_settings(
 
 
 def masked(api_key: str) -> str:
-    """Return the key for display, with only its prefix and last four characters; `…` for a key of another form."""
+    """Return the key for display, with only its prefix and last four characters; `…` for a short or unusual key."""
     prefix, separator, rest = api_key.partition("_")
     if not separator or len(rest) < _SHORTEST_MASKED or prefix not in ("ak", "test"):
         return "…"

@@ -1,8 +1,9 @@
 """Rules for guarded calls that are made while the interpreter shuts down.
 
-The shutdown has three phases. While exit handlers (`atexit`) run, threads still work, and checks and log entries are
-sent as usual. When all exit handlers have run, a background thread would be stopped before it can send an entry. During
-finalization imports fail, and starting a thread blocks for ever: calls are refused.
+The shutdown has three phases. While exit handlers (`atexit`) run, threads still work, and the SDK sends checks and log
+entries as usual. When all exit handlers have run, a background thread would be stopped before it can send an entry: the
+call then sends its log entry itself before it returns, as long as the exit timeout of the outbox permits. During
+finalization imports fail, and starting a thread blocks for ever: the SDK refuses calls with `GatewayUnavailable`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def are_handlers_done() -> bool:
 
 
 def ensure_not_finalizing(is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-    """Raise if the interpreter is finalizing, because no check can be sent any more.
+    """Raise if the interpreter is finalizing, since no check can be sent any more.
 
     Raises:
         GatewayUnavailable: The interpreter is finalizing. The tool does not run, not even with `fail_open`.

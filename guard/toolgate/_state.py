@@ -121,7 +121,7 @@ class GuardState:
             close_gateway()
 
     def close_at_exit(self) -> None:
-        """Close because the interpreter shuts down; later calls raise an error that names this reason."""
+        """Close the guard because the interpreter shuts down; later calls raise an error that names this reason."""
         self._closed_at_exit = not self._closed
         self.close()
 
@@ -141,8 +141,8 @@ class GuardState:
             await asyncio.to_thread(close_gateway)
 
     def _close_gateway(self) -> Callable[[], None] | None:
-        # A gateway in this process is recognized by this method: `isinstance` would need an import of its class, which
-        # is slow and mostly not needed.
+        # A gateway in this process is recognized by its method `guard_closed`, and not with `isinstance`: importing its
+        # class is slow, and most applications do not use it.
         close: Callable[[], None] | None = getattr(self.transport, "guard_closed", None)
         return close
 

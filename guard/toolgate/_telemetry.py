@@ -1,6 +1,6 @@
 """Functions that call `toolgate.otel` only if the application uses OpenTelemetry, and otherwise do nothing.
 
-They also count queued and lost log entries for its metrics.
+This module also counts queued and lost log entries for the metrics of `toolgate.otel`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _backlogs: Final = weakref.WeakSet[Backlog]()
 # that have lost entries add their counter.
 _losses: Final[list[Losses]] = []
 if hasattr(os, "register_at_fork"):
-    # A forked child starts from 0, because the parent reports the entries that it has lost.
+    # A forked child starts from 0, because the parent process reports its own lost entries.
     os.register_at_fork(after_in_child=_losses.clear)
 
 
@@ -61,7 +61,7 @@ def observe(flow: Flow, call: Call, tool: str | None) -> Flow:
         call: The call.
         tool: Name of the function, or None for a block.
     """
-    # These modules are imported if the application has set a provider.
+    # An application that has set a provider has imported one of these modules.
     if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
         return flow
     try:
@@ -80,7 +80,10 @@ def flow_failed(flow: Flow, error: BaseException) -> None:
 
 
 def detach_span(flow: Flow) -> None:
-    """Restore the previous current span, for a tool such as a generator that continues after its call has returned."""
+    """Make the span current again that was current before the call.
+
+    This is for tools that continue after their call has returned, such as generators.
+    """
     if (observed := _observed(flow)) is not None:
         observed.detach()
 
@@ -104,7 +107,7 @@ def trace_headers() -> Mapping[str, str]:
 
 
 def count_backlog(backlog: Backlog) -> None:
-    """Include the entries of an outbox in the metrics for as long as the object exists."""
+    """Include the entries of an outbox in the metric `toolgate.outbox.entries` for as long as the object exists."""
     _backlogs.add(backlog)
 
 
@@ -114,7 +117,7 @@ def pending_entries() -> int:
 
 
 def count_losses(losses: Losses) -> None:
-    """Include a counter of lost entries in the metrics for as long as the process runs."""
+    """Include a counter of lost entries in the metric `toolgate.entries.lost` for as long as the process runs."""
     _losses.append(losses)
 
 

@@ -69,7 +69,7 @@ class Endpoint:
             approver; None uses the middleware's setting.
         hold_timeout: Seconds to wait for the approver; None uses the middleware's setting.
         include: The only arguments that are shown to the gateway and the approver.
-        exclude: Arguments that are hidden from them.
+        exclude: Arguments that are hidden from the gateway and the approver.
         redact: Further names of secrets to hide, also inside arguments, and compiled patterns of text to hide.
         amount: The argument that is compared with `max_amount`, or a function of the arguments that returns it.
     """
@@ -106,7 +106,7 @@ class GuardMiddleware:
         agent: Name of the header with the agent's id, or a function, possibly asynchronous, that receives the scope
             and returns the id. A request without an id is refused. None uses the agent of the guard.
         on_hold: Response to a call that requires an approval: `tell` returns HTTP 202 at once, `wait` waits.
-        hold_timeout: Seconds to wait before the response is 202; None waits until the client disconnects.
+        hold_timeout: Seconds that `wait` waits before it returns 202; None waits until the client disconnects.
         max_body: The largest body of a guarded request, in bytes; larger ones are refused with 413.
 
     Raises:
@@ -297,7 +297,7 @@ def _refusal_of(error: GuardError, action: str, agent_id: str | None) -> _Refuse
 
 
 class _PathArgument(str):
-    """Argument from the path. Approvers cannot edit this type, because a framework may have read the path already."""
+    """Argument from the path. Approvers cannot edit it, because a framework may have read the path already."""
 
     __slots__ = ()
 

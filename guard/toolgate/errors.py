@@ -98,7 +98,7 @@ class _ApprovalError(GuardError):
 
 
 class ApprovalPending(_ApprovalError):
-    """The call requires an approval and is pending; when an approver has approved it, the same call is allowed once.
+    """The call requires an approval and waits for an approver; after the approval, the same call is allowed once.
 
     Attributes:
         action: The action.

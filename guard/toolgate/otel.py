@@ -120,7 +120,7 @@ def _lost(_: CallbackOptions) -> Iterable[Observation]:
 def _suppress_errors(
     method: Callable[Concatenate[ObservedFlow, _P], None],
 ) -> Callable[Concatenate[ObservedFlow, _P], None]:
-    """Return `method`, changed to log exceptions instead of raising them, because telemetry must not stop a call."""
+    """Return a wrapper of `method` that logs exceptions instead of raising them: telemetry must not stop a call."""
 
     def safe(flow: ObservedFlow, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
