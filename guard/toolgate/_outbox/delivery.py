@@ -37,7 +37,7 @@ _STRICT: Final = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of sending one entry.
+    """The gateway's result for one log entry of a request.
 
     Attributes:
         taken: Whether the gateway has stored the entry.
@@ -52,15 +52,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Result of sending several entries.
+    """Result of one call of `Deliverer.deliver`, which sends several log entries.
 
     Attributes:
-        results: Results of the first entries, in the order in which they were sent; the other entries have none.
-        fault: Error that ended the sending, or None. Entries without a result may be sent again.
-        pause: Seconds for which the gateway asks clients to wait before the next request; 0 if it does not.
-        lasting: Whether the cause of the fault probably lasts longer than seconds, such as a rejected API key.
-        too_large: Whether the gateway rejected the whole batch, so that a smaller one may succeed.
-        headers: Headers of the last response.
+        results: One result per entry, in the order of the entries. If sending ended early, the last entries have none.
+        fault: Error because of which sending ended early, or None. Entries without a result may be sent again.
+        pause: Seconds that the gateway asks clients to wait before the next request; 0 if it does not ask for a pause.
+        lasting: Whether a retry within seconds would probably fail as well, for example if the API key was rejected.
+        too_large: Whether the gateway rejected the whole batch, possibly because of its size: a smaller batch may
+            succeed.
+        headers: Headers of the last response; empty if there was no response.
     """
 
     results: Sequence[Result]
@@ -103,7 +104,7 @@ class Deliverer(Protocol):
     """Interface of a client that sends log entries to the gateway."""
 
     def deliver(self, entries: Sequence[tuple[str, str]], seconds: float) -> Delivery:
-        """Send entries within `seconds`; each one is a pair of its Idempotency-Key and its JSON text."""
+        """Send entries within `seconds`; each entry is a pair: its Idempotency-Key and its JSON text."""
         ...
 
     def close(self) -> None:
@@ -114,7 +115,7 @@ class Deliverer(Protocol):
 class BatchSender:
     """Client that sends log entries over its own connections. It does not retry failed requests.
 
-    If the gateway has no batch endpoint, entries are sent one by one.
+    It sends all entries in one request; if the gateway has no endpoint for this, it sends one request per entry.
 
     Args:
         settings: Address, API key and network settings.
@@ -200,10 +201,10 @@ class BatchSender:
 
 
 class Pace:
-    """Computes when the next request may be sent: later after failures, and later if it contains old entries.
+    """Computes the pause before the next request with log entries.
 
-    Old entries were queued during an outage or by an earlier process. They may use half of the rate limit, so that
-    enough of it remains for current calls.
+    After a failed request the pause grows (backoff). Requests with old entries, which were queued during an outage or by
+    another process, also pause while at most half of the rate limit is left, so that current calls can use the rest.
 
     Args:
         clock: Function that returns monotonic seconds.
@@ -230,8 +231,9 @@ class Pace:
         """Count a failed request.
 
         Args:
-            asked: Seconds for which the gateway asks clients to wait; 0 if it does not.
-            lasting: Whether the cause probably lasts longer than seconds, such as a rejected key or a monthly limit.
+            asked: Seconds that the gateway asks clients to wait; 0 if it does not ask for a pause.
+            lasting: Whether a retry within seconds would probably fail as well, for example if the API key was rejected.
+                The pause is then long even after the first failure.
         """
         longest = (
             _LONGEST_PAUSE if lasting else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 20))
@@ -248,12 +250,12 @@ class Pace:
         self._failures, self._next, self._asked_until = 0, 0.0, 0.0
 
     def nudge(self) -> None:
-        """Shorten the backoff, because the gateway has responded to another request, such as a check."""
+        """Shorten the backoff, because the gateway has responded to a check and is therefore reachable."""
         if not self._lasting:
             self._next = min(self._next, self._clock() + _FIRST_PAUSE * 10)
 
     def read_headers(self, headers: Mapping[str, str]) -> None:
-        """Read the `X-RateLimit-*` headers: once half of a window's limit is used, old entries pause until it ends."""
+        """Read the `X-RateLimit-*` headers: if half of the limit is used, pause old entries until the window ends."""
         limit, left, reset = (
             _number(headers.get(f"x-ratelimit-{name}")) for name in ("limit", "remaining", "reset")
         )
@@ -261,7 +263,8 @@ class Pace:
             return
         self._old_after = 0.0
         if left * 2 <= limit:
-            # The pause is at most a minute, the length of a window, since this clock or the gateway's may be wrong.
+            # The end of the window is a time on the gateway's clock. If one of the two clocks is wrong, the pause would be
+            # too long: it is limited to one minute, the length of a window.
             self._old_after = self._clock() + min(_RATE_WINDOW, max(1.0, reset - self._wall()))
 
     def pause(self, *, old: bool = False, hurried: bool = False) -> float:
@@ -269,22 +272,25 @@ class Pace:
 
         Args:
             old: Whether the request contains old entries (see the class).
-            hurried: Whether a caller is waiting until everything is sent (`flush`), so that the backoff after failures
-                is skipped. Pauses that the gateway requested, and pauses for old entries, are not skipped.
+            hurried: Whether a caller of `flush` waits until everything is sent. The backoff after failures is then
+                skipped, but not a pause that the gateway requested, nor a pause for old entries.
         """
         until = self._asked_until if hurried else max(self._next, self._asked_until)
         return max(0.0, max(until, self._old_after if old else 0.0) - self._clock())
 
 
 class OutageLog:
-    """Logs an outage of the gateway or the file when it begins, at growing intervals, and when it is over."""
+    """Logs that entries cannot be sent, because the gateway is unavailable or the outbox file cannot be used.
+
+    An outage is logged when it begins, again at growing intervals of 30 seconds to one hour, and when it is over.
+    """
 
     def __init__(self) -> None:
         self._next = 0.0
         self._interval = 0.0
 
     def failed(self, entries: int, reason: str) -> None:
-        """Log that entries cannot be sent; do nothing if this was logged a short time ago."""
+        """Log that `entries` entries cannot be sent, unless the interval since the last log message is not over."""
         # The reason may contain text from a response, which may include secrets that must not be logged.
         reason = scrub(reason, ())
         now = time.monotonic()
@@ -300,7 +306,7 @@ class OutageLog:
         )
 
     def over(self) -> None:
-        """Log that the gateway accepts entries again, if the outage was logged."""
+        """Log that the gateway accepts entries again; do nothing if no outage was logged."""
         if self._interval:
             self._interval = 0.0
             logger.info("the gateway accepts log entries again", extra={"toolgate_event": "record_resumed"})

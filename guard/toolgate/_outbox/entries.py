@@ -1,4 +1,4 @@
-"""Log entries, and the exceptions that are raised if one cannot be stored."""
+"""Log entries, and the exceptions that are raised if a log entry cannot be stored in the outbox."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _KEY_BYTES: Final = 16
 
 
 class OutboxFault(Exception):
-    """Entries cannot be stored.
+    """The outbox cannot be used: log entries cannot be stored or read.
 
     Args:
-        reason: What is wrong.
-        hint: How to fix it.
-        full: Whether the only problem is that the outbox has reached its limit.
+        reason: The problem, for the error message.
+        hint: The fix, for the error message.
+        full: Whether the only problem is that the outbox has reached its maximum number of entries or bytes.
     """
 
     def __init__(self, reason: str, hint: str, *, full: bool = False) -> None:
@@ -32,16 +32,18 @@ class OutboxFault(Exception):
 
 
 class Busy(Exception):
-    """Another thread or process is writing to the file; the caller can try again."""
+    """Another thread or process is using the outbox at this moment; the caller can try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Log entry with its Idempotency-Key, by which the gateway stores the entry only once if it is sent twice.
+    """Log entry of one call, and the entry's Idempotency-Key.
+
+    If an entry is sent twice, the gateway recognizes the key and stores the entry only once.
 
     Attributes:
-        body: The JSON object of `POST /sdk/log`.
-        key: 128 random bits in hexadecimal.
+        body: The entry as the JSON object of `POST /sdk/log`.
+        key: Idempotency-Key: by default 128 random bits in hexadecimal.
     """
 
     body: dict[str, Json]
@@ -54,13 +56,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Reference to a stored intent: a log entry that is stored before the tool runs and completed when it has ended.
+    """Reference to an intent in the outbox.
+
+    An intent is a log entry that is stored before the tool runs. When the tool has ended, its outcome is added.
 
     Attributes:
-        place: Row id in the outbox.
-        key: Idempotency-Key.
+        place: Row id in the outbox file.
+        key: Idempotency-Key of the log entry.
         process: Id of the process that stored the intent.
-        size: Bytes that the outbox counts for the intent, including a reserve for the outcome.
+        size: Number of bytes that the outbox counts for the intent, including bytes reserved for the outcome.
     """
 
     place: int
@@ -78,7 +82,7 @@ def new_entry(
     key: str | None = None,
     **details: str | None,
 ) -> Entry:
-    """Return an entry with the current time.
+    """Return a log entry whose `occurred_at` is the current time.
 
     Args:
         action: The action.
@@ -86,8 +90,8 @@ def new_entry(
         status: `success`, `failed`, `pending` or `denied`.
         context: The call's context (its arguments), and details of its outcome such as duration or error.
         key: Idempotency-Key, or None for a new one.
-        **details: Further members of the JSON object, such as `approval_id`, `run_id` or `ip_address`; those that are
-            None are omitted.
+        **details: Further members of the JSON object, such as `approval_id`, `run_id` or `ip_address`. Members whose
+            value is None are omitted.
     """
     body: dict[str, Json] = {
         "agent_id": agent_id,
@@ -98,6 +102,6 @@ def new_entry(
     }
     body.update({name: value for name, value in details.items() if value is not None})
     if trace := trace_headers().get("traceparent"):
-        # The trace is stored in the entry, since the thread that sends the entry is not part of the trace.
+        # The entry contains the trace of the call. The background thread that sends the entry later has no access to it.
         body["traceparent"] = trace
     return Entry(body, key) if key is not None else Entry(body)

@@ -26,11 +26,15 @@ from toolgate._outbox.store import (
 
 __all__ = ["State", "StoredEntry", "drop_entries", "has_outbox", "list_entries", "unpark_all"]
 
-#: `running`: intent of a running process, whose tool may be running; `waiting`: queued entry of a running process;
-#: `orphan`: intent of a process that has ended; `left`: its queued entry; `parked`: rejected by the gateway
+#: `running`: intent (entry without an outcome) of a running process: its tool may be running;
+#: `waiting`: queued entry of a running process;
+#: `orphan`: intent of a process that has ended;
+#: `left`: queued entry of a process that has ended;
+#: `parked`: entry that the gateway has rejected permanently
 State: TypeAlias = Literal["running", "waiting", "orphan", "left", "parked"]
 
-#: maps a state in the file to its name while the file's process is running, and its name after that process has ended
+#: maps a state in an outbox file to two names: one while the process that created the file is running, and one after
+#: that process has ended
 _STATES: Final[dict[int, tuple[State, State]]] = {
     INTENT: ("running", "orphan"),
     READY: ("waiting", "left"),
@@ -43,8 +47,8 @@ class StoredEntry:
     """Summary of an entry in the outbox; it omits the context (arguments and details of the call).
 
     Attributes:
-        file: The file that contains the entry.
-        row: Row id in the file.
+        file: The outbox file that contains the entry.
+        row: Row id of the entry in this file.
         key: Idempotency-Key.
         state: State of the entry and of the process that stored it, see `State`.
         action: The action.
@@ -53,7 +57,7 @@ class StoredEntry:
         occurred_at: Time of the call.
         url: Address of the gateway that receives the entry.
         environment: `production` or `test`.
-        organization: Id of the organization, or None if no response has contained it yet.
+        organization: Id of the organization that the API key belongs to, or None if the gateway has not yet returned it.
         size: Size in bytes.
         reason: The gateway's reason for rejecting the entry, or None.
     """
@@ -74,7 +78,7 @@ class StoredEntry:
 
 
 def has_outbox(place: Place) -> bool:
-    """Return whether there is an outbox on the disk, of this version or of version 0.1."""
+    """Return whether an outbox exists on the disk: the folder, or the file that version 0.1 used."""
     path = place.path
     return path is not None and (path.exists() or path.with_name(f"{path.name}.db").exists())
 
@@ -83,8 +87,8 @@ def list_entries(place: Place) -> list[StoredEntry]:
     """Return all entries in the outbox folder, the oldest first.
 
     Raises:
-        Busy: Another process is writing.
-        OutboxFault: A file cannot be read.
+        Busy: Another process is writing to a file of the folder.
+        OutboxFault: A file of the folder cannot be read.
     """
     if place.path is None:
         return []
@@ -94,15 +98,15 @@ def list_entries(place: Place) -> list[StoredEntry]:
 
 
 def drop_entries(entries: Iterable[StoredEntry]) -> int:
-    """Delete entries, except those whose tool may be running, and return how many were deleted.
+    """Delete entries from their files, and return how many were deleted. Entries whose tool may be running are kept.
 
     Raises:
-        Busy: Another process is writing.
-        OutboxFault: A file cannot be written.
+        Busy: Another process is writing to one of the files.
+        OutboxFault: One of the files cannot be written.
     """
     gone = 0
     for file, chosen in groupby(sorted(entries, key=lambda entry: entry.file), key=lambda entry: entry.file):
-        # The lock is None while the process of the file is running.
+        # The process that created the file holds its lock: None shows that this process is still running.
         lock = FileLock.acquire(lock_path(file))
         try:
             with open_file(file) as connection:
@@ -123,10 +127,10 @@ def drop_entries(entries: Iterable[StoredEntry]) -> int:
 
 
 def unpark_all(outbox: Outbox) -> int:
-    """Collect entries with the same target in the file of `outbox`, and queue the parked ones again.
+    """Queue all parked entries again, which the gateway has rejected, and return their number.
 
-    All entries of processes that have ended are collected; of running processes, only the parked ones. Return the
-    number of parked entries.
+    Entries with the target of `outbox` are first moved from the other files of the folder into its file: all entries of
+    processes that have ended, and only the parked entries of running processes.
     """
     while (found := adopt_files(outbox, lambda: True)) is not None and found[0] and not found[1]:
         pass

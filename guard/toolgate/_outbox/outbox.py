@@ -33,21 +33,23 @@ from toolgate._outbox.store import (
 
 __all__ = ["Outbox", "StoredEntry"]
 
-#: key, state, bytes, body and reason of an entry in another file
+#: entry that was read from the outbox file of another process: key, state, bytes, body and reason
 StoredEntry = tuple[str, int, int, str, str | None]
 
 _T = TypeVar("_T")
-# Seconds to wait for the lock, which another thread holds during a few statements or while a commit waits for the disk.
+# Seconds to wait for the lock of an outbox. Other threads hold it briefly: for a few statements, or while a commit waits
+# for the disk.
 _LOCK_TIMEOUT: Final = 0.05
-# Bytes that an outcome usually adds to its intent.
+# Number of bytes by which a log entry usually grows when the outcome of its tool is added to the intent.
 _OUTCOME_BYTES: Final = 192
-# Number of pages after which the write-ahead log is restarted; a page has 2 KiB, so the log has 8 MiB then.
+# Number of pages (of 2 KiB each, 8 MiB in total) after which SQLite's write-ahead log is restarted.
 _LONG_WAL: Final = 4_096
 _UNLIMITED: Final = 2**62
 _WARN_AT: Final = (0.5, 0.9)
 _REARM_AT: Final = 0.4
 
-# States are literals in the statements, since SQLite uses the partial index only if the statement contains `state = 1`.
+# Statements contain states as literals, not as parameters: SQLite uses the index of queued entries, which is limited to
+# `state = 1`, only for statements that contain exactly this condition.
 _INSERT: Final = """
 INSERT INTO entries (key, state, bytes, body) SELECT ?, ?, ?, ?
 WHERE (SELECT rows < ? AND bytes < ? FROM totals)
@@ -65,19 +67,19 @@ _TAKE_IN: Final = (
 
 
 class Outbox:
-    """Stores log entries until the gateway has acknowledged them.
+    """Durable queue of log entries, which stores them until the gateway has acknowledged them.
 
-    Any thread may use it; a forked child gets a file of its own. Methods raise `Busy` while another thread or process
-    is writing, and `OutboxFault` if entries cannot be stored.
+    All threads may use it; a forked child process creates a file of its own. Methods raise `Busy` while another thread
+    or process is writing, and `OutboxFault` if entries cannot be stored.
 
     Args:
         place: The folder and its limits.
-        target: The receiver of the entries.
+        target: The gateway and the organization that receive the entries.
 
     Attributes:
-        file: Path of the file while it is in use, or None.
-        side_lock: Lock that is held while a second connection is open. A fork waits for it, since SQLite forbids the
-            use of a connection in a forked child.
+        file: Path of the outbox file; None before the first use, after `close`, or if entries are in memory only.
+        side_lock: Lock that a thread holds while it uses further connections, to this file or to other files. A fork
+            waits for it, since a forked child must not use a connection that its parent opened.
     """
 
     def __init__(self, place: Place, target: Target) -> None:
@@ -96,17 +98,18 @@ class Outbox:
 
     def __del__(self) -> None:
         if connection := self.__dict__.get("_connection"):
-            # The garbage collector deletes objects in any order: a call that still uses this one opens the file again.
+            # The garbage collector deletes objects in any order, so a call that ends later may still use this outbox.
+            # Without a connection, that call opens the file again.
             self._connection = None
             connection.close()
 
     @property
     def is_open(self) -> bool:
-        """Return whether a file or a database in memory is in use."""
+        """Return whether the outbox has opened its file or its database in memory, which happens at the first use."""
         return self._connection is not None or self._file_lock is not None
 
     def learn(self, organization: str, environment: str) -> None:
-        """Store the organization and environment of the API key, which a response contained."""
+        """Store the organization and environment of the API key, which the gateway returned, in the target."""
         if (self.target.organization, self.target.environment) != (organization, environment):
             self.target = replace(self.target, organization=organization, environment=environment)
             self._target_stored = False
@@ -116,7 +119,7 @@ class Outbox:
     def intend(self, entry: Entry) -> Intent:
         """Store the intent of a tool that is about to run: its log entry without an outcome."""
         body = entry.text()
-        # Bytes for the outcome are counted now, so that storing the outcome usually does not change the totals.
+        # The size includes the bytes of the outcome. Storing the outcome then usually needs no update of the totals.
         size = len(body.encode()) + _OUTCOME_BYTES
         return Intent(self._insert(entry.key, INTENT, size, body), entry.key, os.getpid(), size)
 
@@ -136,8 +139,9 @@ class Outbox:
             else:
                 done = connection.execute(_FINISH_SAME_SIZE, (body, intent.place, intent.key))
             if not done.rowcount:
-                # Another process has adopted the intent, or it was deleted. The entry is inserted with the intent's
-                # key, so that the gateway stores one log entry even if both are sent.
+                # The intent is no longer in this file: another process has adopted it, or it was deleted. The new entry
+                # has the Idempotency-Key of the intent. If the other process sends the intent as well, the gateway
+                # recognizes the key and stores only one log entry.
                 connection.execute(
                     _INSERT, (intent.key, READY, size, body, _UNLIMITED, _UNLIMITED)
                 ).fetchall()
@@ -169,7 +173,7 @@ class Outbox:
         self._do(work)
 
     def age(self) -> None:
-        """Mark all queued entries as old, so that they do not use up the rate limit of current calls (see `Pace`)."""
+        """Mark all queued entries as old: `Pace` delays old entries so that current calls can use the rate limit."""
         self._do(lambda db: db.execute("UPDATE entries SET old = 1 WHERE state = 1 AND old = 0"))
 
     def unpark(self) -> int:
@@ -180,7 +184,7 @@ class Outbox:
     def take_in(self, entries: Iterable[StoredEntry]) -> None:
         """Store and queue entries of another file; when the method returns, they survive power loss.
 
-        Intents among them are queued as they are: their outcome is unknown.
+        Intents are queued as well, without an outcome. Parked entries stay parked.
         """
 
         def work(connection: sqlite3.Connection) -> None:
@@ -198,13 +202,16 @@ class Outbox:
     # Methods that read.
 
     def batch(self, *, old: bool, after: int, limit: int) -> list[Row]:
-        """Return up to `limit` queued entries with row ids above `after`: the old ones (see `age`), or all others."""
+        """Return up to `limit` queued entries whose row ids are above `after`, in the order of the row ids.
+
+        If `old` is true, return only entries that are marked as old (see `age`), otherwise only entries that are not.
+        """
         return self._do(
             lambda db: [Row(*found) for found in db.execute(_BATCH, (old, after, limit)).fetchall()]
         )
 
     def waits(self) -> bool:
-        """Return whether an entry is queued to be sent."""
+        """Return whether at least one entry is queued to be sent."""
         return bool(self._number("SELECT EXISTS (SELECT 1 FROM entries WHERE state = 1)"))
 
     def count(self) -> int:
@@ -213,7 +220,7 @@ class Outbox:
 
     def check_space(self) -> None:
         """Raise `OutboxFault` if no further entry can be stored."""
-        # Other processes may have sent their entries since the last count.
+        # The last count may be too high, since other processes may have sent their entries since then.
         self.count_others()
         rows, size = self._do(lambda db: db.execute("SELECT rows, bytes FROM totals").fetchone())
         other_rows, other_size = self._others or (0, 0)
@@ -235,7 +242,7 @@ class Outbox:
     # Methods for the file and the connection.
 
     def abandon(self) -> list[object]:
-        """Discard entries that are in memory only, and return their actions; entries in a file are kept."""
+        """Discard the queued entries of an outbox in memory, and return their actions; with a file, do nothing."""
         if self.place.path is not None:
             return []
         with self._lock:
@@ -247,7 +254,7 @@ class Outbox:
         return [json.loads(body).get("action") for (body,) in bodies]
 
     def checkpoint(self) -> None:
-        """Copy SQLite's write-ahead log into the file, on a separate connection, so that no caller is blocked."""
+        """Copy SQLite's write-ahead log into the file; a separate connection does this, so that no caller is blocked."""
         with self.side_lock:
             if self.file is None:
                 return
@@ -271,7 +278,7 @@ class Outbox:
             # A file that cannot be read is not deleted.
             is_empty = False
             if connection is None and file is not None:
-                # `before_fork` has closed the connection; it is needed again to read whether the file is empty.
+                # `before_fork` has closed the connection. A new one is needed to find out whether the file is empty.
                 with contextlib.suppress(sqlite3.Error):
                     connection = connect(file)
             if connection is not None:
@@ -293,7 +300,7 @@ class Outbox:
         if self._others is None:
             self.count_others()
         if (found := self._try_insert(key, state, size, body)) is None:
-            # Other processes may have sent their entries since the last count.
+            # The last count may be too high, since other processes may have sent their entries since then.
             self.count_others()
             found = self._try_insert(key, state, size, body)
         other_rows, other_size = self._others or (0, 0)
@@ -306,7 +313,7 @@ class Outbox:
     def _try_insert(self, key: str, state: int, size: int, body: str) -> tuple[int, int, int] | None:
         other_rows, other_size = self._others or (0, 0)
         values = (key, state, size, body, self.place.rows - other_rows, self.place.size - other_size)
-        # All rows are fetched, since SQLite commits the statement only after its last row.
+        # `fetchall` is needed although there is at most one row: SQLite commits only after the last row was fetched.
         found: list[tuple[int, int, int]] = self._do(lambda db: db.execute(_INSERT, values).fetchall())
         return found[0] if found else None
 
@@ -318,8 +325,8 @@ class Outbox:
             raise Busy("another thread is writing")
         try:
             if self._inside:
-                # The garbage collector interrupted a statement of this thread and ended another call. The lock does
-                # not prevent this, since it is reentrant.
+                # The garbage collector ran while this thread executed a statement, and ended another call, which now
+                # writes its entry. The lock does not prevent this, since it is reentrant.
                 raise Busy("this thread is writing")
             self._inside = True
             try:
@@ -345,7 +352,7 @@ class Outbox:
         if not self._target_stored:
             target = self.target
             connection.execute(_STORE_TARGET, astuple(target))
-            # If another thread has changed the target meanwhile, the new one is stored at the next use.
+            # If another thread has changed the target meanwhile, the changed target is stored at the next use.
             self._target_stored = target is self.target
         return connection
 
@@ -375,10 +382,10 @@ class Outbox:
             extra={"toolgate_event": "outbox_fills", "toolgate_entries": rows},
         )
 
-    # Forks. A child must neither use nor close a connection that its parent opened.
+    # Methods for forks of the process. A child must neither use nor close a connection that its parent opened.
 
     def before_fork(self) -> None:
-        """Wait until no other thread uses the outbox, and close the connection."""
+        """Wait until no other thread uses the outbox, keep other threads from using it, and close the connection."""
         self.side_lock.acquire()
         self._lock.acquire()
         if self._connection is not None and self.file is not None:
@@ -396,8 +403,8 @@ class Outbox:
         self._lock, self.side_lock = threading.RLock(), threading.RLock()
         self._inside = False
         if self._connection is not None:
-            # Native code forked the process without calling `before_fork`. A reference to the parent's connection is
-            # kept, so that the garbage collector does not close it.
+            # Native code forked the process without calling `before_fork`, so the parent's connection is still open.
+            # `_inherited` keeps a reference to it, so that the garbage collector does not close it.
             _inherited.append(self._connection)
         if self._file_lock is not None:
             self._file_lock.release()
@@ -407,7 +414,8 @@ class Outbox:
 
 def _before_fork() -> None:
     _forking.acquire()
-    # The list ensures that exactly these outboxes are released after the fork, even if others are created meanwhile.
+    # `_held` contains the outboxes whose locks are acquired. After the fork exactly these are released, even if further
+    # outboxes were created meanwhile.
     _held.extend(_outboxes)
     for outbox in _held:
         outbox.before_fork()

@@ -13,11 +13,12 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["MEMORY", "Place", "load_place"]
 
-#: value of the setting that keeps entries in memory only
+#: value of `TOOLGATE_OUTBOX` with which entries are kept in memory only
 MEMORY: Final = "memory"
-#: SQLite's name for a database in memory, which is accepted as well
+#: SQLite's name for a database in memory; as value of `TOOLGATE_OUTBOX` it has the same effect as `memory`
 _SQLITE_MEMORY: Final = ":memory:"
-#: suffix of the outbox of version 0.1, which was a file; it is removed from a given path, since the outbox is a folder
+#: suffix of the outbox file of version 0.1. It is removed from a path that a user still sets, since the outbox is now a
+#: folder
 _FILE_SUFFIX: Final = ".db"
 
 _ROWS: Final = 100_000
@@ -28,15 +29,15 @@ _LONGEST_EXIT: Final = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Folder of the outbox, and its limits.
+    """Settings of an outbox: its folder and limits.
 
     Attributes:
         path: The folder, or None if entries are kept in memory only.
-        own_folder: Whether the path is the default one, so that its parent folder, too, belongs to Toolgate alone.
-        full_sync: Whether each entry is written to the disk before the call continues, so that it survives power loss.
+        own_folder: Whether `path` is the default folder. Its parent folder then also belongs to Toolgate alone.
+        full_sync: Whether a call continues only after its entry is on the disk, so that the entry survives power loss.
         rows: Maximum number of entries in the folder.
         size: Maximum number of bytes in the folder.
-        exit_seconds: Maximum number of seconds for which the process, before it ends, waits until entries are sent.
+        exit_seconds: Maximum number of seconds that the process waits at its end, so that entries are sent.
     """
 
     path: Path | None
@@ -48,7 +49,7 @@ class Place:
 
 
 def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
-    """Read the settings `TOOLGATE_OUTBOX*` from the environment; the argument replaces `TOOLGATE_OUTBOX`.
+    """Return the outbox settings from the environment; `outbox`, if given, is used instead of `TOOLGATE_OUTBOX`.
 
     Raises:
         ConfigurationError: A setting is invalid; the message contains its name and the fix.
