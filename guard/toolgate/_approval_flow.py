@@ -51,13 +51,15 @@ __all__ = [
 
 #: The longest chain of approval requests that is followed; each request is an approver's edit of the one before.
 MAX_EDITS: Final = 32
-# Seconds: the longest long poll, the shortest time between two polls, and the outage after which a call that has no
-# `hold_timeout` fails.
+# Longest time in seconds for which a poll asks the gateway to delay its response (long poll).
 _MAX_POLL: Final = 30
+# Shortest time in seconds between the beginnings of two polls.
 _MIN_ROUND: Final = 1.0
+# Seconds without a response of the gateway after which a waiting call that has no `hold_timeout` fails.
 _MAX_OUTAGE: Final = 300.0
-# Seconds: deadline of a withdrawal, and of each of the two checks in `withdraw_unanswered`.
+# Deadline of a withdrawal, in seconds.
 _CANCEL_TIMEOUT: Final = 2.0
+# Deadline of each of the two checks in `withdraw_unanswered`, in seconds.
 _CHECK_TIMEOUT: Final = 1.0
 
 _Approved = Generator[Effect, Any, str | None]
@@ -92,8 +94,8 @@ class PollSchedule:
             return int(min(_MAX_POLL, left))
         if self._polled_last or self._unavailable_since is not None:
             return None
-        # One last poll at the deadline finds a decision that was made during the pause before the deadline. This poll is
-        # omitted if the gateway is unavailable.
+        # An approver may have decided during the pause before the deadline, so one last poll is made at the deadline.
+        # It is omitted if the gateway is unavailable.
         self._polled_last = True
         return 0
 
@@ -142,12 +144,16 @@ def await_decision(call: Call, reason: str | None) -> _Approved:
         if approval is not None and approval.status != "pending":
             return (yield from _apply(call, approval_id, approval))
         if word != "check":
-            # The error contains the id of the first request, from which a later call can follow the chain of edits.
+            # The error contains the id of the first request of the chain of edits, so that a later call can follow the
+            # chain to its end.
             raise call.pending_error(reason)
 
 
 def resume_approval(call: Call, resumes: str) -> _Approved:
-    """Continue the call with the approval request `resumes`; return and raise as `await_decision` does."""
+    """Continue the approval request `resumes` with this call, without sending a check first.
+
+    Return values and errors are those of `await_decision`.
+    """
     call.approval_id = resumes
     approval_id = resumes
     approval = yield from _read(call, approval_id)
@@ -164,7 +170,7 @@ def resume_approval(call: Call, resumes: str) -> _Approved:
 
 
 def log_pending(call: Call, reason: str | None) -> Flow:
-    """Write a log entry with status `pending`, since the call requires an approval."""
+    """Write the log entry (status `pending`) of a call that requires an approval."""
     if call.on_hold != "wait" or call.approval_id is None:
         yield call.entry("pending", {"reason": clip(reason or "")})
         return
@@ -258,8 +264,8 @@ def _read(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | Non
         return _logged(call, approval_id, (yield GetApproval(approval_id)))
     except GatewayUnavailable:
         if call.resumes is None and call.who.call_id is not None:
-            # The outage raises no error of its own: the call raises `ApprovalPending`, and reads the request again when
-            # the framework repeats the call.
+            # With None, the call raises `ApprovalPending` instead of `GatewayUnavailable`. The agent framework repeats
+            # the call with the same call id, and the request is then read again.
             return None
         raise
     except GatewayProtocolError as error:
@@ -351,7 +357,7 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
     Raise if the request was rejected or has expired, or if a resumed call finds it consumed.
     """
     edited = approval_id != call.approval_id
-    # Further log entries and errors contain the id of the last request in the chain of edits.
+    # From here on, log entries and errors contain the id of the last request in the chain of edits.
     call.approval_id = approval_id
     if approval.status == "consumed" and call.resumes is not None:
         raise (yield from deny(call, "the approval has been used already"))
@@ -363,7 +369,7 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
     if approval.status == "denied":
         raise (yield from deny(call, approval.note or "the approval request was declined", ApprovalDenied))
     if approval.status == "expired":
-        # Log entries have no status for an expiry: the status is `denied`, and the reason contains the expiry.
+        # Log entries have no status for an expired request: the status is `denied`, and the reason states the expiry.
         reason = "the approval request expired before it was decided or used"
         yield call.denied_entry(reason)
         raise ApprovalExpired(

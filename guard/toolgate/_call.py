@@ -38,7 +38,7 @@ OnHoldFunction: TypeAlias = Callable[
 OnHold: TypeAlias = Literal["pause", "raise", "wait"] | OnHoldFunction
 
 _KEY_LENGTH: Final = 32
-#: Members of a log entry whose values differ each time the same call is logged.
+#: Members of a log entry whose values differ each time the same call is logged; `_with_stable_key` removes them.
 _CHANGING: Final = frozenset({"decision_id", "occurred_at", "traceparent"})
 
 
@@ -75,13 +75,13 @@ class Call:
         who: The agent, its run and the call's id.
         arguments: The arguments; None after they have been passed to the tool.
         captured: The redacted JSON copy of the arguments that the next check sends.
-        pending: Registers the approval request that the call waits for.
+        pending: Registration of this call as waiting for an approval request.
         clock: Returns monotonic seconds.
-        on_hold: What the call does when it requires an approval.
+        on_hold: Reaction to a required approval: raise `ApprovalPending`, wait, or call a function that decides.
         hold_timeout: Seconds to wait for an approver; None for no limit.
         resumes: Id of the approval request that a resumed call continues; None for a new call.
         fail_open: True if the tool may run when the gateway cannot be reached.
-        denied_actions: Actions that may not run without a decision even if `fail_open` is set.
+        denied_actions: Actions that must not run without a decision, even with `fail_open`; None without `fail_open`.
         pauses: Exceptions that the tool raises in order to be called again later; they are logged as `pending`.
         verifies: True if other code could change the arguments during the check. They are then compared with `captured`
             again before the tool runs.
@@ -89,7 +89,7 @@ class Call:
         approval_id: Id of the approval request that the last check returned or used.
         decision_id: Id of the last decision.
         edited: True if `captured` contains an approver's edit.
-        no_answer: Error message of the check, if the tool runs without a decision (`fail_open`); else None.
+        no_answer: If the tool runs without a decision (`fail_open`), the error message of the failed check; else None.
         schedule: Times at which the call polls its approval request; None before the first poll.
     """
 
@@ -114,7 +114,7 @@ class Call:
     schedule: PollSchedule | None = None
 
     def check(self, approval_id: str | None) -> Check:
-        """Return the check to send; with an `approval_id`, only that approval can allow the call."""
+        """Return the check to send. If `approval_id` is not None, no other approval can allow the call."""
         reason = current_reason(self.captured.patterns)
         return Check(self.action, self.who, self.captured.context, approval_id, reason=reason)
 
@@ -123,7 +123,7 @@ class Call:
         return WriteIntent(self._entry("pending", {"outcome": "unknown"}, None), self.fail_open)
 
     def entry(self, status: LogStatus, facts: dict[str, Json], intent: Intent | None = None) -> WriteEntry:
-        """Return the effect that logs the call with this status and these facts; the entry replaces a given `intent`."""
+        """Return the effect that logs the call with this status and these facts; it replaces `intent`, if set."""
         reason = facts.get("reason") if status in ("denied", "pending") else None
         log_event(
             "record", self.action, self.who.agent_id, status, reason=reason, approval_id=self.approval_id
@@ -141,7 +141,7 @@ class Call:
         return with_facts(self.captured.context, facts)
 
     def pending_error(self, reason: str | None) -> ApprovalPending:
-        """Return the error to raise while no approver has decided."""
+        """Return the error to raise if the call requires an approval and no approver has decided yet."""
         return ApprovalPending(
             action=self.action,
             agent_id=self.who.agent_id,
@@ -234,10 +234,10 @@ def log_entry(
 
 
 def _with_stable_key(entry: Entry, who: Identity, status: LogStatus, approval_id: str | None) -> Entry:
-    """Give a `pending` or `denied` entry an idempotency key that is the same each time a call with this id is repeated.
+    """Return the entry with an idempotency key that is the same each time a call with this call id is repeated.
 
-    The gateway then stores one such entry for the call, and not one for each repetition. Other entries, and entries of
-    a call without an id, are returned unchanged.
+    The gateway then stores one `pending` or `denied` entry for the call, and not one for each repetition. Entries with
+    another status, and entries of a call without a call id, are returned unchanged.
     """
     if who.call_id is None or status not in ("denied", "pending"):
         return entry

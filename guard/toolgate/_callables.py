@@ -190,8 +190,8 @@ async def _async() -> Any:
 
 
 _ABSENT: Final = object()
-# Functions that `@contextmanager` and `@asynccontextmanager` return have no attribute by which they could be recognized.
-# But all functions that one of these decorators returns share one code object, which therefore identifies the decorator.
+# Functions that `@contextmanager` or `@asynccontextmanager` returns have no attribute that identifies the decorator. But
+# all functions that the same decorator returns share one code object: this mapping finds the decorator by it.
 _MANAGERS: Final[dict[types.CodeType, Callable[[Any], Any]]] = {
     _sync.__code__: contextlib.contextmanager,
     _async.__code__: contextlib.asynccontextmanager,

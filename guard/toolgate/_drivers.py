@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncDriver", "Driver", "adrive", "drive", "elapsed_ms", "ensure_authorized", "finish"]
 
-# A cleanup may be cancelled more than once: by the event loop, which cancels all tasks when it ends, and by the caller.
+# Number of times that the wait for a cleanup is repeated; a cancelled cleanup is then started again. There may be more
+# than one cancellation: by the event loop, which cancels all tasks when it ends, and by the caller.
 _MAX_RESTARTS: Final = 3
-# Seconds to wait for a cleanup; the wait is repeated after a cancellation.
+# Seconds to wait for a cleanup to end; after a cancellation, the same time applies again.
 _CLEANUP_TIMEOUT: Final = 4.0
 
 
@@ -132,7 +133,7 @@ class AsyncDriver:
             case WriteIntent():
                 return await self.recorder.aintend(effect.entry, may_be_lost=effect.may_be_lost)
             case WriteEntry():
-                # Synchronous, because a coroutine that is being closed must not await anything.
+                # Not awaited, because a coroutine that is being closed writes its entry here and must not await.
                 self.recorder.record(effect.entry, effect.intent)
             case GetApproval():
                 return await self._client.approval(effect.approval_id, effect.wait)
@@ -157,7 +158,7 @@ class AsyncDriver:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # The event loop ended before the coroutine was closed, so that no request can be sent any more.
+            # The event loop ended before the coroutine was closed: without a loop, no request can be sent.
             return
         cleanup = _CleanupTask(lambda: adrive(effect.make_flow(), self))
         if not isinstance(error, GeneratorExit):
@@ -171,15 +172,15 @@ class AsyncDriver:
 
 
 def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool | HandOver | None:
-    """Perform the effects of a flow until the tool must run or the flow ends.
+    """Run a flow (a generator that yields requests for I/O, see `_effects`) until the tool must run or the flow ends.
 
     Args:
-        flow: The flow of one call.
-        driver: Performs its effects.
-        outcome: The outcome of the tool, to continue the flow after the tool has run; None to begin the flow.
+        flow: The generator with the rules of one guarded call.
+        driver: Performs each effect that the flow yields; the reply is sent back into the flow.
+        outcome: None to start the flow; after the tool has run, its result or exception, to continue the flow.
 
     Returns:
-        `RunTool` if the caller must run the tool now, `HandOver` if another process must run it; None at the end.
+        `RunTool` if the caller must run the tool now, `HandOver` if another process must run it, None at the end.
     """
     reply: object = outcome
     failure: Exception | None = None
@@ -210,7 +211,10 @@ def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool
 async def adrive(
     flow: Flow, driver: AsyncDriver, outcome: Outcome | None = None
 ) -> RunTool | HandOver | None:
-    """Asynchronous form of `drive`. With an `outcome` it awaits nothing, as a coroutine that is being closed must not."""
+    """Asynchronous form of `drive`.
+
+    With an `outcome`, this function awaits nothing: a coroutine that is being closed calls it and must not await.
+    """
     reply: object = outcome
     failure: Exception | None = None
     try:
@@ -251,7 +255,7 @@ def finish(flow: Flow, driver: Driver | AsyncDriver, outcome: Outcome) -> None:
 
 
 def ensure_authorized(effect: object) -> None:
-    """Raise unless `effect`, which the flow yielded last, is `RunTool`: no other effect allows the tool to run.
+    """Raise unless `effect`, the result of `drive` or `adrive`, is `RunTool`: only `RunTool` allows the tool to run.
 
     Raises:
         GatewayProtocolError: The flow ended without allowing the tool to run.
@@ -278,14 +282,14 @@ def _interrupt(flow: Flow) -> list[Cleanup]:
 
 
 class _CleanupTask:
-    """Task that is started again if the event loop cancels it because the loop is ending."""
+    """Task that performs a cleanup, and is started again if the ending event loop cancels it."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._task = self._start()
 
     async def wait(self) -> None:
-        """Wait until the task has ended, a few seconds at most, and ignore cancellations of the waiting task.
+        """Wait for the cleanup task, with a time limit of a few seconds, and ignore cancellations of the waiting task.
 
         When an event loop ends, it cancels both the waiting task and the cleanup, and then waits for both. A cleanup
         that was cancelled is started again meanwhile.
@@ -304,7 +308,8 @@ class _CleanupTask:
 
     def _start(self) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.create_task(self._make())
-        # An event loop has only weak references to its tasks: without this set, the garbage collector could end one.
+        # An event loop has only weak references to its tasks: without a reference in this set, a running task could be
+        # garbage-collected.
         _cleanup_tasks.add(task)
         task.add_done_callback(_cleanup_tasks.discard)
         return task

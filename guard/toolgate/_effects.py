@@ -42,7 +42,7 @@ class SendCheck:
 
     Attributes:
         check: The request.
-        seconds: Deadline in seconds; None for the timeout of the settings.
+        seconds: Deadline in seconds; None for the `timeout` of the guard's settings.
     """
 
     check: Check
@@ -127,7 +127,7 @@ class WriteEntry:
 
 @dataclass(frozen=True, slots=True)
 class RunTool:
-    """Effect that asks the caller of the driver to run the tool, and to send back its `Outcome`."""
+    """Effect that ends `drive`: its caller runs the tool, and continues the flow with the tool's `Outcome`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class HandOver:
     """Effect at the end of an allowed call whose tool another process runs; the driver sends back None.
 
     Attributes:
-        context: Context of a log entry with unknown outcome, for a tool whose process never reports the outcome.
+        context: Context of a log entry with unknown outcome, to be stored if the other process never reports one.
         agent_id: The agent.
         approval_id: The approval that covers the call, if it required one.
         decision_id: The decision.
@@ -149,24 +149,27 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """Effect that runs another flow, which withdraws the approval request of an interrupted call.
+    """Effect that runs a second flow, which withdraws the approval request of an interrupted call.
 
     The driver sends back None.
 
     Attributes:
-        make_flow: Creates the other flow; called again if the end of the event loop has cancelled the first one.
+        make_flow: Creates the second flow; called once more if the ending event loop cancelled that flow.
     """
 
     make_flow: Callable[[], Flow]
 
 
 class Interrupted(BaseException):
-    """Thrown into a flow whose thread or task is interrupted. The flow may yield a `Cleanup`, and re-raises this."""
+    """Thrown into a flow when its thread or task is interrupted.
+
+    The flow may yield a `Cleanup`, and then raises this exception again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The tool returned.
+    """Outcome of a tool that returned, which is sent into the flow.
 
     Attributes:
         duration_ms: Run time of the tool in milliseconds.
@@ -179,7 +182,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The tool raised an exception.
+    """Outcome of a tool that raised an exception.
 
     The driver sends this object into the flow instead of throwing the exception: in a generator, a thrown
     StopIteration would become a RuntimeError (PEP 479).

@@ -62,7 +62,7 @@ _MAX_NO_ANSWER: Final = 200
 
 
 def guarded_call(call: Call) -> Flow:
-    """Check the call, write the intent, run the tool, and log its outcome.
+    """Return the flow of one guarded call: check it, write the intent, yield `RunTool`, and log the tool's outcome.
 
     Raises:
         ActionDenied: The gateway denied the action, or an approver's edit cannot be applied.
@@ -94,7 +94,7 @@ def guarded_call(call: Call) -> Flow:
 
 
 def authorized_call(arguments: Arguments | None) -> Flow:
-    """Run the tool without a check or log entry, because an enclosing action block was checked and will be logged.
+    """Return the flow of a call without a check or log entry, because the enclosing action block has both.
 
     Args:
         arguments: The arguments to compare with the captured copy; None if no other code can change them.
@@ -110,7 +110,7 @@ def authorized_call(arguments: Arguments | None) -> Flow:
 
 
 def _decide(call: Call) -> Flow:
-    """Send checks until the tool may run, and then return; raise if the call is denied or pending."""
+    """Send checks until the gateway allows the call; raise if it is denied or pending."""
     approval_id: str | None = None
     if call.resumes is not None:
         approval_id = yield from resume_approval(call, call.resumes)

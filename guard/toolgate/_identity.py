@@ -292,8 +292,8 @@ def _valid_reason(text: object) -> str:
     return text
 
 
-# The following context managers are classes, because the result of @contextmanager can also be used as a decorator. On a
-# coroutine function, this decorator would reset the context variable before the body of the function runs.
+# The following context managers are classes and do not use @contextmanager, whose result can also be a decorator: around
+# a coroutine function, it would reset the context variable before the body of the function runs.
 class _ActingAs(AbstractContextManager[None]):
     def __init__(self, agent_id: str, run_id: str | None) -> None:
         self._agent_id = agent_id

@@ -51,8 +51,8 @@ class Invocation:
         self.state = state
         self._arguments = arguments
         self._tool = tool
-        # Code with another current agent may run the coroutine or generator later. The check must contain the agent that
-        # is set now, when the tool is called.
+        # A coroutine or generator may run later, while another agent is set. The check must contain the agent that is
+        # set now, when the tool is called.
         self._context = contextvars.copy_context()
         self._resumes = take_approval(state)
 

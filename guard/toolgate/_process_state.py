@@ -1,4 +1,4 @@
-"""State that all guards of this process share, for each gateway: pending approval requests and denied actions."""
+"""State that all guards of this process share: for each gateway, calls that wait for an approval and denied actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ __all__ = [
     "pending_approvals_at",
 ]
 
-# Largest number of stored pairs of agent and action, to limit memory. If it is exceeded, no call fails open any more.
+# Largest number of stored pairs of agent and action, to limit memory. If there are more, a denied pair is missing: no
+# call may then run without a decision (`fail_open`) any more.
 _MAX_DENIED: Final = 10_000
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -36,7 +37,7 @@ class PendingApproval:
         self.waits_for: tuple[int, str] | None = None
 
     def begin(self, approval_id: str) -> None:
-        """Register that the call waits for this approval request, instead of an earlier one."""
+        """Register that the call waits for this approval request; this replaces an earlier registration of the call."""
         # The process id is included because a forked child inherits the parent's calls, which do not wait in the child.
         self._pending.join(self, (os.getpid(), approval_id))
 
@@ -48,15 +49,16 @@ class PendingApproval:
 class PendingApprovals:
     """Calls of this process that wait for approval requests of one gateway.
 
-    Equal calls share a request. An interrupted call withdraws its request only if no other call waits for the same one.
+    Equal calls share an approval request. An interrupted call withdraws its request only if no other call waits for it.
     """
 
     def __init__(self) -> None:
-        # One lock per process id: a child that is forked while another thread holds the lock would wait for ever.
+        # One lock per process id: a lock that a thread holds during a fork is never released in the child, which
+        # therefore needs a lock of its own.
         # The locks are reentrant: while a thread holds one, the garbage collector may close a waiting coroutine, which
         # calls `leave` on the same thread.
         self._locks: dict[int, threading.RLock] = {}
-        # Weak references, so that a call that ended without `leave` is not counted.
+        # Weak references, so that a call that ended without `leave` does not count as waiting.
         self._waiting: set[ref[PendingApproval]] = set()
 
     def join(self, pending: PendingApproval, waits_for: tuple[int, str]) -> None:
@@ -81,10 +83,11 @@ class PendingApprovals:
 
 
 class DeniedActions:
-    """Pairs of agent and action that a gateway did not allow in its last decision. Such calls never fail open.
+    """Pairs of agent and action that a gateway did not allow in its last decision.
 
-    No lock is needed, because every change is a single operation of a set; a lock that another thread holds during a
-    fork would block the child for ever. A forked child begins with a copy of the parent's pairs.
+    Calls with such a pair never run without a decision, not even with `fail_open`. The class uses no lock: each change
+    is a single operation of a set, and a lock that a thread holds during a fork would block the child for ever. A
+    forked child begins with a copy of the parent's pairs.
 
     Args:
         max_pairs: Largest number of stored pairs of agent and action; after that, all actions count as denied.
@@ -97,15 +100,16 @@ class DeniedActions:
         self._counts: dict[int, itertools.count[int]] = {}
 
     def note(self, check: Check, decision: Decision) -> None:
-        """Store the action if the decision did not allow it, and remove it if the decision allowed it."""
+        """Store the pair of agent and action if the decision did not allow the call; else remove it."""
         if not decision.allowed:
             self.add(check)
         elif check.approval_id is None:
-            # A call that was allowed by an approval does not count: the next call of the action requires one again.
+            # If an approval allowed the call, the pair stays stored: the next call of the action requires an approval
+            # again.
             self._denied.discard((check.who.agent_id, check.action))
 
     def add(self, check: Check) -> None:
-        """Store the action and agent of a check that was not allowed, or that the gateway rejected with an error."""
+        """Store the agent and action of a check that the gateway did not allow, or rejected with an error."""
         pair = (check.who.agent_id, check.action)
         if len(self._denied) >= self._max_pairs and pair not in self._denied:
             self._full = True
@@ -113,28 +117,30 @@ class DeniedActions:
             self._denied.add(pair)
 
     def contains(self, agent_id: str, action: str) -> bool:
-        """Return True if the last decision did not allow the agent this action, or if too many pairs are stored."""
+        """Return True if the last decision did not allow the agent this action, or if the limit of pairs is reached."""
         return self._full or (agent_id, action) in self._denied
 
     def count_unchecked(self) -> int:
-        """Count a call that runs without a decision, and return the number of such calls in this process."""
+        """Count one more call that runs without a decision, and return the number of such calls in this process."""
         return next(self._counts.setdefault(os.getpid(), itertools.count(1)))
 
 
 def pending_approvals_at(url: str) -> PendingApprovals:
-    """Return the `PendingApprovals` of the gateway at `url`; all guards with this address share this object."""
+    """Return the registered waiting calls of the gateway at `url`; guards with the same address share this object."""
     return _pending.setdefault(url, PendingApprovals())
 
 
 def denied_actions_at(url: str) -> DeniedActions:
-    """Return the `DeniedActions` of the gateway at `url`; all guards of this gateway share this object.
+    """Return the denied actions of the gateway at `url`; all guards of this gateway share this object.
 
-    Two addresses with the same scheme, host and port are the same gateway, also if one omits the default port.
+    Addresses with the same scheme, host and port are one gateway: `https://host` and `https://host:443/path` too.
     """
     parts = urlsplit(url)
     port = parts.port or _PORTS.get(parts.scheme)
     return _denied.setdefault((parts.scheme, (parts.hostname or "").rstrip("."), port), DeniedActions())
 
 
+# By the address of the gateway.
 _pending: dict[str, PendingApprovals] = {}
+# By scheme, host and port of the gateway.
 _denied: dict[tuple[str, str, int | None], DeniedActions] = {}

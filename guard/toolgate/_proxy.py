@@ -107,7 +107,7 @@ def refuse_guarded(function: Any, action: str) -> None:
 
 
 def guarded_action(function: object) -> str | None:
-    """Return the action of a guarded function, even if other decorators were applied to it; None if it is not guarded."""
+    """Return the action of a guarded function, also below other decorators; None if the function is not guarded."""
     guarded = _find_guarded(function)
     return None if guarded is None else str(guarded._self_wrapper.action)  # noqa: SLF001 - public name in wrapt
 

@@ -227,11 +227,11 @@ class GatewayRequests:
             agent_id: The agent; takes precedence over `acting_as`.
             approval_id: The approval request of the call.
             decision_id: The decision about the call.
-            call_id: The id of the call, as for `tool_call`. If a pending or denied call is repeated with the same id, the
-                gateway stores only one entry.
+            call_id: The id of the call, as for `tool_call`. If a pending or denied call is repeated with the same id,
+                the gateway stores only one entry.
             reason: Why the call is pending or denied. It does not replace a value `reason` that `context` contains.
             error: The tool's exception; values that are redacted in `context` are redacted in its message too.
-            facts: Further details of the run, such as `duration_ms`. They do not replace values that `context` contains.
+            facts: Further details of the run, such as `duration_ms`. Values of the same name in `context` are kept.
 
         Raises:
             ConfigurationError: If an argument is wrong.
