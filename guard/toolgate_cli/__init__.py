@@ -5,15 +5,16 @@ import sys
 #: modules that the extra `cli` installs; if one is missing, `main` prints how to install the extra
 EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks", "uvicorn"}
 
-#: first arguments after `toolgate hook` that users write; any other means that a coding agent runs a tool call's hook
+#: words that users write after `toolgate hook`; any other word means that a coding agent has started a hook
 HOOK_COMMANDS = ("install", "serve", "uninstall", "--help")
 
 
 def main() -> None:
     """Run the command line; if a module of the extra `cli` is missing, print how to install the extra."""
     if sys.argv[1:2] == ["hook"] and sys.argv[2:3] not in ([], *([word] for word in HOOK_COMMANDS)):
-        # A hook starts before other modules are imported. A coding agent starts one at every tool call, so it must
-        # start fast; and most failures outside of `run`, such as a failed import, would let the tool run.
+        # A hook runs before any other module is imported, for two reasons. A coding agent starts a hook at every tool
+        # call, so the hook must start fast. And most failures outside of `run`, such as a failed import, would let the
+        # tool run.
         from toolgate_cli.hooks.runner import run
 
         run(sys.argv[2:])

@@ -48,7 +48,7 @@ def set_rate(
     ] = None,
     default: Annotated[bool, typer.Option("--default", help="Use the plan's rate limit again.")] = False,
 ) -> None:
-    """Set an organization's own rate limit, or use its plan's again."""
+    """Give an organization the rate limit REQUESTS; with --default, the rate limit of its plan applies again."""
     if (requests_per_minute is None) != default:
         fail("write either REQUESTS or --default")
     _run("set_rate", organization, requests_per_minute)
@@ -85,7 +85,7 @@ def link_customer(
 def reset_password(
     email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail of a user.")],
 ) -> None:
-    """Print a link with which a user can set a new password, once, within an hour."""
+    """Print a link with which a user can set a new password; it works once and expires after an hour."""
     _run("reset_password", email)
 
 

@@ -1,4 +1,4 @@
-"""The command ``toolgate``: all commands and groups, and the option ``--version``."""
+"""The command ``toolgate``, to which all other modules' commands and groups are added."""
 
 from typing import Annotated
 

@@ -156,14 +156,14 @@ class GatewayClient:
             cursor = unquote(found.group(1))
 
     def count(self, path: str, query: Query = _NO_QUERY) -> int | None:
-        """Return the number of entries of a list, or None if the list is longer than the gateway counts."""
+        """Return the number of entries in a list, or None if the list is too long for the gateway to count."""
         response = self.send("GET", _with_query(path, {**query, "limit": 1}))
         read_response(response, "GET", path)
         total = response.headers.get("x-total-count", "")
         return int(total) if total.isascii() and total.isdigit() else None
 
     def stream(self, path: str, query: Query = _NO_QUERY) -> Generator[bytes]:
-        """Send a GET request and yield the body of the response in chunks; the body may have any length."""
+        """Send a GET request and yield the body of the response in chunks; its length is not limited."""
         request = self._request("GET", _with_query(path, query))
         try:
             while True:
@@ -179,7 +179,7 @@ class GatewayClient:
             raise self._wrap_error(error, "GET") from error
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Response:
-        """Send a request and return its response, also if the status is an error."""
+        """Send a request and return its response, whatever its status; use `read_response` to raise an error."""
         request = self._request(method, path, body)
         try:
             while True:
@@ -213,7 +213,7 @@ class RateLimitWait:
         self._left = MAX_RATE_LIMIT_WAIT
 
     def wait(self, response: Response) -> bool:
-        """Wait as a response with status 429 requires, if time is left; return whether to send the request again."""
+        """Wait after a response with status 429 if enough time is left; return whether to send the request again."""
         if response.status != HTTPStatus.TOO_MANY_REQUESTS:
             self._left = MAX_RATE_LIMIT_WAIT
             return False
@@ -323,6 +323,6 @@ def _read_error_body(chunks: Iterator[bytes]) -> bytes:
 
 def _with_query(path: str, query: Query) -> str:
     given = {name: value for name, value in query.items() if value is not None}
-    # An argument of the command line may contain bytes that are not text. They are replaced, and the value then matches
-    # nothing at the gateway.
+    # An argument of the command line may contain bytes that are not valid text. They are replaced by question marks;
+    # the value then matches nothing at the gateway, but raises no error here.
     return f"{path}?{urlencode(given, errors='replace')}" if given else path

@@ -1,8 +1,8 @@
-"""``toolgate login``, ``logout`` and ``whoami``, and the sessions in which all other commands send requests.
+"""``toolgate login``, ``logout`` and ``whoami``, and the clients with which all other commands send requests.
 
 The stored login is a token of scope ``cli`` in the user's configuration folder. Commands that use it can read
 data and manage agents, but they cannot decide approval requests or show keys. A command that does one of these asks for
-the password and creates a second login, which it ends when it is done.
+the password, creates a second login with all rights, and ends this second login when it is done.
 """
 
 import json
@@ -100,7 +100,7 @@ def login_path() -> Path:
 
 @contextmanager
 def stored_session() -> Iterator[GatewayClient]:
-    """Yield a client that uses the stored login; an error of its requests ends the command.
+    """Yield a client that uses the stored login; if one of its requests fails, the command ends with an error.
 
     Raises:
         typer.Exit: the user is not logged in, or a request failed.
@@ -117,12 +117,12 @@ def stored_session() -> Iterator[GatewayClient]:
 def password_session(
     purpose: str, *, password_stdin: bool, refusal: str = "nothing was changed"
 ) -> Iterator[GatewayClient]:
-    """Ask for the password, log in, and yield a client that uses this new login; it ends with the `with` block.
+    """Ask for the password, log in, yield a client for this new login, and log out at the end of the `with` block.
 
     Args:
         purpose: what the password is used for, such as "create a webhook"; the prompt ends with "to" and this text.
         password_stdin: read the password from the first line of standard input.
-        refusal: beginning of the error message when the login fails.
+        refusal: text with which the error message begins if the login fails.
 
     Raises:
         typer.Exit: the user is not logged in, the password is wrong, or a request failed.
@@ -180,7 +180,7 @@ def login(
     ] = None,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Log in, for the other commands.
+    """Log in; the other commands then use this login.
 
     The password is not stored. A token of scope 'cli' is stored for seven days in a file that only you can read: it can
     read, and manage agents, but it cannot decide approval requests or show keys.
@@ -271,5 +271,6 @@ def _revoke(client: GatewayClient) -> None:
 
 
 def _is_token(token: object) -> bool:
-    # The token is sent in a header. If it had other characters, the error about an invalid header would contain it.
+    # The token is sent in a header. If it contained characters that a header must not contain, an error message would
+    # show the header and so the secret token.
     return isinstance(token, str) and token != "" and all("!" <= char <= "~" for char in token)

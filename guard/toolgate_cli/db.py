@@ -64,7 +64,7 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Back up the embedded SQLite file as of one moment, also while the gateway runs."""
+    """Write a consistent copy of the embedded SQLite file to FILE; the gateway may run meanwhile."""
     _run("copying the database", as_json, "backup", file, database, force=force)
 
 

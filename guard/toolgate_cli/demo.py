@@ -80,7 +80,7 @@ def _example_folder(name: str) -> Path:
 
 
 def _prepare_process(*, keep: bool) -> str | None:
-    """Remove the user's TOOLGATE variables from the environment, handle signals, and return the gateway's secret."""
+    """Remove the TOOLGATE_ variables from the environment, set signal handlers, and return the gateway's secret."""
     # With --keep, the user can later serve the demo's database with TOOLGATE_SECRET, so the demo uses that secret too.
     secret = os.environ.get("TOOLGATE_SECRET") if keep else secrets.token_urlsafe(32)
     for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:

@@ -13,7 +13,7 @@ PLUGIN_GROUP: Final = "toolgate.plugins"
 
 
 def load_gateway(name: str) -> Any:
-    """Load and return the object that the gateway's entry point with this name refers to.
+    """Return the function, class or module that the gateway's package provides under this entry-point name.
 
     Raises:
         typer.Exit: the extra `service` is not installed.
@@ -29,7 +29,7 @@ def load_gateway(name: str) -> Any:
 
 @contextmanager
 def gateway_errors() -> Iterator[None]:
-    """If the `with` block raises an error about the gateway's settings or database, print it and end the command.
+    """Context manager that prints errors about the gateway's settings or database, and then ends the command.
 
     Raises:
         typer.Exit: the block raised such an error, or the extra `service` is not installed.
@@ -42,7 +42,7 @@ def gateway_errors() -> Iterator[None]:
 
 
 def load_plugin(name: str, extra: str) -> Any:
-    """Load and return the object that the plugins' entry point with this name refers to.
+    """Return the function, class or module that a plugin provides under this entry-point name.
 
     Args:
         name: name of the entry point.

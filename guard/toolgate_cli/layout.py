@@ -111,7 +111,8 @@ class Layout:
         return f"{_quote(value[:MAX_TEXT])} … {len(value) - MAX_TEXT:,} more characters, shown by --full"
 
     def _wrap(self, margin: str, label: str, text: str, *, by_lines: bool = True) -> Iterator[str]:
-        # Continuation lines begin below the beginning of the text; after a long label they are indented by 4 cells.
+        # Continuation lines are aligned with the first character of `text`. After a long label, they are indented by 4
+        # cells instead.
         below_text = text and len(label) <= min(_MAX_NAME_COLUMN + 2, self._width // 2)
         hanging = margin + " " * (len(label) if below_text else 4)
         line, room, is_new = margin, self._room(margin), False
@@ -151,12 +152,12 @@ def sort_fields(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def is_hidden(value: Any) -> bool:
-    """Return whether a value of a context was replaced by its digest, and so cannot be shown."""
+    """Return whether a context contains only the digest of this value, so that the value itself cannot be shown."""
     return _has_digest(value) and value.keys() <= {"$digest", "bytes", "$object"}
 
 
 def redacted_text(value: Any) -> str | None:
-    """Return the readable text of a value in which secrets were masked, or None for any other value."""
+    """Return the text of a value that is hidden only in part (its secrets are masked), or None for any other value."""
     if _has_digest(value) and value.keys() <= {"$redacted", "$digest", "bytes"}:
         text = value.get("$redacted")
         return text if isinstance(text, str) else None
@@ -241,7 +242,10 @@ def _hidden_text(value: dict[str, Any], text: str = "hidden from you") -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the unbreakable pieces of a text: the first of each word with the word's width in cells, others with 0."""
+    """Yield the pieces of a text that must stay on one line, each with a number.
+
+    The number is the width of the word in cells for the first piece of each word, and 0 for all other pieces.
+    """
     for word in _TEXT_WORD.findall(text):
         word_cells = _cells(word.split("\\n", 1)[0])
         for piece in _PIECE.findall(word):
@@ -250,6 +254,7 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _cells(text: str) -> int:
-    # Characters of ambiguous width count as two cells. In a terminal that shows them in two, the line would otherwise
-    # be too long, and the terminal would continue it at the left edge, outside of the bar.
+    # Characters of ambiguous width take one or two cells, depending on the terminal, and are counted as two. If they
+    # were counted as one, a line could be too long, and the terminal would continue it at the left edge, outside of the
+    # bar.
     return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)

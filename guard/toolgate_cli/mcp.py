@@ -25,7 +25,10 @@ mcp = typer.Typer(name="mcp", help="Manage MCP servers behind toolgate mcp-proxy
 
 
 class OnHold(StrEnum):
-    """Behavior for a call that needs approval: point the user to the request, wait, or inform the model."""
+    """Behavior of the proxy for a call that needs approval.
+
+    `elicit` points the user to the approval request, `wait` waits for the decision, `tell` informs the model.
+    """
 
     ELICIT = "elicit"
     WAIT = "wait"
@@ -158,7 +161,7 @@ def _fetch_permissions(settings: Settings) -> Any:
 
 
 def _check_settings(settings: Settings) -> None:
-    """End the command if the gateway refuses the API key; if it is unavailable, print a note: it may respond later."""
+    """End the command if the gateway refuses the API key; if the gateway does not respond, only print a note."""
     try:
         _fetch_permissions(settings)
     except GatewayError as error:
@@ -217,13 +220,13 @@ def _print_changes(tool: str, pin: Any) -> None:
     typer.echo(f"{sanitize(tool)}")
     before, after = _description_lines(pin.was), _description_lines(pin.now)
     for number, line in enumerate(unified_diff(before, after, n=2, lineterm="")):
-        # The first two lines of a unified diff are headings with file names, and there are no files.
+        # The first two lines of a unified diff contain file names, but no files are compared here. They are left out.
         if number > 1 and not line.startswith("@@"):
             typer.echo(f"  {line}")
 
 
 def _description_lines(description: str) -> list[str]:
-    """Return the members of a tool's description, which is JSON, as sanitized lines; line breaks in texts are kept."""
+    """Return the members of a tool's JSON description as sanitized lines; a text with line breaks becomes several."""
     lines: list[str] = []
     for part, value in sorted(json.loads(description).items()):
         if isinstance(value, str):

@@ -37,9 +37,9 @@ _COLUMNS: Final = (
     Column("reason"),
 )
 _MAX_ROWS: Final = 100
-#: characters of an entry's key that the table shows
+#: number of characters that the table shows of an entry's key
 _KEY_LENGTH: Final = 12
-#: minimum characters that a user must write of an entry's key
+#: minimum number of characters of an entry's key with which a user can select the entry
 _MIN_KEY_LENGTH: Final = 4
 _SEND_SECONDS: Final = 60.0
 

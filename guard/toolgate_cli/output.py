@@ -24,7 +24,7 @@ MAX_CELL = 40
 
 #: cells of a line if the output is not a terminal
 _DEFAULT_WIDTH = 100
-#: cells of a line in a table if the output is not a terminal: so many that each row takes one line
+#: cells of a line in a table if the output is not a terminal; this is wide enough that each row takes one line
 _PIPED_TABLE_WIDTH = 240
 
 # Unicode categories that `sanitize` escapes: controls, formats (bidirectional, zero width), surrogates, private use,
@@ -44,7 +44,7 @@ _BLANK = (
     (0xFFA0, 0xFFA0),
     (0xE0000, 0xE0FFF),
 )
-# Maximum combining marks on one letter; more of them would reach into the lines above and below.
+# Maximum combining marks on one letter; a taller stack of marks would cover the lines above and below.
 _MAX_MARKS = 4
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 _NOT_ASCII = re.compile(r"[^ -~]")
@@ -56,7 +56,7 @@ def fail(message: str) -> NoReturn:
     Raises:
         typer.Exit: always.
     """
-    # Backslashes are not escaped, because parts of the message may already contain escapes.
+    # Backslashes are printed as they are: parts of the message may be sanitized already, and would be escaped twice.
     line = "".join(char if char == "\\" else sanitize(char) for char in message)
     print_note(line)
     raise typer.Exit(1)
@@ -68,7 +68,7 @@ def print_note(message: str) -> None:
 
 
 def print_progress(step: str) -> None:
-    """Print the current step of a command on standard error, if that is a terminal."""
+    """Print the current step of a command on standard error; print nothing if that is not a terminal."""
     if sys.stderr.isatty():
         typer.echo(f"{step} …", err=True)
 

@@ -81,7 +81,7 @@ ApprovalTtl = Annotated[
 
 
 class Permission(Resource):
-    """Permission of an agent for one action, with its limits, as the gateway's API returns it."""
+    """Permission of an agent for one action, with limits such as a maximum amount, as the gateway's API returns it."""
 
     action: str
     requires_approval: bool
@@ -93,14 +93,14 @@ class Permission(Resource):
 
     @property
     def amount_text(self) -> str:
-        """Return the maximum amount as text, marked if calls without an amount are denied; empty without a maximum."""
+        """Return the maximum amount, with "(required)" if calls without amount are denied; empty without a maximum."""
         if self.max_amount is None:
             return ""
         return f"{self.max_amount:f} (required)" if self.amount_required else f"{self.max_amount:f}"
 
     @property
     def approval_text(self) -> str:
-        """Describe whether calls need approval, and if so by how many people and within which time."""
+        """Return "no" if calls need no approval, else a text with the number of approvers and the time limit."""
         if not self.requires_approval:
             return "no"
         text = "yes" if self.required_approvals == 1 else f"{self.required_approvals} people"
@@ -113,7 +113,7 @@ class Permission(Resource):
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """Values of the options that limit a permission; None if an option is not given."""
+    """Values of the command-line options that limit a permission; None for each option that is not given."""
 
     max_amount: str | None = None
     amount_required: bool | None = None
@@ -163,7 +163,7 @@ def iter_permissions(
 def create_permission(
     client: GatewayClient, agent: Agent, environment: str, body: dict[str, Any]
 ) -> tuple[Permission, Any]:
-    """Create a permission, and return it with its JSON."""
+    """Create a permission; return it as a model, and the JSON that the gateway returned for it."""
     raw = client.post(f"{AGENTS_PATH}/{agent.id}/permissions?environment={environment}", body)
     return parse_model(Permission, raw, "permission"), raw
 
@@ -244,7 +244,7 @@ def update(
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Change the limits of a permission; others stay as they are. Asks for your password."""
+    """Change the limits that you give; all other limits of the permission stay as they are. Asks for your password."""
     if max_amount is not None and no_max_amount:
         fail("write either --max-amount or --no-max-amount")
     if approval_ttl is not None and no_approval_ttl:
@@ -255,7 +255,7 @@ def update(
     removed = {"max_amount": no_max_amount, "approval_ttl_seconds": no_approval_ttl}
     if terms == _Terms() and not any(removed.values()):
         fail("there is nothing to change; see: toolgate permissions update --help")
-    # This call validates the options, so that an invalid one is reported before the first request.
+    # This call only validates the options, so that an invalid option is reported before the first request.
     terms.body(had_maximum=not no_max_amount)
     owner, found, _ = _find(agent, permission, environment)
     body: dict[str, Any] = terms.body(had_maximum=found.max_amount is not None, drops_maximum=no_max_amount)
@@ -287,7 +287,7 @@ def delete(
 
 
 def _find(agent: str, wanted: str, environment: Environment) -> tuple[Agent, Permission, dict[str, Any]]:
-    """Return an agent, its permission whose action or id is `wanted`, and the permission's JSON."""
+    """Return the agent that `agent` names, its permission whose action or id is `wanted`, and the permission's JSON."""
     with stored_session() as client:
         owner = find_agent(client, agent, environment)
         everything = list(iter_permissions(client, owner, environment))

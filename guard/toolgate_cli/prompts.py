@@ -12,7 +12,7 @@ import typer
 
 from toolgate_cli.output import fail
 
-#: maximum characters of the input; the gateway's passwords are shorter
+#: maximum characters that are read as a password; the gateway accepts only shorter passwords
 _MAX_LENGTH = 1000
 
 

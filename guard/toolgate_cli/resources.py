@@ -16,7 +16,7 @@ _MAX_LISTED: Final = 5
 
 
 class Resource(BaseModel):
-    """Base class of the resources that the gateway's API returns; `id` is validated, so it is safe in a URL's path."""
+    """Base class of resources that the gateway's API returns; it validates `id`, which is used in the paths of URLs."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,12 +40,12 @@ def match_id(everything: Sequence[tuple[AnyResource, Any]], wanted: str) -> list
 def pick_one(
     found: Sequence[tuple[AnyResource, Any]], wanted: str, *, plural: str, missing: str
 ) -> tuple[AnyResource, Any]:
-    """Return the only resource that matches user input.
+    """Return the only element of `found`, the resources that match the user's input; otherwise end the command.
 
     Args:
         found: the resources that match, each with its JSON.
         wanted: the user input.
-        plural: name of such resources in the error message, such as "agents".
+        plural: name of the kind of resource in the error message, such as "agents".
         missing: the error message if no resource matches.
 
     Raises:

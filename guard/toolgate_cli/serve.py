@@ -61,12 +61,12 @@ def serve(
 
 
 def setting_overrides(**options: object) -> Mapping[str, str]:
-    """Map the name of each setting whose option is given (not None) to the option's value as a string."""
+    """Return the options that are given (not None), as a mapping from the setting's name to its value as a string."""
     return {name: str(value) for name, value in options.items() if value is not None}
 
 
 class _Termination:
-    """Handler of SIGTERM before and after the time in which the gateway handles signals itself."""
+    """Handler of SIGTERM while the gateway starts and after it has stopped; in between, the gateway handles SIGTERM."""
 
     def __init__(self) -> None:
         self._is_received = False
@@ -76,10 +76,11 @@ class _Termination:
         sys.exit(0)
 
     def unless_received(self, announce: Callable[[str], object]) -> Callable[[str], None]:
-        """Return the function that the gateway calls when it has started, with a line for the user.
+        """Return a function that the gateway calls with a line for the user when it has started.
 
-        The function passes the line to `announce`, or stops the gateway if SIGTERM was received before. In that case
-        the `SystemExit` of this handler had no effect, because Python ran a finalizer and drops its exceptions.
+        Usually the function passes the line to `announce`. But if SIGTERM was received during the start and the process
+        still runs, the function raises SIGTERM again, which stops the gateway. This happens if the handler ran inside a
+        finalizer: Python drops the exceptions of finalizers, so the handler's `SystemExit` had no effect.
         """
 
         def on_started(line: str) -> None:

@@ -32,7 +32,7 @@ _OPEN = ("pending", "approved")
 
 
 class Status(StrEnum):
-    """Status by which approval requests are filtered; `all` stands for every status."""
+    """Values of the option `--status`, which filters approval requests; `all` stands for every status."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -110,7 +110,7 @@ class _Watch:
         self._environment = environment
         self._full = full
         self._as_json = as_json
-        #: maps the id of each printed request to the request as it was printed last; closed requests are removed
+        #: the open requests that were printed, by id, each in the state in which it was printed last
         self._printed: dict[str, Approval] = {}
 
     def run(self, interval: float) -> None:
@@ -130,7 +130,8 @@ class _Watch:
         # Requests are printed oldest first, and the gateway returns the newest first.
         for approval, raw in reversed(found.values()):
             if approval.id not in self._printed:
-                # An approved request that was not printed before is not printed as new: it is older than this command.
+                # A request that is already approved when it is found first is older than this command, so it is not
+                # printed as new.
                 if approval.is_pending:
                     self._print_new(approval, raw)
             elif _state(self._printed[approval.id]) != _state(approval):
@@ -139,8 +140,8 @@ class _Watch:
             self._close(approval_id)
 
     def _fetch_open(self) -> dict[str, tuple[Approval, dict[str, Any]]]:
-        # Pending requests are fetched before approved ones, so that a request that is approved between the two fetches
-        # is found too.
+        # Pending requests are fetched first, then approved ones. In the opposite order, a request that is approved
+        # between the two fetches would be in neither result.
         return {
             approval.id: (approval, raw)
             for status in (_OPEN if self._printed else _OPEN[:1])

@@ -193,7 +193,7 @@ def _send(client: GatewayClient, decision: _Decision) -> Approval:
 
 
 def _outcome_lines(answer: Approval, decision: _Decision, client: GatewayClient) -> Iterator[str]:
-    """Yield the lines that report the effect of a decision; details that cannot be fetched are reported as unknown."""
+    """Yield the lines that report the effect of a decision; if details cannot be fetched, a line reports this."""
     if decision.verb == "deny":
         yield "denied" + (f"; {sanitize(answer.agent_name)} receives your note" if answer.note else "")
         return
@@ -294,7 +294,7 @@ def _parse_grant(
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    # Python treats True and 1 as equal, but in JSON true and 1 are different values.
+    # A boolean never equals a number here: in Python True equals 1, but in JSON true and 1 are different values.
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_is_equal(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -77,7 +77,7 @@ class Approval(BaseModel):
 
     @property
     def approving_votes(self) -> int:
-        """Return how many people have approved the request so far."""
+        """Return the number of people who have approved the request so far."""
         return sum(vote.decision == "approved" for vote in self.votes)
 
 
@@ -133,7 +133,7 @@ def find_approval(client: GatewayClient, prefix: str, environment: str) -> Appro
 
 
 def shorten_ids(ids: list[str]) -> dict[str, str]:
-    """Map each id to its shortest unique beginning, which contains at least the time that the id encodes."""
+    """Map each id to its shortest unique beginning; it contains at least the id's first 13 characters, its time."""
     return {each: _shorten_id(each, ids) for each in ids}
 
 

@@ -17,7 +17,7 @@ from toolgate_cli.doctor.local import Finding, LocalSettings, finding_from_error
 _HEALTH_SECONDS: Final = 10.0
 #: maximum difference between the clocks in seconds; with a larger one, the times of log entries are misleading
 _MAX_CLOCK_DIFFERENCE: Final = 30.0
-#: id that no agent has; if no agent is set, the request that checks the key contains this id
+#: id that no agent has; the request that checks the key contains it if TOOLGATE_AGENT_ID is not set
 _UNKNOWN_AGENT: Final = "00000000-0000-7000-8000-000000000000"
 _PERMISSIONS_PATH: Final = "/sdk/permissions"
 

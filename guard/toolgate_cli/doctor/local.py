@@ -20,7 +20,7 @@ from toolgate_cli.credentials import StoredLogin
 
 State: TypeAlias = Literal["ok", "warning", "wrong", "unknown"]
 
-#: valid values for the settings that a check does not examine, because `load_settings` validates all settings at once
+#: placeholders: `load_settings` validates all settings at once, so a check of one setting gives it these for the others
 _ANY_URL, _ANY_KEY, _ANY_ID = "https://gateway.example.com", "ak_", "-"
 
 #: bits of a file's mode that give permissions to the group and to other users
@@ -31,7 +31,7 @@ _COMMAND: Final = "toolgate_cli:main"
 
 #: files in which Linux lists all sockets
 _SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-#: code of the state "listening" in these files
+#: code of the state "listening" in the files of `_SOCKET_TABLES`
 _LISTENING: Final = "0A"
 _SEPARATION_CURE: Final = (
     "run the gateway as another user or on another machine; until then an attacker who controls an agent can read the "
@@ -44,7 +44,7 @@ class Finding:
     """Result of one check.
 
     Attributes:
-        check: name of the check.
+        check: name of the check, such as "url".
         state: how serious the result is; `unknown` if the check could not be done.
         says: the result in one line.
         cure: the fix, or None if nothing is to be done.
@@ -61,7 +61,7 @@ class Finding:
 
 
 def finding_from_error(check: str, error: Exception) -> Finding:
-    """Return a finding for a configuration error, whose message has the form `problem; fix`."""
+    """Return a finding for a configuration error: its message `problem; fix` is split into `says` and `cure`."""
     says, _, cure = str(error).partition("; ")
     return Finding(check, "wrong", says, cure or None)
 
@@ -77,7 +77,7 @@ def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """Settings that an agent would have if this user started it here, and the user's stored login.
+    """The user's stored login, and the settings of an agent that the user would start in this environment.
 
     A setting that is missing or cannot be used is None.
 
@@ -108,7 +108,7 @@ def read_local_settings(url: str | None) -> LocalSettings:
     """Read and check the settings in the environment and the stored login.
 
     Args:
-        url: the gateway's address, or None for that of the environment or of the login.
+        url: the gateway's address; None uses TOOLGATE_URL, or else the address in the stored login.
     """
     login = login_error = None
     try:

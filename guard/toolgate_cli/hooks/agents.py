@@ -1,4 +1,4 @@
-"""Agents for which a hook checks tool calls: lookup of their ids, and their permission to read files."""
+"""Lookup of the agents for which a hook checks tool calls, and their permission to read files."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from toolgate_cli.output import fail, sanitize
 from toolgate_cli.permissions import create_permission, iter_permissions
 from toolgate_cli.resources import is_id
 
-#: with `--allow-reading`, the action of all tools that only read files
+#: action under which `--allow-reading` checks all tools that only read files
 READING_ACTION: Final = "files.read"
 #: the tools that only read files of this machine, by coding agent; tools that use the network are not included
 READING_TOOLS: Final = {
@@ -26,9 +26,9 @@ READING_TOOLS: Final = {
 def resolve_agents(
     url: str | None, agent: str | None, subagents: Iterable[str]
 ) -> tuple[str | None, list[str]]:
-    """Replace names of agents by ids; return the agent's id, or None, and the subagents as texts `NAME=ID`.
+    """Return the id of `agent` (None if no agent is given) and `subagents` as texts `NAME=ID`.
 
-    Names are looked up at the gateway with the stored login.
+    Agents that are given by name are looked up at the gateway with the stored login.
 
     Args:
         url: the gateway's address, or None for the gateway of the stored login.
@@ -40,7 +40,8 @@ def resolve_agents(
     """
     login = StoredLogin.load()
     has_login = login is not None and (url is None or login.url.rstrip("/") == url.rstrip("/"))
-    # Without a login, TOOLGATE_AGENT_ID cannot be looked up; if it contains a name, the hook reports that at its start.
+    # Names are looked up with the login. Without a login, TOOLGATE_AGENT_ID is therefore not read here; if its value is
+    # a name and not an id, the hook reports this error when it starts.
     own = agent or (os.environ.get("TOOLGATE_AGENT_ID") if has_login else None)
     pairs = [pair.partition("=") for pair in subagents]
     names = [name for name in (own, *(pair[2] for pair in pairs)) if name and not is_id(name.lower())]
@@ -61,7 +62,7 @@ def resolve_agents(
 
 
 def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
-    """Return pairs `TOOL=ACTION`: those of the user, and `files.read` for all other tools that only read.
+    """Return the user's pairs `TOOL=ACTION`, and a pair `TOOL=files.read` for each other tool that only reads files.
 
     Args:
         program: the coding agent, `claude-code` or `opencode`.
@@ -75,7 +76,8 @@ def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
 def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: bool) -> None:
     """Give agents a permission for `files.read`.
 
-    Without agents, a login at this gateway, or a way to ask for the password, the commands for it are printed instead.
+    If there are no agents, no login at this gateway, or no way to ask for the password, the function instead prints
+    the commands with which the user can give this permission.
 
     A permission that an agent already has for `files.read` is not changed.
 

@@ -32,9 +32,9 @@ SERVER_PATH: Final = "/claude-code"
 _HOST: Final = "127.0.0.1"
 
 _CHECK_EVENT: Final = "PreToolUse"
-#: events after a tool has run: the hook only logs them, and a failure of the hook does not affect the tool
+#: events after a tool has run; the hook only logs them, so a failure of the hook can no longer affect the tool
 RECORD_EVENTS: Final = ("PostToolUse", "PostToolUseFailure")
-#: events that `toolgate hook serve` logs; `SessionEnd` is included, since the server cannot see
+#: events that `toolgate hook serve` receives only to log them; `SessionEnd` is included, because the server cannot see
 #: that the process of Claude Code ends
 SERVER_EVENTS: Final = (*RECORD_EVENTS, "SessionEnd")
 _RECORD_SECONDS: Final = 30
@@ -76,8 +76,8 @@ def command_hook(command: str, options: Iterable[str]) -> dict[str, Any]:
         command: the command `toolgate`, by name or path.
         options: options of `toolgate hook claude-code`.
     """
-    # With `args`, Claude Code starts the command without a shell: no shell profile can write into the output, and
-    # nothing needs quoting.
+    # Because of `args`, Claude Code starts the command without a shell. So no shell profile can write into the output,
+    # and no option needs quoting.
     return {"type": "command", "command": command, "args": ["hook", PROGRAM, *options]}
 
 
@@ -147,7 +147,8 @@ def remove_hooks(settings: dict[str, Any]) -> dict[str, Any]:
 def find_coverage(settings: dict[str, Any]) -> Literal["none", "partial", "full"]:
     """Return which tool calls Toolgate's hooks check.
 
-    `full` means that every tool call is checked and a hook that fails blocks the tool; `partial` is less than that.
+    `full`: every tool call is checked, and a hook that fails blocks the tool. `partial`: there are hooks, but one of
+    these two conditions is not met. `none`: there are no hooks.
     """
     hooks = settings.get("hooks")
     groups = hooks.get(_CHECK_EVENT) if isinstance(hooks, dict) else None
@@ -270,7 +271,10 @@ def read_status(versions: Any) -> ClaudeCodeStatus | None:
 
 
 def _may_exist(path: Path) -> bool:
-    """Return whether a file exists; True also if this is unknown, since the caller then reads it and gets the error."""
+    """Return False if a file does not exist; True if it exists or if that is unknown.
+
+    In the unknown case the caller reads the file and reports the error.
+    """
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -95,7 +95,7 @@ AllowReading: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _HookOptions:
-    """Options of a hook, after names of agents were replaced by ids, and missing values by those of the environment."""
+    """Options of a hook, with ids in place of agents' names, and with environment variables as defaults."""
 
     url: str | None
     agent: str | None

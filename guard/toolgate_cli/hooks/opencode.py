@@ -42,7 +42,8 @@ def render_plugin(command: str, options: list[str], time_limit: float) -> str:
     configured = {"command": command, "words": options, "seconds": math.ceil(time_limit) + _MARGIN_SECONDS}
     lines = _TEMPLATE.read_text("utf-8").splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith(_PLACEHOLDER))
-    # The JSON is valid JavaScript: `dumps` escapes all non-ASCII characters, also those that end a line in JavaScript.
+    # The JSON is valid JavaScript, because `dumps` escapes all non-ASCII characters. Some of these, such as U+2028,
+    # would end a line in JavaScript.
     lines[at] = _PLACEHOLDER + json.dumps(configured)
     return "\n".join(lines) + "\n"
 

@@ -32,7 +32,7 @@ class _OptionsError(Exception):
 
 
 class _SignalError(SystemExit):
-    """A signal ends the hook; while this exception propagates, the check withdraws its pending approval request."""
+    """A signal has interrupted the hook; this exception lets the check cancel its pending approval request first."""
 
 
 def run(words: list[str]) -> NoReturn:
@@ -59,7 +59,7 @@ def run(words: list[str]) -> NoReturn:
     except _SignalError as error:
         code, message = BLOCKED, f"Not done: the hook was ended by {error} before there was a decision."
     except _HelpError as error:
-        # If a coding agent has sent a tool call, status 0 with the help on standard output would let the tool run.
+        # A coding agent that has sent a tool call would take status 0 with the help text as permission to run the tool.
         has_call = _has_call()
         code, message = (
             (BLOCKED, f"{error}Not done: with --help no tool call is checked.") if has_call else (0, "")
@@ -69,7 +69,7 @@ def run(words: list[str]) -> NoReturn:
     except _OptionsError:
         code, message = BLOCKED, "Not done: the options of this hook are wrong, so the call was not checked."
     except SystemExit:
-        # The call was not checked, so the tool is blocked whatever exit status was requested.
+        # The call was not checked, so the status is `BLOCKED`, and not the status with which `SystemExit` was raised.
         code, message = BLOCKED, "Not done: the hook was ended before there was a decision."
     except BaseException as error:  # noqa: BLE001 - no error may let a tool run
         code, message = BLOCKED, f"Not done: the hook failed with {error_location(error)}."
@@ -103,7 +103,8 @@ def _raise_signal(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _start_timer(seconds: float) -> None:
-    # Some coding agents run the tool when a hook exceeds their time limit, so the hook's own limit is shorter.
+    # Some coding agents run the tool when a hook exceeds their time limit. The hook's own limit is therefore shorter:
+    # after it, SIGALRM ends the hook with the status that blocks the tool.
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 

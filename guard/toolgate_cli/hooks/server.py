@@ -85,7 +85,7 @@ class HookApp:
         self._max_body = max_body
         self._exchanges: set[asyncio.Task[Reply | None]] = set()
         self.receive_seconds = receive_seconds
-        #: addresses of the clients whose request is being handled, which begins when its complete head has arrived
+        #: addresses of the clients whose request is being handled; each is added when the request's head has arrived
         self.clients: set[tuple[str, int]] = set()
         #: whether the server was stopped by SIGINT
         self.interrupted = False
@@ -102,7 +102,7 @@ class HookApp:
             self.clients.discard(scope["client"])
 
     async def cancel(self) -> None:
-        """Cancel the handling of all requests; their clients receive status 503."""
+        """Stop handling all current requests; their clients receive status 503, which blocks the tool."""
         exchanges = list(self._exchanges)
         for exchange in exchanges:
             exchange.cancel()
@@ -161,7 +161,7 @@ class HookApp:
         finally:
             answer.cancel()
             disconnect.cancel()
-            # If `answer` was cancelled, this line returns after the call has withdrawn its approval request.
+            # A cancelled `answer` still cancels its approval request at the gateway; `gather` waits until that is done.
             await asyncio.gather(answer, disconnect, return_exceptions=True)
 
 
@@ -207,7 +207,7 @@ def create_server(app: HookApp) -> "Server":
         log_config=None,
         log_level="critical",
         access_log=False,
-        # If the headers of proxies were used, a client could choose the address that `HookApp` stores in `clients`.
+        # With proxy headers, a client could choose the address that `HookApp` stores in `clients`.
         proxy_headers=False,
         server_header=False,
         h11_max_incomplete_event_size=_MAX_HEAD,

@@ -61,7 +61,7 @@ def export(
     ends: To = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
 ) -> None:
-    """Write all entries that match all filters to a file, newest first, as of one moment."""
+    """Write all entries that match all filters to a file, newest first; entries logged meanwhile are left out."""
     if output == _STDOUT and sys.stdout.isatty():
         fail(
             "an export is not shown on the terminal; name a file with --output, or use: toolgate logs search"
@@ -94,7 +94,7 @@ def open_export(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
         fail(f"cannot write {str(path)!r}: {error}")
     _check_target(target, path, replace=replace)
     try:
-        # Checked again before the rename, because another program may have created the file in the meantime.
+        # The target is checked again before the rename, because another program may have created it in the meantime.
         with replace_file(target, before_rename=lambda: _check_target(target, path, replace=replace)) as file:
             yield file
     except OSError as error:
@@ -125,7 +125,7 @@ def _write(file: BinaryIO, client: GatewayClient, query: Query, form: Format, pr
 
 
 def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes, int]]:
-    """Yield each chunk with the number of entries in it: every line is an entry, except the heading line of CSV."""
+    """Yield each chunk with the number of entries that end in it; the first line of CSV is a heading, not an entry."""
     has_heading = form is Format.CSV
     for chunk in chunks:
         lines = chunk.count(b"\n")
@@ -134,7 +134,7 @@ def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes
 
 
 def _join_array(chunks: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
-    """Join the lines to one JSON array and yield it in parts, each part with the number of entries in it."""
+    """Convert JSON lines to one JSON array; yield it in parts, each with the number of entries in the part."""
     separator = b"[\n"
     for line in split_lines(chunks):
         yield separator + line, 1
@@ -143,7 +143,7 @@ def _join_array(chunks: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
 
 
 class _Progress:
-    """Progress of an export, shown as a bar on a terminal; without a bar, nothing is shown."""
+    """Progress of an export; with a `bar` it is shown on the terminal, without one `advance` has no effect."""
 
     def __init__(self, bar: Progress | None = None, total: int | None = None) -> None:
         self._bar = bar

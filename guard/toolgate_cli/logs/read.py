@@ -98,7 +98,7 @@ def tail(
     interval: PollInterval = 2.0,
     as_json: JsonLines = False,
 ) -> None:
-    """Show new entries until Ctrl-C: each of them once, also after an outage of the gateway.
+    """Show each new entry once, until Ctrl-C; entries logged during an outage of the gateway are shown after it.
 
     With --from, all entries since then are shown first.
     """
@@ -126,7 +126,7 @@ def tail(
 
 
 class Follower:
-    """Finds new entries of the activity log by polling, and returns each of them once.
+    """Polls the activity log; each call of `poll` returns the entries that no earlier call has returned.
 
     Args:
         client: the client of the gateway.
@@ -142,11 +142,11 @@ class Follower:
         self._since = since
         self._has_begun = since is not None
         self._newest: datetime | None = None
-        #: maps the ids of known entries that the next poll may read again to their times
+        #: times of the known entries that the next poll may read again, by the entry's id
         self._seen: dict[str, datetime] = {}
 
     def poll(self, lines: int) -> _Found:
-        """Return new entries, oldest first; after an error, the next poll returns the missed entries.
+        """Return new entries, oldest first; if a poll raises an error, the next one returns the entries it has missed.
 
         Args:
             lines: maximum number of entries that the first poll returns; ignored if `since` was given.
@@ -177,7 +177,8 @@ class Follower:
         found: _Found = []
         matching = 0
         for entry, raw in self._newest_first():
-            # All entries that the next poll can read again are fetched here, so that it does not return them as new.
+            # The next poll reads the last `OVERLAP` again. Therefore all entries of that time are fetched here, even
+            # if `lines` is reached; otherwise the next poll would return them as new.
             is_enough = matching >= lines or len(found) >= _MAX_FIRST_POLL
             if found and is_enough and entry.created_at < found[0][0].created_at - OVERLAP:
                 break

@@ -26,7 +26,7 @@ SECRET_VARIABLE: Final = "TOOLGATE_WEBHOOK_SECRET"  # noqa: S105 - the variable'
 _HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
 #: maximum number of event ids that are stored to detect events that are delivered again
 _MAX_REMEMBERED: Final = 10_000
-#: maximum bytes of a request's body, far more than any event has
+#: maximum bytes of a request's body; every event is far smaller
 _MAX_BODY: Final = 1024 * 1024
 _RECEIVE_SECONDS: Final = 10
 _MAX_TYPE: Final = 80
@@ -123,7 +123,7 @@ class Receiver(ThreadingHTTPServer):
 
     Args:
         host: the address to listen on.
-        port: the port; 0 takes a free one.
+        port: the port; with 0, the operating system chooses a free port.
         handle: function that is called for each event, one at a time. The response is
             204 if the function returns True, else 400.
 
@@ -153,7 +153,8 @@ class Receiver(ThreadingHTTPServer):
             try:
                 return self._handle(delivery)
             except BrokenPipeError as error:
-                # The thread of a request cannot end the command, so it stops the server, and `listen` raises the error.
+                # This thread handles one request and cannot end the command. It stores the error and stops the server;
+                # `listen` then raises the error.
                 self.broken = error
                 self.shutdown()
                 raise
@@ -210,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _EventPrinter:
-    """Prints each delivered event, and marks redeliveries, whose id was delivered before."""
+    """Prints each delivered event; an event whose id was delivered before is marked as a redelivery."""
 
     def __init__(self, verifier: Verifier, *, full: bool, as_json: bool) -> None:
         self._verifier = verifier
@@ -222,8 +223,8 @@ class _EventPrinter:
         """Print a delivery and return whether its signature is valid."""
         error = self._verifier.find_error(delivery.headers, delivery.body)
         name = delivery.headers.get("webhook-id", "")
-        # Only the ids of valid events are stored: after a forged one with the same id, the real event would otherwise
-        # look like a redelivery.
+        # Only the ids of events with a valid signature are stored. Otherwise anyone could send a forged event,
+        # and the real event with the same id would then be marked as a redelivery.
         is_redelivery = error is None and self._remember(name)
         try:
             lines = self._lines(name, error, _parse_body(delivery.body), is_redelivery=is_redelivery)
