@@ -41,7 +41,7 @@ class Snapshot:
         """Freeze the arguments and return their context.
 
         Raises:
-            ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from them.
+            ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from the arguments.
         """
         self._derived = self._rules.derive(arguments)
         frozen = freeze_call(arguments, self._rules, self._derived)
@@ -118,7 +118,7 @@ class CallArguments:
         """Freeze the arguments, including those that an approver edited, and return their context.
 
         Raises:
-            ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from them.
+            ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from the arguments.
         """
         return self._snapshot.take({**self._bound, **self._edits})
 

@@ -12,7 +12,7 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["UNKNOWN", "Binder", "free_name"]
 
-# Returned as the annotation of a parameter that has none.
+# `Binder.hint` returns this value for a parameter without an annotation.
 UNKNOWN: Final = Parameter.empty
 _OWNERS: Final = frozenset(("self", "cls", "mcs", "metacls"))
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -44,7 +44,8 @@ class Binder:
             raise ConfigurationError(
                 f"{function!r} has no signature that can be read; guard a function that calls it"
             ) from error
-        # The signature of a method that is already bound to its instance does not contain the first parameter.
+        # `inspect.signature` omits `self` or `cls` if a method is already bound, so that no first parameter must be
+        # removed from such a signature.
         self._function = function
         self._bound = getattr(function, "__self__", None) is not None
         self._method = self._without_first()
@@ -115,8 +116,8 @@ class Binder:
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
         named = _named(extra, arguments, reserved)
         if any(name not in named and name not in bound.arguments for name in changes):
-            # An argument that the caller did not pass is replaced. It may have to be passed by position, and then all
-            # defaults before it must be passed as well.
+            # An argument that the caller did not pass gets a new value. If it must be passed by position, so must the
+            # defaults before it; the new call therefore contains all defaults.
             bound = whole
         bound.arguments.update({name: value for name, value in changes.items() if name not in named})
         changed = {named[name]: value for name, value in changes.items() if name in named}

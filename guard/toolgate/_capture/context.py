@@ -17,16 +17,19 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["Captured", "FrozenCall", "Rules", "capture", "copy_context", "fit", "freeze_call", "show"]
 
-# The gateway accepts JSON of 32 levels; a log entry adds some levels around the arguments.
+# Maximum number of nested levels in an argument. The gateway accepts 32 levels per request, and a log entry adds some
+# levels around the arguments.
 _MAX_DEPTH: Final = 28
 _MAX_TEXT: Final = 8 * 1024
 _MAX_NAME: Final = 255
-# The gateway accepts 64 KiB and 5,000 values per request; a log entry contains more than its context.
+# Limits of a context. The gateway accepts 64 KiB and 5,000 values per request, and a log entry contains other fields
+# beside the context.
 _MAX_BYTES: Final = 60 * 1024
 _MAX_VALUES: Final = 4_500
-# Values and bytes in the JSON of a digest, an object with two members. Replacing a smaller value by a digest saves
-# nothing.
+# Number of values in the JSON of a digest, an object with two members. A value that is no larger than a digest is not
+# replaced, since that would save nothing.
 _DIGEST_VALUES: Final = 3
+# Size of the JSON of a digest in bytes.
 _DIGEST_BYTES: Final = 112
 _MAX_HIDDEN: Final = 10_000
 _PAIR: Final = 2
@@ -264,7 +267,8 @@ class _Redactor:
         while left:
             inside = left.pop()
             if len(self.hidden) > _MAX_HIDDEN:
-                # The other secrets are not collected. The empty form makes `scrub` redact error messages completely.
+                # There are too many secrets to collect all of them. The empty form makes `scrub` redact error messages
+                # completely.
                 self.hidden.append("")
                 break
             if isinstance(inside, Secret):

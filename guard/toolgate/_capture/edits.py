@@ -1,7 +1,7 @@
 """Application of an approver's edit, which is JSON, to the Python arguments of a call.
 
-Each new value keeps the type of the value that it replaces, or gets the annotated type. Its JSON form must be exactly
-what was approved.
+An approver may change arguments of a call and approve the changed call. Each new value keeps the type of the value that
+it replaces, or gets the annotated type. Its JSON form must be exactly what was approved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIXED_ZONES: Final = frozenset(("datetime", "pydantic_core._pydantic_core"))
 
 
 class UneditableError(Exception):
-    """The edit cannot be applied; the message contains the reason, but no value of an argument."""
+    """An approver's edit cannot be applied; the message contains the reason, but no value of an argument."""
 
 
 class _OtherTypeError(Exception):
@@ -44,7 +44,7 @@ def edits_of(
 
     Args:
         values: Current values of the arguments, by their names in the context.
-        asked: Context before the edit.
+        asked: Context of the check, before the edit.
         approved: Context as the approver edited and approved it.
         hint: Returns the annotation of the argument with the given name.
         derived: Names to skip, because their values in the context are computed from arguments.
@@ -70,10 +70,11 @@ def edits_of(
 
 
 def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> Any:
-    """Return `old`, whose JSON form is `asked`, with the changes that make its JSON form `approved`.
+    """Return the value `old` with an approver's changes.
 
-    Parts that the approver did not change, hidden values included, stay the same objects. Changed values keep their
-    type. If that is impossible, or if there was no value before, the annotation `hint` determines the type.
+    `asked` is the JSON form of `old`, and `approved` is the JSON form that the result must have. Parts that the
+    approver did not change, hidden values included, stay the same objects. Changed values keep their type. If that is
+    impossible, or if there was no value before, the annotation `hint` determines the type.
 
     Raises:
         UneditableError: No value of these types has the approved JSON form.
@@ -121,7 +122,7 @@ class _Edit:
         return self._single(old, _native(approved), nested=nested)
 
     def _single(self, old: Any, made: Any, *, nested: bool) -> Any:
-        """Return `made`, which replaces `old` as a whole and not part by part, with the type of `old` if possible."""
+        """Return the approver's value `made`, which replaces `old` completely, with the type of `old` if possible."""
         kind = type(old)
         if old is None:
             self.is_open = True
@@ -183,13 +184,13 @@ class _Edit:
         return made
 
     def _new(self, value: Json, others: Iterable[object]) -> Any:
-        """Return a value that the approver added, with the type that all `others` have, or as plain JSON."""
+        """Return a value that the approver added to a container, with the type of all `others` in it or as plain JSON."""
         if _is_marked(value):
             raise UneditableError("would hide something that was not there")
         made = _native(value)
         kinds = set(map(type, others))
         kind = kinds.pop() if len(kinds) == 1 else None
-        # The type of a container or of None does not determine the type of the new value.
+        # If the other values are containers or None, their type does not determine the type of the new value.
         if kind is None or kind in {list, tuple, dict, type(None)}:
             self.is_open = True
             return made
@@ -298,7 +299,7 @@ def _native(value: Json) -> Any:
 
 
 def _is_marked(value: Json) -> bool:
-    """Return whether the JSON contains an object that replaces a hidden value; names in it begin with `$`."""
+    """Return whether the JSON contains an object with names that begin with `$`, which replaces a hidden value."""
     if isinstance(value, dict):
         return any(name.startswith("$") or _is_marked(item) for name, item in value.items())
     return isinstance(value, list) and any(map(_is_marked, value))

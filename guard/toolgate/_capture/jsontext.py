@@ -18,7 +18,8 @@ _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators
 _CANONICAL: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=_SEPARATORS, sort_keys=True
 )
-# The gateway has the same limit. Without it, a number with a large exponent could be converted to gigabytes of digits.
+# Maximum number of digits, and maximum exponent, of a number; the gateway has the same limit. Without it, a number with
+# a large exponent could be converted to gigabytes of digits.
 _LONGEST_NUMBER: Final = 400
 
 

@@ -17,8 +17,9 @@ __all__ = ["LEAST_CARD", "secret_spans"]
 _CHAR: Final = r"(?:[^\s&,;|<>()`\"'\\$]|\$(?![({])|\\\r?\n)"
 # Excludes the marker of an earlier redaction, which is not a secret.
 _NEW: Final = r"(?!\[redacted(?: \d{1,9})?\](?:[\s&,;|<>()`\"'\\@]|\Z))"
-# `_PLACE` excludes URLs, paths and host names, even after a secret's name as in `token=`: the approver must see them.
+# The end of a value: white space, a delimiter or the end of the text.
 _END: Final = r"(?:[\s&,;|<>()`\"'\\]|\Z)"
+# Excludes URLs, paths and host names, even after a secret's name as in `token=`: the approver must see them.
 _PLACE: Final = (
     r"(?![a-zA-Z][a-zA-Z0-9+.-]{1,20}://|\.{1,2}/|~/|\$HOME\b|(?-i:(?:/[a-z_.-]{1,64}){1,20}/?"
     rf"|(?:[a-z0-9-]{{1,63}}\.){{1,5}}[a-z]{{2,10}}(?::[0-9]{{1,5}})?){_END})"
@@ -109,20 +110,21 @@ _QUOTED_PATTERNS: Final = tuple(re.compile(pattern) for pattern in (
 # An apostrophe between letters is not a quote.
 _QUOTES: Final = {'"': re.compile('"'), "'": re.compile(r"(?<![A-Za-z])'|'(?![A-Za-z])")}
 
-# The password in a URL. If it contains delimiters, only its parts before the first and after the last one are masked,
-# see `_passwords_in_addresses`.
+# The password in a URL. If it contains delimiters, only its parts before the first delimiter and after the last
+# delimiter are masked, see `_passwords_in_addresses`.
 _ADDRESS: Final = re.compile(r"(?<=://)[^\s/?#@:]{0,200}:([^\s/?#]{1,200})@")
 _DELIMITER: Final = re.compile(r"[;|&<>()`\"'\\]|\$[({]")
 _REDACTED: Final = re.compile(r"\[redacted(?: \d{1,9})?\]")
 
 _PEM: Final = re.compile(r"-----(?:BEGIN [A-Z ]{0,40}PRIVATE KEY|BEGIN|END)")
-# A possible line of base64. `_lines_of_key` accepts long ones, and short ones that are alone on their line and do not
-# look like a command.
+# A possible line of base64. `_lines_of_key` accepts a long match, and a short match only if it is alone on its line and
+# does not look like a command.
 _PEM_LINE: Final = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{4,}={0,2}(?![A-Za-z0-9+/=])")
 _PEM_LONG: Final = 32
 _PEM_WORD: Final = 12
 
-# Groups of digits. Some of the groups may form a card number, which others follow, such as an expiry month.
+# At least 13 digits in groups. Some of the groups may form a card number; other groups, such as an expiry month, may
+# follow it.
 _DIGITS: Final = re.compile(
     r"(?<![0-9A-Za-z])(?<![0-9]\.)[0-9](?:[ \-\u00a0\u2010-\u2013\u202f]?[0-9]){12,}(?![0-9A-Za-z])"
 )
@@ -139,7 +141,7 @@ _SENTENCE: Final = re.compile(r"[A-Za-z]{1,20}(?: [A-Za-z]{1,20}){4,}[.!?]?")
 _GROUP: Final = re.compile("[0-9]+")
 _LONGEST_CARD: Final = 19
 _FIRST_GROUP: Final = 4
-# Prefixes and lengths of the card issuers. The Luhn checksum alone would also accept every tenth order number.
+# Prefixes and lengths of the issuers' card numbers. The Luhn checksum alone would also accept every tenth order number.
 _ISSUED: Final = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|220[0-4]\d{12,15}"
     r"|3[47]\d{13}|3(?:0[0-59]|[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}(?:\d{3})?"
@@ -153,8 +155,8 @@ def _cards(text: str) -> Iterator[tuple[int, int]]:
         groups = [each.span() for each in _GROUP.finditer(text, *run.span())]
         even = len({stop - start for start, stop in groups[:-1]}) == 1
         for first, (start, stop) in enumerate(groups):
-            # Telephone numbers begin with groups of fewer than four digits. A card number may do so only if all its
-            # groups but the last have the same length.
+            # A group of fewer than four digits usually begins a telephone number. It may begin a card number only if it
+            # is the first group, and all groups but the last have the same length.
             if stop - start < _FIRST_GROUP and (first or not even):
                 continue
             digits = ""

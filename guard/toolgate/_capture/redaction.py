@@ -17,11 +17,12 @@ __all__ = ["REDACTED", "Masked", "SecretRule", "forms", "forms_within", "looks_s
 
 REDACTED: Final = "[redacted]"
 
-# Maximum length of a message, and minimum length of a hidden text that is masked inside a message. If a message
-# contains a shorter one as a word, `scrub` redacts the complete message.
+# Maximum length of a message in characters.
 _LONGEST: Final = 1000
+# Minimum length of a hidden text that is masked inside a message. If a message contains a shorter hidden text as a
+# word, `scrub` redacts the complete message.
 _SHORTEST: Final = 4
-# Longer names are not cached, so that the cache stays small.
+# Maximum length of a name whose result is cached, so that the cache stays small.
 _LONGEST_KEPT: Final = 255
 
 _WORDS: Final = frozenset((
@@ -133,7 +134,7 @@ class SecretRule:
             yield from self._members(text)
 
     def _members(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the spans of values under secret names, if the complete text is JSON."""
+        """Yield the position of each value that has the name of a secret, if the complete text is JSON."""
         decoder = json.JSONDecoder()
         try:
             decoder.decode(text)
@@ -184,8 +185,8 @@ def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] 
             the list is incomplete.
         patterns: Patterns to redact beside the built-in ones.
     """
-    # A hidden text is cut to 1,000 characters, so that one that begins in the first 1,000 characters of the message
-    # ends in the first 2,000.
+    # It is enough to search the first 2,000 characters: only 1,000 are returned, and hidden texts are cut to 1,000
+    # characters, so that a hidden text that begins in the returned part ends within the first 2,000.
     text = text[: 2 * _LONGEST]
     spans: list[tuple[int, int]] = []
     for value in set(hidden):
@@ -248,7 +249,8 @@ def forms(text: str) -> set[str]:
     text = text[:_LONGEST]
     if not text or _UNCHANGED.fullmatch(text):
         return {text} - {""}
-    # `repr` escapes a quote only if the text contains both kinds of quotes, so that both forms are needed.
+    # `repr` escapes a quote only if the text contains both kinds of quotes. A message may contain this text beside
+    # another one, so that the forms with and without the escape are needed.
     quoted = {repr(text)[1:-1], ascii(text)[1:-1], repr("'\"" + text)[4:-1], json.dumps(text)[1:-1]}
     found = {text, *quoted, json.dumps(text, ensure_ascii=False)[1:-1]}
     return {form[:_LONGEST] for form in found | {repr(form)[1:-1] for form in quoted}}

@@ -324,8 +324,8 @@ def _written(value: Any, base: Any, write: Any) -> str:
 def fields_of(value: object) -> dict[str, Any] | None:
     """Return all attributes that a dataclass or pydantic model stores, by name, or None for any other object.
 
-    They are read from the object's storage, because a model's own serializers may omit or replace values that the tool
-    reads. The result is also None if a base class stores further values elsewhere, as an exception does with its
+    The attributes are read from the object's storage, because a model's own serializers may omit or replace values that
+    the tool reads. The result is also None if a base class stores further values elsewhere, as an exception does with its
     arguments.
     """
     kind: Any = type(value)
@@ -426,8 +426,8 @@ def is_immutable(value: object) -> bool:
     if kind in _IMMUTABLE:
         return True
     if issubclass(kind, Enum):
-        # The complete process shares the enum member: other code may set its attributes, or change a value such as a
-        # list.
+        # The enum member is shared by the complete process: other code may set attributes of the member, or change its
+        # value if that is, for example, a list.
         has_more = any(not _is_reserved(name) for name in _attributes(value))
         return not has_more and is_immutable(value._value_)  # type: ignore[attr-defined]  # every enum member has it
     if kind is dt.datetime or kind is dt.time:

@@ -29,7 +29,7 @@ __all__ = ["CircuitBreaker", "CircuitOpen"]
 
 # A failure of a call is slow if its longest attempt took at least this many seconds.
 _SLOW: Final = 0.25
-# Pauses between probes in seconds: after fast failures (False) and slow ones (True).
+# First and longest pause between two probes, in seconds: after fast failures (key False) and slow failures (key True).
 _FIRST_PAUSE: Final = {False: 0.05, True: 1.0}
 _LONGEST_PAUSE: Final = {False: 1.0, True: 30.0}
 _MAX_EXPONENT: Final = 10
@@ -54,9 +54,10 @@ class _Outage:
     Attributes:
         since: Start of the first call that failed, in monotonic seconds, like all times in this class.
         reason: Failure of the last probe, or of the call that opened the breaker.
-        slow: Whether that failure was slow, see `_SLOW`.
-        reached: Whether a gateway may have received that call; if so, it may be overloaded.
-        failures: Number of consecutive failed probes, which were all slow or all fast.
+        slow: Whether the failure in `reason` was slow, see `_SLOW`.
+        reached: Whether a gateway may have received the call in `reason`; if so, that gateway may be overloaded.
+        failures: Number of consecutive failed probes of the same kind, slow or fast; 0 after a failure of the other
+            kind.
         next_probe: Earliest start of the next probe.
         probe: Process id and latest end of the current probe, or None.
     """
@@ -88,11 +89,13 @@ class CircuitBreaker:
         self._name = name
         self._clock = clock
         self._spread = spread
-        # Immutable and replaced as a whole, so that a forked child never finds a partial change.
+        # `_Outage` is immutable and replaced as a whole: a child that is forked during a change finds either the old
+        # or the new state, and no mixture of them.
         self._outage: _Outage | None = None
         self._last_response: float | None = None
-        # One lock per process id, since a fork may happen while another thread holds the lock. The lock is reentrant,
-        # since the garbage collector may end a coroutine, and with it a probe, while this thread holds the lock.
+        # One lock per process id, since a fork may happen while another thread holds the lock. The lock is reentrant:
+        # while this thread holds it, the garbage collector may end a coroutine whose call is the probe, and
+        # `abandon_probe` then acquires the lock again in this thread.
         self._locks: dict[int, threading.RLock] = {}
 
     def admit(self, seconds: float) -> bool:
@@ -144,8 +147,8 @@ class CircuitBreaker:
             next_probe = now + self._pause(failures, slow=slow)
             self._outage = _Outage(since, reason, slow, reached, failures, next_probe)
             if self.has_response_since(began):
-                # Another call got a response while the breaker was still closed, so that `record_response` returned
-                # at once. The breaker must not stay open after a response.
+                # Another thread got a response after the first check of this function and before the breaker opened.
+                # Its `record_response` found a closed breaker and changed nothing, so the breaker is closed here.
                 self._outage = None
                 return
         if outage is None:

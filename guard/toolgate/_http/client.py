@@ -106,8 +106,8 @@ class _Operations:
                 request, model, self._deadline(seconds), gated=check.approval_id is None
             )
         except (ConfigurationError, GatewayProtocolError) as error:
-            # A rejection is stored, so that the action does not fail open in the next outage. Other protocol errors
-            # are not stored, since they may come from another server.
+            # A rejection by the gateway, such as status 401 or 403, is stored, so that the action does not fail open in
+            # the next outage. Other unexpected responses are not stored, since another server may have sent them.
             if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
                 self._denied_actions.add(check)
             raise
@@ -168,7 +168,7 @@ class _Operations:
         )
         with attempts:
             try:
-                # The first attempt nearly always succeeds, so that tenacity is used only for further attempts.
+                # Only further attempts use tenacity, since the first attempt nearly always succeeds.
                 return (yield from self._attempt(request, model, deadline, attempts))
             except RetryableError as error:
                 first: RetryableError | None = error
@@ -274,7 +274,9 @@ class GatewayClient(_Operations):
         return self._run(self._log(entry, seconds))
 
     def approval(self, approval_id: str, wait: int) -> Approval:
-        """Return an approval request, once it is decided or after `wait` seconds (`GET /sdk/approvals/{id}`).
+        """Return an approval request (`GET /sdk/approvals/{id}`).
+
+        The gateway responds as soon as the request is decided, or after `wait` seconds with the undecided request.
 
         Raises:
             GatewayUnavailable: If there is no response within `wait` plus the time-out of the settings.

@@ -17,7 +17,7 @@ from typing import Final
 
 __all__ = ["AsyncDeadline", "Watch", "look_up", "watchdog"]
 
-# Iterations of the event loop between the deadline and the cancellation; each one reads data that has arrived.
+# Iterations of the event loop between the deadline and the cancellation; each iteration reads data that has arrived.
 _ROUNDS: Final = 16
 
 
@@ -110,8 +110,8 @@ def watchdog(seconds: float, abort: Callable[[], None]) -> Iterator[Watch]:
     """Call `abort` in another thread if the `with` block takes longer than `seconds`."""
     dog = _watchdogs.get(os.getpid())
     if dog is None:
-        # Each process has a watchdog of its own, since a fork does not copy threads. If two threads create one at the
-        # same time, both use the first one.
+        # Each process has a watchdog of its own, since a fork does not copy threads. If two threads create a
+        # watchdog at the same time, both use the one that `setdefault` stored first.
         dog = _watchdogs.setdefault(os.getpid(), _Watchdog())
     watch = Watch(time.monotonic() + seconds, abort)
     dog.add(watch)

@@ -1,4 +1,4 @@
-"""One request and its response, without I/O: how far the request got, and what a failure means.
+"""State of one request, without I/O: how far the request got, its response, and whether a failure is an outage.
 
 A call fails open (runs without a decision) only if no connection was established: a gateway that accepts a request and
 does not respond in time may be overloaded, and may have denied the call.
@@ -19,12 +19,12 @@ __all__ = ["Exchange", "describe", "gateway_reached", "is_from_proxy"]
 
 # Maximum number of bytes in a body; responses of the gateway are far smaller.
 _MAX_BODY: Final = 4 * 1024 * 1024
-# Replaces a body that cannot be decompressed; it is not valid UTF-8, so it is never read as JSON.
+# Replaces a body that cannot be decompressed. These bytes are not valid UTF-8, so that no parser reads them as JSON.
 _UNREADABLE: Final = b"\xff"
 # Statuses with which a proxy reports that it got no response from a gateway.
 _NONE_BEHIND: Final = frozenset({502, 503, 504})
 _VERSION: Final = "x-api-version"
-# TLS errors that mean that the connection ended; every other TLS error is a response of the peer.
+# TLS errors that mean that the connection ended; every other TLS error is treated as a response.
 _BROKEN: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 # Number of errors to inspect in a chain of causes: the errors of httpx, of its network library and of the socket.
 # Further causes are unrelated.
@@ -33,11 +33,12 @@ _NO_RESPONSE: Final = "Server disconnected without sending a response"
 
 
 class Exchange:
-    """Stores the response to one request, and how far the request got, by the events of httpx's `trace` extension.
+    """Stores how far one request got, from the events of httpx's `trace` extension, and the response to the request.
 
     Args:
         httpx: The HTTP library.
-        traced: Whether the library's own transport is used, which traces every connection attempt.
+        traced: Whether the HTTP library's own transport is used, whose events report every connection attempt. A
+            transport of the application may report none.
         on_connect: Called before a connection is established.
         on_open: Called with each network stream that is opened.
 
@@ -102,7 +103,7 @@ class Exchange:
         """Receive a part of the body.
 
         Raises:
-            TransportError: If the part arrived after the deadline, or the body is too long.
+            TransportError: If the part is `late`, so arrived after the deadline, or if the body is too long.
         """
         if late:
             raise TransportError("the response did not end in time")
@@ -111,7 +112,7 @@ class Exchange:
         self._body += chunk
 
     def discard_body(self) -> None:
-        """Replace a body that cannot be decompressed by one that is not JSON."""
+        """Discard a body that cannot be decompressed, so that the parser rejects the response."""
         self._body = _UNREADABLE
 
     def response(self) -> Response:
@@ -179,12 +180,15 @@ def is_from_proxy(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def gateway_reached(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether a gateway may have received the request: it responded, or its response to a proxy timed out."""
+    """Return whether a gateway may have received the request.
+
+    That is so if a gateway responded, or if a proxy reports that the gateway did not respond in time (status 504).
+    """
     return status == HTTPStatus.GATEWAY_TIMEOUT or not is_from_proxy(status, headers)
 
 
 def _tls_rejected(error: BaseException) -> bool:
-    """Return whether TLS failed because one side rejected the other."""
+    """Return whether TLS failed because SDK or peer rejected the other, and not because the connection broke."""
     return any(
         isinstance(cause, ssl.SSLError) and not isinstance(cause, _BROKEN)
         for cause in islice(_causes(error), _LINKS)
@@ -194,7 +198,7 @@ def _tls_rejected(error: BaseException) -> bool:
 def _was_established(error: BaseException) -> bool:
     if isinstance(error, ConnectionError):
         return not isinstance(error, ConnectionRefusedError)
-    # The operating system's error for a connection that was established and reset before it was first used.
+    # `ENOTCONN` is the error for a connection that was established, and reset before it was first used.
     return isinstance(error, OSError) and error.errno == errno.ENOTCONN
 
 

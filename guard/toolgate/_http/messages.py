@@ -42,7 +42,7 @@ class Request:
         url: Absolute URL.
         headers: HTTP headers; excluded from `repr`, since they contain the API key.
         body: JSON; excluded from `repr`, since it contains arguments of tools.
-        long_poll: Whether the gateway may delay its response. The number of such requests is limited separately.
+        long_poll: Whether the gateway may delay its response. Such requests have a limit of their own.
     """
 
     method: str

@@ -27,8 +27,8 @@ class Network:
     """Network settings.
 
     Attributes:
-        ca: File of certificates to trust instead of the system's, or an SSL context.
-        client_cert: Files of the client certificate and of its key, and the key's password.
+        ca: File of certificates to trust instead of the system's, or an SSL context, which is used without changes.
+        client_cert: Files of the client certificate and of its key, and the key's password or an empty string.
         proxy: Address of a proxy; excluded from `repr`, since it may contain a password.
     """
 
@@ -72,13 +72,14 @@ def load_network(
 ) -> Network:
     """Return validated network settings, from the arguments or else from the environment.
 
-    The variables are `TOOLGATE_CA_FILE`, `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY` and `TOOLGATE_PROXY`.
+    The variables are `TOOLGATE_CA_FILE`, `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY`, `TOOLGATE_CLIENT_KEY_PASSWORD`
+    and `TOOLGATE_PROXY`.
 
     Raises:
         ConfigurationError: If a value is invalid; the message contains the argument, variable or file, and the fix.
     """
     if transport is not None:
-        # A transport replaces the network, so that network settings would have no effect.
+        # A transport of the application replaces the network, so that network settings would have no effect.
         for name, given in (("ca", ca), ("client_cert", client_cert), ("proxy", proxy)):
             if given is not None:
                 raise ConfigurationError(f"{name} has no effect beside transport; give it to the transport")

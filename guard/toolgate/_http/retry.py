@@ -75,7 +75,7 @@ def retry_policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, A
     """Return arguments for tenacity's `Retrying`, which calls `is_last` after each attempt and stops if it is True."""
 
     def stop(state: RetryCallState) -> bool:
-        # If a pause would end after the deadline, the error is raised at once.
+        # If the next pause would end after the deadline, the error is raised now and not after the pause.
         return is_last() or deadline.passes_within(state.upcoming_sleep)
 
     return {"retry": retry_if_exception_type(RetryableError), "wait": _pause, "stop": stop, "reraise": True}
@@ -86,7 +86,7 @@ def _pause(state: RetryCallState) -> float:
     asked = (error.retry_after or 0.0) if isinstance(error, RetryableError) else 0.0
     # The exponent is bounded, since after a thousand attempts the power would be too large for a float.
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, _MAX_EXPONENT))
-    # Random, so that callers that failed at the same time do not retry at the same time.
+    # The pause is random, so that callers that failed at the same time do not retry at the same time.
     pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - not used for secrets
     # The random pause is a minimum, so that `Retry-After: 0` does not cause a busy loop.
     return max(asked, pause)
@@ -154,7 +154,7 @@ class Attempts:
         self._attempt_began = self._clock()
 
     def succeed(self, response: Response) -> None:
-        """Store that an attempt got a response, which may be an error or come from a proxy."""
+        """Store that an attempt got a response of any status, from the gateway or from a proxy before it."""
         self._last_failure = f"a proxy answers {response.status}"
         self._reached = self._reached or gateway_reached(response.status, response.headers)
         self._end(answered=not is_from_proxy(response.status, response.headers))
@@ -162,10 +162,11 @@ class Attempts:
     def fail(self, error: TransportError) -> RetryableError:
         """Store that an attempt got no complete response, and return the exception to raise for it."""
         if error.unsent:
-            # This request was not sent, because too many others were in progress. The responses to other requests show
-            # whether the gateway was available.
+            # This request was not sent, because too many other requests of the process were in progress. The responses
+            # to those requests show whether the gateway was available.
             self._answered = self._answered or self._breaker.has_response_since(self._began)
-            # If connections are possible, a gateway may have received the requests in progress and be overloaded.
+            # Unless the last failure proved that no connection is possible, a gateway may have received the other
+            # requests and be overloaded, so that this call must not fail open.
             self._reached = self._reached or not self._breaker.is_unreachable
             self._end(answered=False)
         else:
@@ -176,8 +177,8 @@ class Attempts:
         self._last_failure = scrub(str(error), ())
         if error.answered and not error.unsent:
             self._answered_failure = self._last_failure
-        # If one attempt got an incomplete response and the last one got none, the error of the former is more useful,
-        # since the last attempt may have had little time.
+        # If an earlier attempt got an incomplete response, its error is reported even if this attempt got no response:
+        # it is more useful, since this attempt may have had little time before the deadline.
         reason = self._answered_failure or self._last_failure
         return RetryableError(self._unavailable(reason, answered=self._answered, reached=self._reached))
 

@@ -88,7 +88,7 @@ class ApprovalResponse(BaseModel):
     id: str
     status: Literal["pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed"]
     note: _Text | None = None
-    # Older gateways do not send the following members.
+    # The following members are optional, since older gateways do not send them.
     agent_id: _Text | None = None
     action: _Text | None = None
     context: dict[_Text, Any] | None = None
@@ -119,8 +119,8 @@ class ResponseParser:
     """Parses responses of one gateway.
 
     Args:
-        settings: Settings of the guard. Messages contain the gateway's address; the API key is masked in them, even
-            if a response contains it.
+        settings: Settings of the guard. Error messages contain the gateway's address; the API key is masked in them,
+            even if a response contains it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -132,7 +132,7 @@ class ResponseParser:
         Raises:
             RetryableError: For the statuses 429 and 5xx.
             ConfigurationError: If the gateway rejects the API key.
-            GatewayProtocolError: For anything else that is not the documented response.
+            GatewayProtocolError: For any other response that does not have the documented form.
         """
         if response.status != HTTPStatus.OK:
             raise self._failure(response)
@@ -195,7 +195,7 @@ class ResponseParser:
 
 
 def media_type(response: Response) -> str:
-    """Return the content type of a response without its parameters."""
+    """Return the content type of a response in lower case, without parameters such as `charset`."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

@@ -32,9 +32,10 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["AsyncHttpSender", "HttpSender", "set_request_hook"]
 
-# Maximum number of requests in progress: of checks and log entries, and of long polls. Further callers wait here and
-# not in httpx's pool, which iterates over all connections for each request.
+# Maximum number of concurrent requests that are not long polls. Further callers wait in this module and not in httpx's
+# pool, which iterates over all connections for each request.
 _MAX_REQUESTS: Final = 50
+# Maximum number of concurrent long polls, which are counted separately, so that they do not delay checks.
 _MAX_LONG_POLLS: Final = 500
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 5.0
@@ -49,9 +50,9 @@ _request_hook: Callable[[str], None] | None = None
 
 
 def set_request_hook(hook: Callable[[str], None] | None) -> Callable[[str], None] | None:
-    """Set a function that is called with the URL before each request to the network, and return the previous one.
+    """Set a function that is called with the URL before each network request, and return the previous function.
 
-    An exception of the hook prevents the request. The pytest plugin blocks the network in this way.
+    If the function raises an exception, the request is not sent. The pytest plugin blocks the network in this way.
     """
     global _request_hook
     previous, _request_hook = _request_hook, hook
@@ -63,7 +64,7 @@ class _Library:
 
     def __init__(self, url: str, name: str, transport: object | None, network: Network) -> None:
         self.httpx: Any = importlib.import_module(name)
-        # httpx does not convert TLS errors after the handshake to its own exceptions.
+        # `SSLError` is listed, since httpx does not convert TLS errors after the handshake to its own exceptions.
         self.errors = (self.httpx.RequestError, ssl.SSLError)
         self.uses_network = transport is None or isinstance(
             transport, (self.httpx.HTTPTransport, self.httpx.AsyncHTTPTransport)
@@ -77,7 +78,10 @@ class _Library:
         self._url = lru_cache(maxsize=16)(self.httpx.URL)
 
     def transport(self, kind: str) -> Any:
-        """Return a new transport, or the one that the application passed; `kind` is the name of its base class."""
+        """Return the transport that the application passed, or else a new one.
+
+        `kind` is the base class: `BaseTransport` for synchronous calls, `AsyncBaseTransport` for asynchronous ones.
+        """
         if self._transport is not None:
             if not isinstance(self._transport, getattr(self.httpx, kind)):
                 calls = "synchronous" if kind == "BaseTransport" else "asynchronous"
@@ -99,7 +103,7 @@ class _Library:
                 trust_env=False,
             )
         except (ImportError, OSError, ValueError, self.httpx.InvalidURL) as error:
-            # The message of an error of another type is omitted, since it may contain a part of a proxy's password.
+            # Messages of other types of errors are omitted, since they may contain a part of a proxy's password.
             reason = describe(error) if isinstance(error, (ImportError, OSError)) else type(error).__name__
             raise ConfigurationError(
                 f"the HTTP client cannot be created: {reason}; check HTTPS_PROXY, ALL_PROXY, "
@@ -187,8 +191,8 @@ class _Pool:
             False: threading.BoundedSemaphore(_MAX_REQUESTS),
             True: threading.BoundedSemaphore(_MAX_LONG_POLLS),
         }
-        # Number of addresses of the host. httpx tries them one after the other, each with the connect time-out, which
-        # is therefore divided by this number.
+        # Number of addresses of the host, 0 before the look-up. httpx tries one address after the other, each with the
+        # connect time-out, which is therefore divided by this number.
         self.addresses = 0
         self._library = library
         self._shared = _Connection(library.transport("BaseTransport")) if library.is_given else None
@@ -224,7 +228,7 @@ class _Pool:
                 each.close()
 
     def _close_idle(self, limit: int) -> None:
-        """Close idle connections that have expired, and the oldest of those beyond `limit`."""
+        """Close idle connections that have expired, and the oldest ones until at most `limit` are left."""
         if self._shared is not None:
             if not limit:
                 self._shared.transport.close()
@@ -260,8 +264,8 @@ class HttpSender:
         self._clock = clock
         # One pool per process id, since a parent and its forked child must not use the same connection.
         self._pools: dict[int, _Pool] = {}
-        # The finalizer does not run at the end of the process, because the outbox still sends entries then:
-        # `_close_at_exit` closes the connections.
+        # The finalizer does not run at the end of the process, since it could close the connections while the outbox
+        # still sends entries; `_close_at_exit` closes them afterwards.
         weakref.finalize(self, _close_all, self._pools).atexit = False
         _senders.add(self)
 
@@ -284,14 +288,14 @@ class HttpSender:
 
     @contextmanager
     def stream(self, request: Request, seconds: float) -> Iterator[tuple[Response, Iterator[bytes]]]:
-        """Send `request`, and yield the response with an empty body, and an iterator of the chunks of the real body.
+        """Send `request`, and yield the response without its body, and an iterator that reads the body in chunks.
 
         Args:
             request: The request.
             seconds: Time-out in seconds, for each step such as connecting and for each chunk.
 
         Raises:
-            TransportError: If there is no complete response, also if the connection fails inside the `with` block.
+            TransportError: If there is no complete response, or the connection fails inside the `with` block.
             ConfigurationError: If the request cannot be sent at all.
         """
         with self._pool().connection() as connection:
