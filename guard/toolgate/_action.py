@@ -60,7 +60,7 @@ class Action:
         if not isinstance(edits, bool):
             raise ConfigurationError(f"edits is {edits!r}; use True or False")
         self.context: dict[str, Any] = {} if context is None else copy_context(context)
-        # The caller's mapping, in which changes are detected too: the body may read it instead of `act.context`.
+        # The caller's mapping. Changes are detected in it too, because the body may read it instead of `act.context`.
         self._given: Mapping[str, object] = {} if context is None else context
         self._at_begin: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
         self._snapshot: Snapshot | None = None
@@ -173,7 +173,7 @@ class Action:
         return self._snapshots().difference({**context, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Store the approver's edit, which turns the context `asked` into the context `approved`.
+        """Store the approver's edit: the difference between the requested context and the approved one.
 
         Returns:
             None, or the reason why the edit cannot be applied.
@@ -186,7 +186,8 @@ class Action:
         except UneditableError as error:
             return str(error)
         if edits and not self._accepts_edits:
-            # Without edits=True the body possibly does not read `act.context`, and would run with unedited values.
+            # Without edits=True, the body may read its values from elsewhere than `act.context`, and would then run
+            # with the values before the edit.
             return f"{min(edits)!r} was changed, and the block was not made with edits=True"
         self._edits = edits
         try:
@@ -197,7 +198,7 @@ class Action:
         return None
 
     def discard_edit(self) -> None:
-        """Discard an approver's edit."""
+        """Discard an approver's edit, so that the context has the values that the caller passed."""
         self._edits = {}
 
     def _begin(self, *, runs_elsewhere: bool = False) -> tuple[Flow, Driver]:
@@ -281,7 +282,7 @@ def make_action(
     fail_open: bool,
     edits: bool,
 ) -> Action:
-    """Check the options and return the block. It calls `find_state` for the state of its guard when it is entered.
+    """Check the options and return the block, which calls `find_state` when it is entered, to find its guard.
 
     Raises:
         ConfigurationError: An option is wrong; the message names it, its value and the fix.

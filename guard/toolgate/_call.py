@@ -50,7 +50,7 @@ class Arguments(Protocol):
         ...
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Apply the approver's edit, which turns the context `asked` into the context `approved`.
+        """Apply the approver's edit: the difference between the context `asked` (requested) and `approved`.
 
         Returns:
             None, or the reason why the edit cannot be applied.

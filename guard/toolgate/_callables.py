@@ -91,8 +91,8 @@ def refuse_unguardable(function: Any) -> None:
 def is_class_method_of(function: Any, owner: object) -> bool:
     """Return True if `owner` is a class that has `function` as a class method.
 
-    Since Python 3.13 a `classmethod` passes the class as an ordinary first argument instead of binding the function.
-    This lookup is then the only way to distinguish `cls` from the other arguments.
+    Since Python 3.13, a `classmethod` around a guarded function passes the class as an ordinary first argument. Only
+    this lookup can then distinguish `cls` from the arguments of the tool.
     """
     if not isinstance(owner, type):
         return False
@@ -104,7 +104,7 @@ def is_in_class(function: Any) -> bool:
     """Return True if `function` is decorated inside a class body, so that its first parameter is `self` or `cls`.
 
     For built-in methods, and for methods that are decorated after their class is complete, the result is False: their
-    first argument is sent to the gateway like all others.
+    first argument is sent to the gateway like the other arguments.
     """
     if isinstance(function, (staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType)):
         return False
@@ -114,8 +114,8 @@ def is_in_class(function: Any) -> bool:
 
 
 def _is_of_finished_class(function: Any) -> bool:
-    # While the class body runs, the lookup does not return `function`: the name of the class does not exist yet, or it
-    # refers to an older object.
+    # Look up the function by its qualified name. While the class body runs, this does not find `function`: the name of
+    # the class does not exist yet, or refers to an older class.
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for part in str(function.__qualname__).split("."):
         found = inspect.getattr_static(found, part, None)
@@ -190,8 +190,8 @@ async def _async() -> Any:
 
 
 _ABSENT: Final = object()
-# Functions that `@contextmanager` or `@asynccontextmanager` returns have no attribute that identifies the decorator. But
-# all functions that the same decorator returns share one code object: this mapping finds the decorator by it.
+# Functions that `@contextmanager` or `@asynccontextmanager` returns have no attribute that identifies the decorator.
+# But all functions that the same decorator returns share one code object: this mapping finds the decorator by it.
 _MANAGERS: Final[dict[types.CodeType, Callable[[Any], Any]]] = {
     _sync.__code__: contextlib.contextmanager,
     _async.__code__: contextlib.asynccontextmanager,

@@ -27,8 +27,8 @@ from toolgate._shutdown import ensure_not_finalizing
 
 __all__ = ["Guardable", "decorate"]
 
-# Class and static methods are listed, because they are not `Callable` for pyright if this decorator is above
-# `@classmethod` or `@staticmethod`.
+# `classmethod` and `staticmethod` are listed for functions with `@guarded` above `@classmethod` or `@staticmethod`:
+# pyright does not regard these objects as `Callable`.
 Guardable = TypeVar(
     "Guardable",
     bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | partialmethod[Any]",

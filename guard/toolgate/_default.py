@@ -176,7 +176,7 @@ def flush(timeout: float = 5.0) -> bool:
 
 
 def default_guard() -> Guard:
-    """Return the default guard; create it from environment variables if there is none yet.
+    """Return the default guard. If it does not exist yet, create it from environment variables.
 
     Raises:
         ConfigurationError: If a setting is missing or wrong.
@@ -189,7 +189,7 @@ def default_guard() -> Guard:
             try:
                 _default = Guard()
             except ConfigurationError as error:
-                # An agent framework may catch the exception: the report lets the pytest plugin fail the test anyway.
+                # If an agent framework catches this exception, the report still lets the pytest plugin fail the test.
                 report_setup_error(error)
                 raise
         return _default

@@ -101,7 +101,7 @@ def read_private(path: Path, *, max_bytes: int = _MAX_PRIVATE_BYTES, hint: Hint 
 
 
 def write_private(path: Path, content: bytes, *, hint: Hint = LOGIN_HINT) -> None:
-    """Replace a file atomically with mode 0600, in a folder of mode 0700 that is created if missing.
+    """Create or replace a file atomically, with mode 0600; its folder gets mode 0700, and is created if missing.
 
     Raises:
         PrivateFileError: The path is a link, the folder belongs to another user, or writing failed.

@@ -1,4 +1,4 @@
-"""Tools that continue after their call has returned, such as generators: one log entry is written when they end.
+"""Tools that continue after their call has returned, such as generators: their outcome is logged when they end.
 
 Items of a generator are forwarded one by one instead of with `yield from`, which would turn a thrown `GeneratorExit`
 into a `close()`. The code keeps no reference to an item that it has yielded, so that the receiver can release it.
@@ -25,8 +25,8 @@ _AsyncItems: TypeAlias = AsyncGenerator[Any, Any]
 class Completion:
     """Logs the outcome of a tool once, also if the tool is garbage-collected before its end.
 
-    The object that the caller received (such as a generator) refers to this object. The `_Record` with the state of the
-    log entry is also in a global set, so that it still exists when this object is collected.
+    The object that the caller received (such as a generator) refers to this object, so both are collected together.
+    The `_Record` with the state of the log entry is in a global set, and still exists then.
 
     Args:
         flow: The flow of the call, which has yielded `RunTool`.
@@ -47,7 +47,7 @@ class Completion:
         self._record.items = (self._record.items or 0) + 1
 
     def may_be_dropped(self) -> None:
-        """From now on, log success instead of a failure if the tool is garbage-collected before its end."""
+        """If the tool is garbage-collected before its end, log success; without this call, a failure is logged."""
         self._record.may_be_dropped = True
 
     def finish(self, error: BaseException | None = None, *, closed: bool = False) -> None:
@@ -202,7 +202,7 @@ def _request_first(generator: _AsyncItems) -> Awaitable[Any]:
     """Request the first item without letting the event loop register the tool's generator.
 
     When an event loop ends, it closes all registered generators at the same time. The generator of `follow_async` is
-    registered and closes the tool's generator; the loop must not close the tool's generator at the same time.
+    registered, and closes the tool's generator itself; the loop must not close the tool's generator as well.
     """
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, _leave_open)
@@ -213,7 +213,7 @@ def _request_first(generator: _AsyncItems) -> Awaitable[Any]:
 
 
 def _leave_open(generator: _AsyncItems) -> None:
-    """Finalizer of the tool's generator: do nothing, because the generator of `follow_async` closes the tool's one."""
+    """Finalizer of the tool's generator: do nothing, because the generator of `follow_async` closes it."""
 
 
 # Strong references, so that a record is not collected together with its tool, before the outcome is logged.

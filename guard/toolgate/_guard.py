@@ -1,4 +1,4 @@
-"""The class `Guard`: one gateway and one API key, with which any number of functions and blocks are guarded."""
+"""The class `Guard`: it guards functions and blocks with one gateway and one API key."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Guard(GatewayRequests):
         client_cert: PEM files of the client certificate and its key, and the key's password; default
             `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY` and `TOOLGATE_CLIENT_KEY_PASSWORD`.
         proxy: Address of an `http` proxy that tunnels TLS to the gateway; default `TOOLGATE_PROXY`.
-        transport: A transport object of the HTTP library, or a gateway in this process, to use instead of the network.
+        transport: Used instead of the network: a transport object of the HTTP library, or a gateway in this process.
         outbox: Folder in which log entries are stored until the gateway has acknowledged them, or `"memory"`; default
             `TOOLGATE_OUTBOX`, else the user's state folder.
 

@@ -250,7 +250,8 @@ def reason(text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # `reset` raises ValueError if the block is in a generator that is closed in another context than it began in.
+        # `reset` raises ValueError if the block is in a generator that began in one context (such as a task) and is
+        # closed in another.
         with suppress(ValueError):
             _reason.reset(token)
 
@@ -270,7 +271,7 @@ def sendable_reason(text: str, patterns: Iterable[re.Pattern[str]] = ()) -> str 
     from toolgate._capture.redaction import REDACTED, SecretRule
 
     text = _valid_reason(text).strip()
-    # Secrets are masked before the text is cut, because the pattern of a secret does not match half of it.
+    # Secrets are masked before the text is cut: a secret that the cut divides would no longer match its pattern.
     masked = SecretRule(patterns=patterns).mask(text)
     if masked is not None:
         text = REDACTED if masked.visible is None else masked.visible
@@ -292,8 +293,8 @@ def _valid_reason(text: object) -> str:
     return text
 
 
-# The following context managers are classes and do not use @contextmanager, whose result can also be a decorator: around
-# a coroutine function, it would reset the context variable before the body of the function runs.
+# The following context managers are classes and do not use @contextmanager, whose result can also be a decorator:
+# around a coroutine function, it would reset the context variable before the body of the function runs.
 class _ActingAs(AbstractContextManager[None]):
     def __init__(self, agent_id: str, run_id: str | None) -> None:
         self._agent_id = agent_id
@@ -328,7 +329,7 @@ class _ToolCall(AbstractContextManager[None]):
         self._token: Token[_ToolCall | None] | None = None
 
     def take(self) -> str | None:
-        """Return the call id the first time, and then None: guarded calls inside the tool must not get it."""
+        """Return the call id at the first call, and then None, so that guarded calls inside the tool do not get it."""
         with self._lock:
             call_id, self._call_id = self._call_id, None
             return call_id
@@ -347,8 +348,8 @@ class _ToolCall(AbstractContextManager[None]):
         # Tasks that were started inside the block still refer to this object, and must not get the id after the block.
         self.take()
         if self._token is not None:
-            # `reset` raises ValueError if the block is in a generator that is closed in another context than the one in
-            # which it began.
+            # `reset` raises ValueError if the block is in a generator that began in one context (such as a task) and is
+            # closed in another.
             with suppress(ValueError):
                 _tool_call.reset(self._token)
 

@@ -35,7 +35,7 @@ __all__ = ["RUNNERS", "Invocation"]
 
 
 class Invocation:
-    """One call of a decorated function: creates its flow, and then calls the tool.
+    """One call of a decorated function: `begin` creates the flow that checks and logs it, `start` calls the tool.
 
     Args:
         options: Options of the decorator.
@@ -58,7 +58,7 @@ class Invocation:
 
     @property
     def on_hold(self) -> Any:
-        """The option `on_hold`: what the call does if it requires an approval."""
+        """The option `on_hold`: raise, wait, or call a function if the call requires an approval."""
         return self._options.on_hold
 
     def begin(self) -> Flow:
@@ -176,7 +176,7 @@ def _follow_result(value: Any, invocation: Invocation, flow: Flow, driver: Drive
 
 
 class _AwaitableProxy(_Proxy):
-    """Proxy of an awaitable object that logs the outcome of awaiting it; all else is forwarded to the object."""
+    """Proxy of an awaitable object: it logs the outcome of awaiting it, and forwards everything else to the object."""
 
     def __init__(self, value: Any, completion: Completion) -> None:
         super().__init__(value)

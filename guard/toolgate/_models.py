@@ -33,9 +33,9 @@ class Check:
         action: The action.
         who: The agent, its run and the call's id.
         context: The redacted arguments.
-        approval_id: The approval that must cover the call; None if any approval may.
+        approval_id: The only approval that may cover the call; None if any matching approval may.
         dry_run: True if the gateway must create no approval request and consume no approval.
-        key: Idempotency key, which all retries share: a retry after a lost response must not consume a second approval.
+        key: Idempotency key, the same for all retries, so that a retry after a lost response uses no second approval.
         reason: Text for the approver; it does not influence the decision.
     """
 

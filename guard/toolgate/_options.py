@@ -1,4 +1,4 @@
-"""Options of a guarded function or action block, which are validated when the decorator or block is created."""
+"""Options of a guarded function or action block; they are validated when the decorator or block is created."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Options:
     Attributes:
         action: The action.
         rules: Rules for which arguments are shown, hidden or left out, and which values are computed from them.
-        on_hold: What a call does when it requires an approval.
+        on_hold: Reaction to a required approval: raise `ApprovalPending`, wait, or call a function that decides.
         hold_timeout: Seconds to wait for an approver, or None for no limit.
         agent_id: The agent that is set in these options, or None.
         fail_open: True if a tool may run when the gateway cannot be reached.
@@ -84,7 +84,7 @@ class Options:
         if resumes is None and take_authorization(state, self.action, who.agent_id, captured.context):
             return authorized_call(arguments if verifies else None)
         if not self.fail_open:
-            # A full outbox must raise before the check, which may consume an approval.
+            # A full outbox must raise before the check: the check may consume an approval, which would then be lost.
             state.recorder.ready(self.action)
         call = Call(
             self.action,
@@ -175,7 +175,8 @@ def valid_answer(on_hold: OnHold, answer: object) -> OnHoldWord:
     """
     if answer is None:
         return "raise"
-    # Only strings are accepted, as plain `str`: another class may define `==` so that its objects equal any word.
+    # Only a `str` is accepted, and compared as a plain `str`: an object of another class may define `==` so that it
+    # equals any word.
     if isinstance(answer, str) and (word := _ANSWERS.get(str.__str__(answer))):
         return cast("OnHoldWord", word)
     raise ConfigurationError(

@@ -56,8 +56,8 @@ class GuardedFunction(_Wrapper):
 
     Args:
         function: The callable to guard.
-        wrapper: Called instead of `function`.
-        guard: Guards a copy of `function` in the same way.
+        wrapper: Called instead of `function`; it checks the call and then calls `function`.
+        guard: Receives a copy of `function`, and returns it guarded in the same way; used when the proxy is copied.
     """
 
     __bound_function_wrapper__ = GuardedBoundFunction

@@ -28,7 +28,7 @@ class Resume:
 
     Args:
         approval_id: The approval request.
-        belongs: Returns True for the state of the guard whose calls may continue the request.
+        belongs: Receives the state of a guard; returns True if calls of that guard may continue the request.
 
     Raises:
         ConfigurationError: If the id is not valid.
@@ -57,8 +57,8 @@ class Resume:
         # Tasks that were started inside the block still refer to this object, and must not use it after the block.
         self._is_free = False
         if self._token is not None:
-            # If the block is in a generator, the generator may be closed in another context than the one in which it
-            # began. `reset` then raises ValueError, which must not replace the exception of the block.
+            # `reset` raises ValueError if the block is in a generator that began in one context (such as a task) and is
+            # closed in another. This error must not replace the exception of the block.
             with suppress(ValueError):
                 _resumes.reset(self._token)
 
@@ -120,7 +120,7 @@ class _Authorization:
 def authorize(state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> Iterator[None]:
     """Let the first call inside the block that has this action, agent and context run without a check.
 
-    The permission applies only to calls in this thread or task.
+    This applies only to calls in this thread or task, and ends with the block.
     """
     authorization = _Authorization(state, action, agent_id, context)
     token = _authorization.set(authorization)

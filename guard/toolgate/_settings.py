@@ -36,11 +36,13 @@ __all__ = [
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
-# A key with fewer characters after its prefix is hidden completely: its last four would reveal too much of the key.
+# An API key with fewer characters after its prefix is hidden completely: its last four characters, which are shown for
+# longer keys, would reveal too much of it.
 _SHORTEST_MASKED: Final = 16
-# Limits of a timeout in seconds, and of an address in characters.
+# Limits of a timeout, in seconds.
 _SHORTEST_TIMEOUT: Final = 0.01
 _LONGEST_TIMEOUT: Final = 86_400
+# Limit of an address, in characters.
 _LONGEST_URL: Final = 2_000
 # Limits of RFC 1035, section 2.3.4. Underscores are permitted in addition, because names of containers contain them.
 _LONGEST_HOST: Final = 253
@@ -83,7 +85,7 @@ def load_settings(
     proxy: str | None = None,
     transport: object | None = None,
 ) -> Settings:
-    """Read and validate the settings; those that are not passed come from `TOOLGATE_*` or the defaults.
+    """Return validated settings; arguments that are None are read from `TOOLGATE_*` variables, or have a default.
 
     Raises:
         ConfigurationError: An argument or variable is missing or wrong; the message names it and the fix.

@@ -41,9 +41,9 @@ def ensure_not_finalizing(is_finalizing: Callable[[], bool] = sys.is_finalizing)
 def _send_rest() -> None:
     """Send the log entries of guarded calls that other exit handlers made.
 
-    Exit handlers run in the reverse order of their registration, so this one, which is registered at import, runs after
-    the recorder's. The recorder registers its handler at the first call; if an exit handler makes that first call, the
-    recorder's handler does not run at all.
+    Exit handlers run in the reverse order of their registration. This handler is registered at import, so it runs after
+    the handler of the recorder, which is registered at the first call. If an exit handler makes that first call, the
+    recorder's handler does not run at all, and only this one sends its entries.
     """
     global _done  # noqa: PLW0603 - once in the process
     _done = True

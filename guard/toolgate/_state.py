@@ -38,7 +38,7 @@ class GuardState:
         place: Folder and limits of the outbox, which stores log entries.
 
     Attributes:
-        clock: Returns monotonic seconds; a gateway in this process may have a clock of its own.
+        clock: Returns monotonic seconds; a gateway in this process may have its own clock (attribute `clock`).
     """
 
     def __init__(self, settings: Settings, transport: object | None, place: Place) -> None:
@@ -109,7 +109,7 @@ class GuardState:
         return self
 
     def close(self) -> None:
-        """Send queued log entries, within the timeout of the settings, and close; calls that are running can finish."""
+        """Send queued log entries within the `timeout` of the settings, and close; running calls can still finish."""
         if not self._closed:
             self._closed = True
             if self.recorder.used:

@@ -45,8 +45,8 @@ class Losses(Protocol):
 
 
 _backlogs: Final = weakref.WeakSet[Backlog]()
-# Strong references, because the sum of all counters must not decrease when a guard is garbage-collected. Only guards
-# that have lost entries add their counter.
+# Strong references, because the sum of all counters must not decrease when a guard is garbage-collected. The list stays
+# short: only guards that have lost entries add their counter.
 _losses: Final[list[Losses]] = []
 if hasattr(os, "register_at_fork"):
     # A forked child starts from 0, because the parent process reports its own lost entries.
@@ -61,7 +61,7 @@ def observe(flow: Flow, call: Call, tool: str | None) -> Flow:
         call: The call.
         tool: Name of the function, or None for a block.
     """
-    # An application that has set a provider has imported one of these modules.
+    # If neither module is imported, the application has set no provider.
     if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
         return flow
     try:
@@ -80,9 +80,9 @@ def flow_failed(flow: Flow, error: BaseException) -> None:
 
 
 def detach_span(flow: Flow) -> None:
-    """Make the span current again that was current before the call.
+    """Make the span current again that was current before the call; call this when the guarded call returns early.
 
-    This is for tools that continue after their call has returned, such as generators.
+    A call returns before its tool has ended if the tool is, for example, a generator.
     """
     if (observed := _observed(flow)) is not None:
         observed.detach()

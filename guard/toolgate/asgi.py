@@ -55,7 +55,7 @@ _PATTERN: Final = re.compile(
     rf"(?P<method>[A-Z]+|\*) (?P<path>/(?:[^\s{{}}?]|{_PLACEHOLDER.pattern})*)(?:\?(?P<query>[^&]+(?:&[^&]+)*))?",
     re.ASCII,
 )
-# Matches paths that routers normalize differently: a request for an unguarded path could reach a guarded endpoint.
+# Matches paths that routers normalize differently: such a path could look unguarded and reach a guarded endpoint.
 _AMBIGUOUS_PATH: Final = re.compile(r"[\x00-\x1f\x7f]|//|/\.\.?(/|\Z)")
 
 
@@ -83,7 +83,7 @@ class Endpoint:
     amount: AmountFrom | None = None
 
     def __post_init__(self) -> None:
-        # These options are read for every request, and the first request would exhaust an iterator.
+        # The options are copied into tuples, because every request reads them: the first would exhaust an iterator.
         for option in ("include", "exclude", "redact"):
             given = getattr(self, option)
             if given is not None and not isinstance(given, (str, re.Pattern)):
@@ -145,7 +145,7 @@ class GuardMiddleware:
             self._action(endpoint, {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection. An unguarded one goes straight to the application, a guarded one is checked first."""
+        """Serve one connection: check a guarded request first, and pass an unguarded one to the application."""
         if scope["type"] not in {"http", "websocket", "lifespan"}:
             raise ConfigurationError(f"Invalid connection type {scope['type']!r}: expected http or websocket")
         try:
@@ -258,7 +258,7 @@ class _Refused(Exception):
         self._headers = {"content-type": "application/json", "cache-control": "no-store"}
         self._headers["x-toolgate-outcome"] = outcome
         if retry_after := {202: "10", 503: "5"}.get(status):
-            # Seconds: longer for 202, because an approver needs more time than a restart of the gateway.
+            # In seconds. It is longer for 202, because an approver needs more time than a gateway that restarts.
             self._headers["retry-after"] = retry_after
 
     async def respond(self, scope: Scope, send: Send) -> None:

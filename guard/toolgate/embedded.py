@@ -36,7 +36,7 @@ _Answer: TypeAlias = tuple[int, dict[str, str], bytes]
 
 _IN_MEMORY: Final = ":memory:"
 _INSTALL: Final = "install it with: pip install 'toolgate[service]'"
-# Seconds for a request of the approver, such as `approve`; the database on this machine's disk may be slow.
+# Deadline in seconds of an approver's request, such as `approve`; it is long, because a disk may be slow.
 _DECISION_TIMEOUT: Final = 30.0
 _PAGE_SIZE: Final = 100
 
@@ -146,7 +146,7 @@ class EmbeddedGateway(InProcessGateway):
     def guard_closed(self) -> None:
         """Close the gateway, because its guard was closed."""
         self._closed = True
-        # In a forked child there is nothing to close, because the gateway's thread exists only in the parent.
+        # A forked child has nothing to close, because the gateway's thread exists only in the parent process.
         if os.getpid() == self._pid:
             self._service.close()
 
@@ -296,7 +296,7 @@ def _close_at_exit(state: GuardState) -> None:
 
 @functools.cache
 def _register_exit_handler() -> None:
-    # `atexit` handlers run too late: no thread pool accepts work then, and the outbox writes from a thread.
+    # `atexit` handlers run too late: thread pools accept no work then, but the outbox writes entries from a thread.
     threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # noqa: SLF001 - as concurrent.futures does
 
 

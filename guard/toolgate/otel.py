@@ -94,7 +94,7 @@ _telemetry: Telemetry | None = None
 
 
 def current_telemetry() -> Telemetry | None:
-    """Return the tracer and instruments of the application's providers; None if it has set no provider."""
+    """Return the tracer and instruments of the application's providers; None if the application has set no provider."""
     global _telemetry  # noqa: PLW0603 - the providers are global too
     tracer_provider, meter_provider = trace.get_tracer_provider(), metrics.get_meter_provider()
     if _is_default(tracer_provider) and _is_default(meter_provider):
@@ -177,7 +177,8 @@ class ObservedFlow(Generator[Effect, Any, None]):
         self.detach()
         if isinstance(kind, Interrupted):
             return self._flow.throw(kind)
-        # If the flow handles the error, it continues without a decision (`fail_open`) or polls the approval again.
+        # If the flow handles the error, `throw` returns: the flow continues without a decision (`fail_open`) or polls
+        # the approval request again.
         effect = self._flow.throw(kind, value, traceback)  # type: ignore[arg-type]  # the overloads are exclusive
         if self._child is not None and isinstance(self._child[1], SendCheck):
             self._end_child("unanswered", None)
@@ -199,7 +200,8 @@ class ObservedFlow(Generator[Effect, Any, None]):
     def detach(self) -> None:
         """Restore the span that was current before this flow set its own."""
         attached, self._attached = self._attached, None
-        # If the flow continues in another context, such as another task, the span is not current there.
+        # If the flow continues in another context, such as another task, the span is not current there, and there is
+        # nothing to restore.
         if attached is not None and contexts.get_current() is attached[1]:
             contexts.detach(attached[0])
 
