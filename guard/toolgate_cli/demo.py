@@ -81,7 +81,8 @@ def _example_folder(name: str) -> Path:
 
 def _prepare_process(*, keep: bool) -> str | None:
     """Remove the TOOLGATE_ variables from the environment, set signal handlers, and return the gateway's secret."""
-    # With --keep, the user can later serve the demo's database with TOOLGATE_SECRET, so the demo uses that secret too.
+    # With --keep, the user can serve the demo's database later. That gateway uses the user's TOOLGATE_SECRET, so the
+    # demo must use the same secret.
     secret = os.environ.get("TOOLGATE_SECRET") if keep else secrets.token_urlsafe(32)
     for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
         del os.environ[name]

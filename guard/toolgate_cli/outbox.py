@@ -76,7 +76,7 @@ def list_(
 
 @outbox.command()
 def retry() -> None:
-    """Send parked entries and those of dead processes again, with the key in TOOLGATE_API_KEY."""
+    """Send entries again that are parked (refused) or left by dead processes, with the key in TOOLGATE_API_KEY."""
     from toolgate._outbox.delivery import BatchSender
     from toolgate._outbox.inspection import unpark_all
     from toolgate._outbox.recovery import convert_shared_file

@@ -56,7 +56,7 @@ def list_(
     with stored_session() as client:
         wanted = None if status is Status.ALL else status.value
         everything = iter_approvals(client, environment, status=wanted, action=action)
-        # Agents are filtered here: the gateway accepts only an id, and several agents may have the same name.
+        # `--agent` is applied here: the gateway filters only by one id, but several agents may have the same name.
         matching = (
             one for one in everything if agent is None or agent in {one[0].agent_id, one[0].agent_name}
         )

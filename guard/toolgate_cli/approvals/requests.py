@@ -15,7 +15,7 @@ from toolgate_cli.output import fail, sanitize, terminal_width
 
 APPROVALS_PATH: Final = "/api/approvals"
 
-#: how many of the newest requests are searched for an id that begins with the user's input
+#: number of the newest approval requests that are searched for an id that begins with the user's input
 _MAX_SEARCHED: Final = 1_000
 _MAX_LISTED: Final = 5
 _MAX_HIDDEN_NAMES: Final = 10
@@ -157,7 +157,7 @@ def format_status(approval: Approval, emails: dict[str, str] | None = None) -> s
 
 
 def fetch_emails(approval: Approval, client: GatewayClient) -> dict[str, str]:
-    """Map the ids of the organization's users to e-mails; empty without a decision or if they are unavailable."""
+    """Map the ids of the organization's users to e-mails; empty if there is no decision yet or the request fails."""
     if not (approval.decided_by or approval.votes):
         return {}
     try:

@@ -130,7 +130,7 @@ def stream_entries(client: GatewayClient, query: Query) -> Generator[tuple[LogEn
 
 
 def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a text that arrives in chunks.
+    """Yield the complete lines of a text; a chunk may contain several lines or only a part of one.
 
     Raises:
         GatewayError: a line is longer than any log entry can be.
@@ -164,7 +164,7 @@ def parse_moment(text: str | None, option: str) -> datetime | None:
 
 
 def time_query(begins: str | None, ends: str | None) -> dict[str, str | int | None]:
-    """Return the query parameters of `--from` and `--to`.
+    """Return the values of `--from` and `--to` as query parameters of a request.
 
     Raises:
         typer.Exit: a value is invalid, or `--to` is not later than `--from`.

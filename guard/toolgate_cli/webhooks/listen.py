@@ -90,7 +90,7 @@ class Verifier:
         self._failure = WebhookVerificationError
 
     def find_error(self, headers: Mapping[str, str], body: bytes) -> str | None:
-        """Return why a request's signature is invalid, or None if it is valid; `headers` has names in lower case."""
+        """Return why a signature is invalid, or None if it is valid; names in `headers` are in lower case."""
         missing = [name for name in _HEADERS if not headers.get(name)]
         if missing:
             return f"the header {', '.join(missing)} is missing"
@@ -112,7 +112,7 @@ class Verifier:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Request that delivers an event; the names of its headers are in lower case."""
+    """HTTP request with which a webhook delivers one event; the names of its headers are in lower case."""
 
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
