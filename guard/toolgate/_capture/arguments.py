@@ -27,8 +27,8 @@ class Snapshot:
     def __init__(self, rules: Rules, fingerprinter: Fingerprinter) -> None:
         self._rules = rules
         self._fingerprinter = fingerprinter
-        # Stored as strings, which are immutable; other code in the process could get a reference to a stored list and
-        # change it.
+        # JSON texts are stored and not the values: strings are immutable, but other code in the process could get a
+        # reference to a stored list and change it.
         self._taken: dict[tuple[str, str], str] = {}
         self._derived: dict[str, Any] = {}
 

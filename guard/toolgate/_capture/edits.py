@@ -184,7 +184,7 @@ class _Edit:
         return made
 
     def _new(self, value: Json, others: Iterable[object]) -> Any:
-        """Return a value that the approver added to a container, with the type of all `others` in it or as plain JSON."""
+        """Return a value that the approver added to a container: of the type that all `others` in it have, or JSON."""
         if _is_marked(value):
             raise UneditableError("would hide something that was not there")
         made = _native(value)

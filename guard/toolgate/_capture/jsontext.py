@@ -13,7 +13,7 @@ __all__ = ["Json", "dumps", "exact", "first_difference", "loads", "read_decimal"
 Json: TypeAlias = "bool | int | float | Decimal | str | list[Json] | dict[str, Json] | None"
 
 _SEPARATORS: Final = (",", ":")
-# Created once, since `json.dumps` would create an encoder for each call.
+# The encoders are created once, since `json.dumps` would create one for each call with these options.
 _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=_SEPARATORS)
 _CANONICAL: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=_SEPARATORS, sort_keys=True
@@ -72,7 +72,7 @@ def loads(text: bytes | str, *, exactly: bool = False) -> Any:
 
 @cache
 def _reader() -> json.JSONDecoder:
-    # Created once, since `json.loads` would create a decoder for each call.
+    # The decoder is created once, since `json.loads` would create one for each call with these options.
     return json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 

@@ -325,8 +325,8 @@ def fields_of(value: object) -> dict[str, Any] | None:
     """Return all attributes that a dataclass or pydantic model stores, by name, or None for any other object.
 
     The attributes are read from the object's storage, because a model's own serializers may omit or replace values that
-    the tool reads. The result is also None if a base class stores further values elsewhere, as an exception does with its
-    arguments.
+    the tool reads. The result is also None if a base class stores further values elsewhere, as an exception does with
+    its arguments.
     """
     kind: Any = type(value)
     model = getattr(sys.modules.get("pydantic"), "BaseModel", None)

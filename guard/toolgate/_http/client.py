@@ -156,7 +156,10 @@ class _Operations:
     def _request(
         self, request: Request, model: type[_Model], deadline: Deadline, *, gated: bool
     ) -> Operation[tuple[_Model, Response]]:
-        """Send a request, and repeat it after temporary errors until the deadline passes."""
+        """Send a request, and repeat it after temporary errors until the deadline passes.
+
+        `gated` determines whether the circuit breaker may reject the request, see `Attempts`.
+        """
         seconds = deadline.left()
         attempts = Attempts(
             self._settings.url,
