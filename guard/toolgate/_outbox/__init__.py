@@ -1,1 +1,1 @@
-"""Outbox: stores log entries on this machine until the gateway has acknowledged them."""
+"""Outbox: durable local queue that stores log entries until the gateway has acknowledged them."""

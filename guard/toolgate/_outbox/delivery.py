@@ -203,8 +203,8 @@ class BatchSender:
 class Pace:
     """Computes the pause before the next request with log entries.
 
-    After a failed request the pause grows (backoff). Requests with old entries, which were queued during an outage or by
-    another process, also pause while at most half of the rate limit is left, so that current calls can use the rest.
+    After a failed request the pause grows (backoff). Requests with old entries, queued during an outage or by another
+    process, also pause while at most half of the rate limit is left, so that current calls can use the rest.
 
     Args:
         clock: Function that returns monotonic seconds.
@@ -232,7 +232,7 @@ class Pace:
 
         Args:
             asked: Seconds that the gateway asks clients to wait; 0 if it does not ask for a pause.
-            lasting: Whether a retry within seconds would probably fail as well, for example if the API key was rejected.
+            lasting: Whether a retry within seconds would probably fail as well, such as after a rejected API key.
                 The pause is then long even after the first failure.
         """
         longest = (
@@ -263,8 +263,8 @@ class Pace:
             return
         self._old_after = 0.0
         if left * 2 <= limit:
-            # The end of the window is a time on the gateway's clock. If one of the two clocks is wrong, the pause would be
-            # too long: it is limited to one minute, the length of a window.
+            # The end of the window is a time on the gateway's clock. If one of the two clocks is wrong, the pause may
+            # be too long: it is limited to one minute, the length of a window.
             self._old_after = self._clock() + min(_RATE_WINDOW, max(1.0, reset - self._wall()))
 
     def pause(self, *, old: bool = False, hurried: bool = False) -> float:

@@ -102,6 +102,6 @@ def new_entry(
     }
     body.update({name: value for name, value in details.items() if value is not None})
     if trace := trace_headers().get("traceparent"):
-        # The entry contains the trace of the call. The background thread that sends the entry later has no access to it.
+        # The entry contains the trace of the call, since the background thread that sends it is not part of that trace.
         body["traceparent"] = trace
     return Entry(body, key) if key is not None else Entry(body)

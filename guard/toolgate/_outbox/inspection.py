@@ -57,7 +57,7 @@ class StoredEntry:
         occurred_at: Time of the call.
         url: Address of the gateway that receives the entry.
         environment: `production` or `test`.
-        organization: Id of the organization that the API key belongs to, or None if the gateway has not yet returned it.
+        organization: Id of the organization of the API key, or None if the gateway has not yet returned it.
         size: Size in bytes.
         reason: The gateway's reason for rejecting the entry, or None.
     """

@@ -37,8 +37,8 @@ __all__ = ["Outbox", "StoredEntry"]
 StoredEntry = tuple[str, int, int, str, str | None]
 
 _T = TypeVar("_T")
-# Seconds to wait for the lock of an outbox. Other threads hold it briefly: for a few statements, or while a commit waits
-# for the disk.
+# Seconds to wait for the lock of an outbox. Other threads hold it briefly: for a few statements, or while a commit
+# waits for the disk.
 _LOCK_TIMEOUT: Final = 0.05
 # Number of bytes by which a log entry usually grows when the outcome of its tool is added to the intent.
 _OUTCOME_BYTES: Final = 192
@@ -254,7 +254,7 @@ class Outbox:
         return [json.loads(body).get("action") for (body,) in bodies]
 
     def checkpoint(self) -> None:
-        """Copy SQLite's write-ahead log into the file; a separate connection does this, so that no caller is blocked."""
+        """Copy SQLite's write-ahead log into the file, on a separate connection so that no caller is blocked."""
         with self.side_lock:
             if self.file is None:
                 return

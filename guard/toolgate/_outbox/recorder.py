@@ -1,4 +1,4 @@
-"""Recording of calls: log entries are stored in the outbox at once, and sent in the background.
+"""Recording of calls: the recorder stores log entries in the outbox at once; a background thread sends them.
 
 If an entry cannot be stored after the tool has run, the recorder logs an error; the result of the call is unchanged.
 """
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["Losses", "Recorder", "close_all"]
 
 _POLL: Final = 0.005
-# Maximum seconds between two attempts to write; short, since other threads and processes lock the file only briefly.
+# Maximum seconds between two attempts to write. Other threads and processes lock the file only briefly.
 _SHORT: Final = 0.002
 
 
 class Losses:
-    """Counts lost log entries, and logs an error for the 1st, 2nd, 4th, 8th and so on.
+    """Counts lost log entries, and logs an error when 1, 2, 4, 8 and so on entries are lost.
 
     Attributes:
         count: Number of lost entries so far.
@@ -44,11 +44,11 @@ class Losses:
         self.count = 0
 
     def add(self, action: object, reason: str, entries: int = 1, *, always_log: bool = False) -> None:
-        """Count `entries` lost entries; `action` is the action of the last one."""
+        """Count `entries` lost entries, the last of which is of `action`; with `always_log`, log an error each time."""
         before = self.count
         self.count += entries
         if not before:
-            # From now on, the metric `toolgate.entries.lost` includes this counter, even after the guard is deleted.
+            # The metric `toolgate.entries.lost` includes this counter from now on, even after the guard is deleted.
             count_losses(self)
         if always_log or before.bit_length() != self.count.bit_length():
             logger.error(
@@ -70,9 +70,9 @@ class Recorder:
     Args:
         place: Folder and limits of the outbox.
         make: Function that creates the outbox and its sender when they are first needed.
-        key_scope: Function that returns organization and environment of the API key, or None before a response has
-            contained them.
-        timeout: Seconds to wait while another thread or process is writing to the file.
+        key_scope: Function that returns organization and environment of the API key, or None as long as no response of
+            the gateway has contained them.
+        timeout: Maximum seconds to wait while another thread or process is writing to the outbox file.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Recorder:
         return bool(self._made)
 
     def ready(self, action: str) -> None:
-        """Ensure that entries can be stored; called before the gateway is asked for a decision about a call.
+        """Raise an error if entries cannot be stored; called before the check of a call is sent to the gateway.
 
         Raises:
             OutboxFull: Entries cannot be stored.
@@ -123,10 +123,11 @@ class Recorder:
     def intend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
         """Store the intent of a tool that is about to run: its log entry without an outcome.
 
-        With `may_be_lost`, which is set for calls with `fail_open`, return None if the intent cannot be stored.
+        If the intent cannot be stored, return None if `may_be_lost` is true (calls with `fail_open`); otherwise raise
+        an error, so that the tool does not run.
 
         Raises:
-            OutboxFull: The intent cannot be stored and must not be lost.
+            OutboxFull: The intent cannot be stored, and `may_be_lost` is false.
         """
         ends = time.monotonic() + self._timeout
         while (intent := self._try_intend(entry, ends, may_be_lost=may_be_lost)) is _AGAIN:
@@ -137,7 +138,8 @@ class Recorder:
         """Asynchronous form of `intend`; if the task is cancelled, the intent is deleted."""
         ends = time.monotonic() + self._timeout
         if self.place.full_sync:
-            # With `TOOLGATE_OUTBOX_SYNC=full` a write waits for the disk. A thread writes, to keep the event loop free.
+            # With `TOOLGATE_OUTBOX_SYNC=full` a write waits for the disk. It runs in a thread, since it would otherwise
+            # block the event loop.
             handover = Handover(lambda intent: self.sender().forget(intent))
             try:
                 return await asyncio.to_thread(
@@ -151,17 +153,17 @@ class Recorder:
         return intent
 
     def record(self, entry: Entry, intent: Intent | None = None) -> None:
-        """Store the entry with the outcome of a call. Never blocks or raises, so that coroutines can call it."""
+        """Store the entry with the outcome of a call. It never waits or raises, so that coroutines can call it too."""
         try:
             self._record(entry, intent)
         except Exception:  # noqa: BLE001 - nothing here may change the result of the tool
             logger.exception("a log entry of action %r is lost", entry.body.get("action"))
 
     def flush(self, timeout: float) -> bool:
-        """Wait until everything is sent or a request fails, at most `timeout` seconds.
+        """Wait up to `timeout` seconds until all queued entries are sent or a request fails.
 
         Returns:
-            Whether everything is sent.
+            Whether all queued entries are sent.
         """
         return self.sender().flush(timeout)
 
@@ -174,32 +176,32 @@ class Recorder:
         return bool(done)
 
     def close(self, seconds: float) -> None:
-        """Stop sending and wait up to `seconds` for the current request; queued entries stay in the outbox file."""
+        """Wait up to `seconds` for the current request, and send no further one; queued entries stay in the file."""
         if not self._made:
             return
         sender = self.sender()
         _living.discard(self)
         self._closed = True
-        # A call that is still running may end after this. Its entry is then sent without retries, after which the
+        # A tool that is still running may end after `close`. Its entry is then sent without retries, after which the
         # sender calls `_let_go` again.
         sender.after_close = self._let_go
         if sender.stop(seconds):
             self._let_go()
 
     def sender(self) -> Sender:
-        """Return the sender, which is created with its outbox at the first call."""
+        """Return the sender; the first call creates it, together with its outbox."""
         if not self._made:
-            # No lock is used: if the process is forked while a thread holds it, it stays locked in the child for ever.
-            # If two threads create a sender at the same time, the second sender is never used.
+            # No lock is used here: a lock that a thread holds during a fork would stay locked in the child for ever.
+            # If two threads create a sender at the same time, `setdefault` keeps only the first sender.
             self._made.setdefault(0, self._make(self.place))
             _register(self)
         if self._process != os.getpid():
-            # A forked child counts from zero, since the parent counts its own losses.
+            # A forked child counts lost entries from zero, since its parent counts the earlier ones.
             self._process, self._losses = os.getpid(), Losses()
         return self._made[0]
 
     def warn_about_rest(self) -> None:
-        """Log, once per process, that the next process will send the entries that are left in the outbox."""
+        """Log that entries are left in the outbox until the next process sends them; do so only once per process."""
         global _warned  # noqa: PLW0603 - once in the process
         if not _warned and self.place.path is not None:
             _warned = True
@@ -226,15 +228,15 @@ class Recorder:
             fault = error
         self._failing = True
         if may_be_lost:
-            # The loss is counted later, and only if the entry with the outcome cannot be stored either.
+            # The entry is not counted as lost yet: `record` will try to store it with the outcome of the tool.
             return None
         raise _refusal(str(entry.body["action"]), fault) from fault
 
     def _record(self, entry: Entry, intent: Intent | None) -> None:
         sender = self.sender()
         if intent is not None and intent.process != os.getpid():
-            # The tool has forked the process, and this is the child: its entry gets a new Idempotency-Key, since the
-            # parent's entry uses that of the intent.
+            # The tool has forked the process, and this is the child. The parent logs the outcome with the key of the
+            # intent, so the child's entry needs an Idempotency-Key of its own.
             entry, intent = Entry(entry.body), None
         try:
             if intent is None:
@@ -258,7 +260,7 @@ class Recorder:
         """Start sending a stored entry, even if the guard is already closed or the process is ending."""
         last = are_handlers_done()
         if sys.is_finalizing() or (last and _end_of_process([self]) <= time.monotonic()):
-            # It is too late to send anything.
+            # No time is left for a request.
             if sender.owes_writes or self.place.path is None:
                 self._lose(sender, "the interpreter is shutting down")
             else:
@@ -269,11 +271,11 @@ class Recorder:
             _living.add(self)
         sender.wake()
         if last:
-            # No exit handler will run that could send the entry, so it is sent now, within the time that is left.
+            # All exit handlers have run, so that none will send this entry: send it now, within the time that is left.
             close_all()
 
     def _let_go(self) -> None:
-        """Close the outbox: other processes adopt entries in its file; entries in memory only are logged as lost."""
+        """Close the outbox file, so that other processes send its entries, and log entries in memory as lost."""
         sender = self.sender()
         self._lose(sender, "the guard was closed before they could be sent")
         sender.outbox.close()
@@ -284,7 +286,9 @@ class Recorder:
 
 
 class Handover:
-    """Passes an intent from the thread that stores it to the waiting task, or deletes it if the task was cancelled.
+    """Passes an intent from the thread that stores it to the task that waits for it.
+
+    If the task is cancelled, its tool does not run: the intent is then deleted, even if it is stored only afterwards.
 
     Args:
         delete: Function that deletes an intent.
@@ -297,7 +301,7 @@ class Handover:
         self._intent: Intent | None = None
 
     def hand_over(self, intent: Intent | None) -> Intent | None:
-        """Return the intent, which the thread has just stored; delete it if the task was cancelled."""
+        """Return `intent`, which the calling thread has just stored; if the task was cancelled, delete the intent."""
         with self._lock:
             self._intent = intent
             cancelled = self._cancelled
@@ -306,7 +310,7 @@ class Handover:
         return intent
 
     def cancel(self) -> None:
-        """Delete the intent, now or as soon as it is stored."""
+        """Delete the intent now, or, if it is not stored yet, as soon as it is stored."""
         with self._lock:
             self._cancelled = True
             intent = self._intent
@@ -315,19 +319,19 @@ class Handover:
 
 
 def close_all() -> None:
-    """Send queued entries within the time that `TOOLGATE_OUTBOX_EXIT` allows, and close all outboxes."""
+    """Send queued entries for at most the seconds that `TOOLGATE_OUTBOX_EXIT` sets, and close all outboxes."""
     living = list(_living)
     if not living:
         return
     ends = _end_of_process(living)
     in_time = time.monotonic() < ends
     for recorder in living if in_time else ():
-        # All senders start before the first one is waited for, so that they send at the same time.
+        # All senders are started before the loop below waits for the first one, so that they send at the same time.
         recorder.sender().hurry()
     for recorder in living:
-        # No request is sent if there is no time for its response, since the next process would repeat the request.
+        # If no time is left for a response, no request is sent: the next process would send the same entries again.
         sent = recorder.flush(max(0.0, ends - time.monotonic())) if in_time else not len(recorder.sender())
-        # A request in progress may use the time that is left. Closing its connection earlier would make it fail.
+        # `close` waits for a request in progress until the time is over, since closing its connection makes it fail.
         recorder.close(max(0.0, ends - time.monotonic()))
         if not sent and not in_time:
             recorder.warn_about_rest()
@@ -338,13 +342,13 @@ def _register(recorder: Recorder) -> None:
     _living.add(recorder)
     if not _registered:
         _registered = True
-        # Exit handlers run in reverse order: since this one is registered after the HTTP client's, entries are sent
-        # before the client's handler closes the connections.
+        # Exit handlers run in the reverse order of their registration. The HTTP client has registered its handler
+        # before: it closes the connections only after `close_all` has sent the entries.
         atexit.register(close_all)
 
 
 def _end_of_process(living: list[Recorder]) -> float:
-    """Return the time at which sending must end, in monotonic seconds; the first call sets it for all later calls."""
+    """Return the time (monotonic seconds) until which entries may be sent; all calls return that of the first call."""
     global _ends  # noqa: PLW0603 - once in the process
     if _ends is None:
         _ends = time.monotonic() + max(recorder.place.exit_seconds for recorder in living)
@@ -360,5 +364,5 @@ _AGAIN: Final = Intent(-1, "", -1)
 _living: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 _registered = False
 _warned = False
-# Time at which sending must end, in monotonic seconds; None until the process is ending.
+# Time (monotonic seconds) until which entries may be sent at the end of the process; None until the process is ending.
 _ends: float | None = None

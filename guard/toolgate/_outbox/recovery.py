@@ -27,11 +27,12 @@ from toolgate._outbox.store import (
 __all__ = ["adopt_files", "convert_shared_file", "retrieve_parked"]
 
 _CHUNK: Final = 500
-# Maximum number of entries to move in one turn of the sender, so that this process's own entries are not delayed.
+# Maximum number of entries to move before the sender sends its next request. Without this limit, a large file of
+# another process would delay the entries of this process.
 _MOST_AT_ONCE: Final = 2_000
 _COLUMNS: Final = "key, state, bytes, body, reason"
 _INSERT: Final = "INSERT INTO entries (key, state, bytes, body, reason) VALUES (?, ?, ?, ?, ?)"
-# Files that cannot be read, each of which is logged only once in the process.
+# Files whose read error has been logged already; each one is logged only once per process.
 _reported: Final[set[Path]] = set()
 
 
@@ -43,12 +44,12 @@ def adopt_files(outbox: Outbox, may_adopt: Callable[[], bool]) -> tuple[int, boo
 
     Args:
         outbox: The outbox of this process.
-        may_adopt: Function that is called if there is a file to adopt; it returns whether the organization of the API
-            key is known.
+        may_adopt: Function that returns whether the organization of the API key is known, without which targets cannot
+            be compared. It is called only if there is a file of a process that has ended.
 
     Returns:
-        The number of entries that were moved, and whether all files were processed (False: call again later); None if
-        `may_adopt` returned False.
+        The number of entries that were moved, and whether all files were processed; if not, call the function again.
+        None if `may_adopt` returned False.
     """
     place = outbox.place
     if place.path is None:
@@ -78,7 +79,10 @@ def adopt_files(outbox: Outbox, may_adopt: Callable[[], bool]) -> tuple[int, boo
 
 
 def retrieve_parked(outbox: Outbox) -> None:
-    """Move parked entries of running processes with the same target into the outbox's own file."""
+    """Move parked entries, which the gateway has rejected, from the files of other processes into that of `outbox`.
+
+    Only files with the same target (gateway, organization and environment) are read.
+    """
     folder = outbox.place.path
     for file in outbox_files(folder) if folder is not None else []:
         while file != outbox.file:
@@ -90,9 +94,9 @@ def retrieve_parked(outbox: Outbox) -> None:
 
 
 def convert_shared_file(place: Place) -> None:
-    """Convert the shared file of version 0.1: move the entries of processes that have ended to files of this version.
+    """Move entries from the file of version 0.1, which all processes shared, into new files of this version.
 
-    The shared file is not deleted, since a process of version 0.1 may still use it.
+    Queued entries and intents of processes that still run version 0.1 stay in the shared file. It is not deleted.
 
     Raises:
         OutboxFault: The shared file cannot be read.
@@ -146,10 +150,10 @@ def _adopt(outbox: Outbox, file: Path) -> tuple[int, bool]:
 
 
 def _move(outbox: Outbox, other: sqlite3.Connection, condition: str) -> int:
-    """Move up to 500 entries from another file, and return their number.
+    """Move up to 500 entries from the file of `other` to that of `outbox`, and return their number.
 
-    Each file has its own transaction. After a crash between the two commits the entries are in both files; since they
-    have the same keys there, the gateway stores each one once.
+    Each file has its own transaction. After a crash between the two commits, the entries are in both files and may be
+    sent twice. Since both copies of an entry have the same Idempotency-Key, the gateway stores only one.
     """
     with transaction(other):
         rows = other.execute(
@@ -170,7 +174,7 @@ def _is_free(file: Path) -> bool:
 
 @contextlib.contextmanager
 def _reporting(path: Path) -> Iterator[None]:
-    """Suppress an `OutboxFault` that the `with` block raises, and log it once per file."""
+    """Suppress an `OutboxFault` that the `with` block raises; log it if none was logged for `path` before."""
     try:
         yield
     except OutboxFault as fault:

@@ -1,4 +1,4 @@
-"""Background thread that sends the entries of an outbox; it starts when one is queued, and ends when idle."""
+"""Background thread that sends the entries of an outbox; it starts when an entry is queued, and ends when idle."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from toolgate._telemetry import count_backlog
 __all__ = ["Sender", "make_sender"]
 
 _MAX_ENTRIES: Final = 100
-# The gateway accepts requests of 256 KiB; the rest is for the JSON around the entries.
+# Maximum bytes of the entries in one request. The gateway accepts 256 KiB, including the JSON around the entries.
 _MAX_BYTES: Final = 224 * 1024
 _MAX_UNWRITTEN: Final = 10_000
-# Seconds to wait for further entries, which are sent in the same request.
+# Seconds to wait after an entry was queued, so that further entries are sent in the same request.
 _LINGER: Final = 0.1
 # Seconds without entries after which the thread ends.
 _IDLE: Final = 5.0
@@ -43,14 +43,14 @@ _FINGERPRINT_LABEL: Final = b"toolgate outbox v1"
 
 
 class Signals:
-    """Two flags that the sender's thread waits for.
+    """Two flags with which other threads wake the sender's thread.
 
-    Setting a flag takes no lock: the garbage collector may end a call, and so set a flag, at any point of any thread.
-    If it did so while the sender's thread holds the lock, that thread would block itself.
+    Setting a flag acquires no lock. The garbage collector can run in any thread and end a call, which sets a flag. If
+    this happened in the sender's thread while it holds the lock, the thread would wait for itself.
 
     Attributes:
-        woken: Whether there may be an entry to send.
-        hurried: Whether a caller waits until everything is sent.
+        woken: Whether an entry may have been queued.
+        hurried: Whether a caller waits until all entries are sent.
     """
 
     def __init__(self) -> None:
@@ -59,13 +59,13 @@ class Signals:
         self._changes: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def wake(self) -> None:
-        """Set `woken`."""
+        """Set `woken`, because an entry was queued."""
         if not self.woken:
             self.woken = True
             self._changes.put(None)
 
     def hurry(self) -> None:
-        """Set `hurried`."""
+        """Set `hurried`, because a caller waits until all entries are sent."""
         if not self.hurried:
             self.hurried = True
             self._changes.put(None)
@@ -78,7 +78,7 @@ class Signals:
         return False
 
     def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
-        """Wait up to `seconds` for `hurried`, or for either flag if not `hurried_only`; return False on timeout."""
+        """Wait up to `seconds` until `hurried` is set or, if `hurried_only` is false, either flag; False on timeout."""
         ends = time.monotonic() + seconds
         while not (self.hurried or (self.woken and not hurried_only)):
             try:
@@ -93,12 +93,12 @@ class Sender:
 
     Args:
         outbox: The outbox.
-        deliverer: Function that creates the client when it is first needed.
-        timeout: Seconds that one request may take.
+        deliverer: Function that creates the client for requests to the gateway; called before the first request.
+        timeout: Maximum seconds of one request.
 
     Attributes:
-        after_close: Function that the thread calls when it ends; None until the guard is closed. Once it is set, the
-            thread does not retry failed requests.
+        after_close: Function that the thread calls when it ends; None until the guard is closed. After that, the thread
+            does not retry failed requests.
     """
 
     def __init__(self, outbox: Outbox, deliverer: Callable[[], Deliverer], timeout: float) -> None:
@@ -113,7 +113,7 @@ class Sender:
         _senders.add(self)
 
     def _reset(self) -> None:
-        # Also called in a forked child, which has no thread and must not send entries that its parent has in memory.
+        # Also called in a forked child: the thread does not exist there, and the parent sends the entries in memory.
         self._unwritten: dict[str, tuple[Entry, Intent | None]] = {}
         self._void: dict[str, Intent] = {}
         self._pace = Pace()
@@ -134,7 +134,7 @@ class Sender:
     # Methods for other threads. Only `flush`, `stop` and `knows_organization` wait for the network.
 
     def __len__(self) -> int:
-        """Return how many entries are queued; if the file cannot be read now, use its previous count."""
+        """Return the number of queued entries; if the file cannot be read now, the previous count is used for it."""
         try:
             self._last_count = self.outbox.count() if self.outbox.is_open else 0
         except (Busy, OutboxFault):
@@ -142,7 +142,7 @@ class Sender:
         return len(self._unwritten) + self._last_count
 
     def keep(self, entry: Entry, intent: Intent | None) -> bool:
-        """Keep in memory an entry that cannot be stored in the file now; return False if too many are already kept."""
+        """Keep in memory an entry that cannot be written to the file now; return False if 10,000 are already kept."""
         if len(self._unwritten) >= _MAX_UNWRITTEN:
             return False
         self._unwritten[entry.key] = (entry, intent)
@@ -159,12 +159,12 @@ class Sender:
         return bool(self._unwritten or self._void)
 
     def abandon(self) -> list[object]:
-        """Discard entries that are in memory only, and return their actions."""
+        """Discard all entries that are in no file but only in memory, and return their actions."""
         gone = [self._unwritten.pop(key, None) for key in list(self._unwritten)]
         return [each[0].body.get("action") for each in gone if each is not None] + self.outbox.abandon()
 
     def wake(self) -> None:
-        """Wake or start the thread, so that it sends queued entries."""
+        """Start the thread, or wake it if it is running, so that it sends queued entries."""
         self._signals.wake()
         if self._thread is None:
             self._start()
@@ -175,8 +175,9 @@ class Sender:
             self._pace.nudge()
 
     def hurry(self) -> int:
-        """Make the thread send everything as soon as possible; return the number of failed requests so far."""
-        # Read before the thread is woken, since its next request may fail at once and must be counted as new.
+        """Make the thread send all entries as soon as possible; return the number of failed requests so far."""
+        # The number is read before the thread is woken: `is_done` compares it with the number of failures later, and a
+        # failure of the thread's next request must be included in the later number only.
         failures = self._failures
         self._adopted, self._adopt_at = False, 0.0
         self._signals.hurry()
@@ -184,7 +185,7 @@ class Sender:
         return failures
 
     def flush(self, seconds: float) -> bool:
-        """Wait up to `seconds` until everything is sent or a request fails; return whether everything is sent."""
+        """Wait up to `seconds` until all entries are sent or a request fails; return whether all entries are sent."""
         failures, ends = self.hurry(), time.monotonic() + seconds
         while (done := self.is_done(failures)) is None and (left := ends - time.monotonic()) > 0:
             if self._thread is None:
@@ -195,10 +196,10 @@ class Sender:
         return bool(done)
 
     def is_done(self, failures: int) -> bool | None:
-        """Return True if everything is sent, False if requests have failed since `hurry`, and None otherwise.
+        """Return True if all entries are sent, False if a request has failed since `hurry` was called, otherwise None.
 
         Args:
-            failures: Number of failed requests that `hurry` returned.
+            failures: Number of failed requests before that, as returned by `hurry`.
         """
         try:
             if self._adopted and not self.owes_writes and not self.outbox.waits():
@@ -225,7 +226,10 @@ class Sender:
         return thread is None or not thread.is_alive()
 
     def knows_organization(self) -> bool:
-        """Return whether the API key's organization is known; if not, first send an empty batch to read it."""
+        """Return whether the organization of the API key is known.
+
+        If it is not, first send an empty batch, since the response contains the organization.
+        """
         if self.outbox.target.organization is not None:
             return True
         if self._pace.pause(hurried=self._hurried):
@@ -256,7 +260,7 @@ class Sender:
         try:
             self._keep_sending(threading.current_thread())
         finally:
-            # Even if this thread ends with an exception, another one can be started.
+            # If this thread ends with an exception, `wake` must be able to start another one.
             if self._thread is threading.current_thread():
                 self._thread = None
 
@@ -277,19 +281,19 @@ class Sender:
                 if self.after_close is not None:
                     self.after_close()
                 self._thread = None
-                # A caller may just have set `woken` without starting a thread, since this one was still running.
+                # Before `_thread` was reset, a caller may have set `woken` without starting a thread: start one now.
                 if self._stopped or not self._signals.woken:
                     return
                 self._start()
             elif pause:
-                # `hurry` ends this wait early; if the gateway requested the pause, the next turn sends nothing yet.
+                # `hurry` ends this wait early. If the gateway requested the pause, the next turn still sends nothing.
                 self._signals.wait(pause)
             elif self._gathers:
-                # Further entries are likely. One request for each of them would take time from callers and gateway.
+                # Further entries are likely to follow. They are collected, since one request per entry would cost more.
                 self._signals.wait(_LINGER)
 
     def _rest(self) -> bool:
-        """Wait a few seconds for a further entry; return False if none is queued."""
+        """Wait up to 5 seconds until a further entry is queued; return False if no entry was queued in this time."""
         if not self._signals.wait(_IDLE, hurried_only=False):
             return False
         self._signals.woken = False
@@ -301,7 +305,7 @@ class Sender:
         with self._working:
             self._hurried = self._signals.take_hurry()
             self._gathers = False
-            # `_hastens` stays set until nothing is queued, since `flush` also waits for entries added meanwhile.
+            # `_hastens` stays set until no entry is queued, since `flush` also waits for entries added meanwhile.
             self._hastens = self._hastens or self._hurried
             try:
                 return self._send(seconds)
@@ -315,7 +319,7 @@ class Sender:
                 return self._send_unwritten(seconds)
 
     def _renew_hurry(self) -> None:
-        # This turn did not send what a caller waits for, so the next turn must skip the backoff as well.
+        # If a caller of `flush` still waits for entries after this turn, the next turn must skip the backoff as well.
         if self._hurried:
             self._signals.hurry()
 
@@ -334,14 +338,14 @@ class Sender:
                 return pause
             waiting = self.outbox.batch(old=old, after=self._after[old], limit=self._limit)
             if rows := self._fitting(waiting):
-                # While old entries are queued, the thread does not wait for further new ones, but sends the old ones.
+                # After the last new entries, the thread waits for further ones only if no old entries are queued.
                 last = not old and len(rows) == len(waiting) < self._limit and not self._has_old()
                 pause = self._deliver(rows, seconds, old=old)
                 unlimited = len(rows) <= self._limit
                 self._gathers = last and unlimited and not pause and not self._hastens
                 return pause
         if self._skipped:
-            # Start again with the first entry, to resend those that were not accepted.
+            # The gateway did not accept some entries, and the thread continued behind them. Now it sends them again.
             self._skipped, self._after = False, {False: 0, True: 0}
             return self._pace.pause() or _RETRY_BUSY
         return None if self._adopted else _RETRY_BUSY
@@ -416,7 +420,7 @@ class Sender:
             self._unwritten.pop(key, None)
 
     def _send_unwritten(self, seconds: float) -> float:
-        """Send the entries in memory, since the file cannot be used; return the seconds until the next turn."""
+        """Send entries directly from memory, since the file cannot be used; return the seconds until the next turn."""
         unwritten = list(self._unwritten.items())[:_MAX_ENTRIES]
         if unwritten and not self._pace.pause(hurried=self._hurried):
             delivery = self._to_gateway([(key, entry.text()) for key, (entry, _) in unwritten], seconds)
@@ -465,9 +469,9 @@ class Sender:
 
 
 def make_sender(settings: Settings, place: Place, deliverer: Callable[[], Deliverer]) -> Sender:
-    """Return the sender of a guard's outbox."""
+    """Create the outbox of a guard, and return a sender for it."""
     environment = "test" if settings.api_key.startswith("test_") else "production"
-    # An API key has at least 128 random bits, so it cannot be guessed from its digest.
+    # The digest is stored in the file. An API key has at least 128 random bits: its digest does not reveal it.
     fingerprint = hmac.digest(settings.api_key.encode(), _FINGERPRINT_LABEL, hashlib.sha256).hex()
     return Sender(Outbox(place, Target(settings.url, fingerprint, environment)), deliverer, settings.timeout)
 

@@ -1,7 +1,7 @@
 """SQLite files of log entries: format, locks, errors.
 
-A process holds the lock of its file until it ends. The operating system releases the lock even if the process was
-killed, so that a free lock shows that the process has ended.
+Each process creates a file of its own and holds the lock of this file until it ends. The operating system releases the
+lock even if the process was killed. If another process can acquire the lock, the creator of the file has ended.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
-        # POSIX locks are not used, since they end when the process closes any descriptor of the file.
+        # `flock` is used instead of a POSIX lock (`fcntl.lockf`), which the process would lose as soon as it closes any
+        # descriptor of the file.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(descriptor: int) -> None:
@@ -97,13 +98,13 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Receiver of the entries in a file: a gateway, and an organization and environment there.
+    """Receiver of the entries in a file: the gateway, and the organization and environment of the API key.
 
     Attributes:
         url: Address of the gateway.
         fingerprint: Digest of the API key.
         environment: `production` or `test`.
-        organization: Id of the organization, or None until a response has contained it.
+        organization: Id of the organization, or None as long as no response of the gateway has contained it.
     """
 
     url: str
@@ -112,10 +113,10 @@ class Target:
     organization: str | None = None
 
     def may_send(self, other: Target) -> bool:
-        """Return whether a process with this target may send the entries of `other`.
+        """Return whether a process with this target may send the entries of a file with the target `other`.
 
-        Organization and environment must be the same. If the organization of `other` is not known, the API key must be
-        the same.
+        Gateway, organization and environment must be the same. If the organization of `other` is None, the gateway and
+        the API key must be the same.
         """
         if self.url != other.url:
             return False
@@ -126,12 +127,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A queued entry.
+    """Queued log entry, as it is stored in an outbox file.
 
     Attributes:
         id: Row id.
         key: Idempotency-Key.
-        body: JSON text.
+        body: JSON text of the entry.
     """
 
     id: int
@@ -140,13 +141,13 @@ class Row:
 
 
 class FileLock:
-    """Exclusive lock on a file, released by `release` or by the end of the process.
+    """Exclusive lock on a lock file, held until `release` is called or the process ends.
 
     Args:
         path: The lock file, which is created if it does not exist.
 
     Raises:
-        OSError: The file cannot be opened, or another process or object holds the lock.
+        OSError: The file cannot be opened, or the lock is held by another process or by another object of this process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -162,21 +163,21 @@ class FileLock:
 
     @classmethod
     def acquire(cls, path: Path) -> FileLock | None:
-        """Return the lock, or None if it cannot be acquired now."""
+        """Acquire the lock without waiting, and return it; return None if it cannot be acquired now."""
         try:
             return cls(path)
         except OSError:
             return None
 
     def release(self) -> None:
-        """Release the lock; in a forked child only close the child's descriptor."""
+        """Release the lock. In a forked child, close only the child's descriptor, so that the parent keeps the lock."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
         with contextlib.suppress(OSError):
             if self._process == os.getpid():
-                # Closing the file is not enough: if native code has forked the process, the child has it open too
-                # and would keep the lock.
+                # Closing the descriptor is not enough: if native code has forked the process, the child has the lock
+                # file open as well, and the lock would stay held.
                 _unlock(descriptor)
         with contextlib.suppress(OSError):
             os.close(descriptor)
@@ -186,7 +187,7 @@ class FileLock:
 
 
 def lock_path(file: Path) -> Path:
-    """Return the path of an outbox file's lock."""
+    """Return the path of the lock file that belongs to an outbox file."""
     return file.with_suffix(".lock")
 
 
@@ -217,12 +218,12 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
             if place.own_folder and os.name == "posix" and each.stat().st_mode & _OTHERS:
                 each.chmod(0o700)
         file = folder / f"{secrets.token_hex(_TOKEN_BYTES)}.db"
-        # The lock is acquired first, since other processes adopt files whose lock is free.
+        # The lock is acquired before the file exists: other processes would adopt a file whose lock is free.
         lock = FileLock(lock_path(file))
         # SQLite gives the permissions of this file to the files that it creates beside it, such as the log.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         if place.full_sync and os.name == "posix":
-            # SQLite does not sync these folders to the disk: after a power loss the new file could be missing.
+            # SQLite does not sync these folders. Without `fsync`, the new file could be missing after a power loss.
             for each in (folder.parent, folder):
                 descriptor = os.open(each, os.O_RDONLY)
                 os.fsync(descriptor)
@@ -242,9 +243,9 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
 
 
 def write_schema(connection: sqlite3.Connection, target: Target) -> None:
-    """Create the tables of an empty file."""
-    # SQLite writes whole pages, but most writes change only a few hundred bytes: with pages of half the default size a
-    # write takes a third less time.
+    """Create the tables in an empty file, and store the target of its entries."""
+    # SQLite writes whole pages, although most writes change only a few hundred bytes. With 2 KiB per page, half of the
+    # default size, a write takes a third less time.
     connection.execute("PRAGMA page_size = 2048")
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.executescript(_SCHEMA)
@@ -257,8 +258,8 @@ def connect(file: Path | None, *, full_sync: bool = False, timeout: float = 0.0)
 
     Args:
         file: The file, or None for memory.
-        full_sync: Whether each commit waits for the disk.
-        timeout: Seconds to wait while another connection is writing.
+        full_sync: Whether each commit waits until the data is on the disk.
+        timeout: Maximum seconds that a statement waits while another connection is writing.
     """
     connection = sqlite3.connect(
         ":memory:" if file is None else f"{file.as_uri()}?mode=rw",
@@ -269,17 +270,17 @@ def connect(file: Path | None, *, full_sync: bool = False, timeout: float = 0.0)
         cached_statements=32,
     )
     connection.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
-    # Automatic checkpoints are switched off, since they would delay a caller; the sender's thread makes checkpoints.
+    # Automatic checkpoints are disabled, since they would delay the thread that writes: the sender's thread makes them.
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchone()
     return connection
 
 
 @contextlib.contextmanager
 def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connection | None]:
-    """Open another process's file for a `with` block; yield None if that process has not finished creating it.
+    """Open an existing outbox file for a `with` block; yield None if another process has not finished creating it.
 
     Raises:
-        Busy: Another process is writing.
+        Busy: Another process is writing to the file.
         OutboxFault: The file is not a readable outbox file of this user.
     """
     try:
@@ -307,14 +308,14 @@ def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connec
 
 
 def read_target(connection: sqlite3.Connection) -> Target:
-    """Return the target of a file's entries."""
+    """Return the target of the entries in an outbox file that is open."""
     return Target(
         *connection.execute("SELECT url, fingerprint, environment, organization FROM target").fetchone()
     )
 
 
 def folder_totals(folder: Path, own: Path | None) -> tuple[int, int]:
-    """Return the number of entries and of bytes in the files of a folder, except in the file `own`."""
+    """Return the number of entries and their bytes in all outbox files of a folder except the file `own`."""
     rows = size = 0
     for file in outbox_files(folder):
         # A file that is being deleted, or that cannot be read, is not counted.
@@ -328,14 +329,14 @@ def folder_totals(folder: Path, own: Path | None) -> tuple[int, int]:
 
 
 def delete_file(file: Path, lock: FileLock) -> None:
-    """Delete a file and the files that belong to it, and release its lock."""
+    """Delete an outbox file, SQLite's files beside it and its lock file, and release the lock."""
     for path in (
         file,
         file.with_name(f"{file.name}-wal"),
         file.with_name(f"{file.name}-shm"),
         lock_path(file),
     ):
-        # On Windows an open file cannot be deleted; the next process deletes it.
+        # On Windows a file that is open cannot be deleted. It stays, and the next process deletes it.
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
     lock.release()
@@ -343,7 +344,7 @@ def delete_file(file: Path, lock: FileLock) -> None:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit the statements of a `with` block together, or none of them."""
+    """Run the statements of a `with` block in one transaction, which is rolled back if the block raises an error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -362,7 +363,7 @@ def _unusable(folder: Path, error: OSError) -> OutboxFault:
 
 
 def explain(error: sqlite3.Error, path: object) -> Exception:
-    """Convert an error of SQLite to a `Busy` or `OutboxFault`, which the caller raises."""
+    """Return the `Busy` or `OutboxFault` that corresponds to an error of SQLite; the caller raises it."""
     code = getattr(error, "sqlite_errorcode", None)
     code = None if code is None else code & _PRIMARY_CODE
     name = repr(str(path))

@@ -25,7 +25,7 @@ from toolgate.testing.records import Checked, Logged, Outcome, Records
 
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 
-#: how the fake gateway itself decides approval requests of an action, see `FakeGateway.require_approval`
+#: how the fake gateway decides approval requests of an action without the test, see `FakeGateway.require_approval`
 Then: TypeAlias = Literal["approved", "denied", "ignored"]
 
 _HEADERS: Final = {"content-type": "application/json", "x-api-version": "2026-11-20"}
@@ -37,7 +37,7 @@ _FLUSH_TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    # Permission for the action, or None if it is denied.
+    # The permission for the action; None if the action is denied.
     permitted: Permitted | None
     reason: str | None = None
     then: Then | None = None
@@ -45,7 +45,7 @@ class _Rule:
 
 @dataclass
 class _Approval:
-    """Approval request; `check` is the body of the check that created it."""
+    """Approval request and its state; `check` is the JSON body of the check that created the request."""
 
     check: dict[str, Any]
     expires_at: float
@@ -83,26 +83,26 @@ class _Decision(NamedTuple):
 
 
 class FakeGateway(InProcessGateway, Records):
-    """Gateway in memory for tests: it decides as the test specifies, and stores the checks and entries it receives.
+    """Gateway in memory for tests: decides as the test specifies, and records the checks and log entries it receives.
 
     It denies every action that the test has not allowed. Its rules apply to all agents. It has a clock of its own:
-    instead of sleeping, a guard sets this clock forward, so that an outage takes no time in a test. It applies the same
-    rules as the real gateway to permissions, amounts and approvals, and has none of its other features; tests of those
-    use `Guard.embedded(":memory:", …)`.
+    instead of sleeping, a guard sets this clock forward, so that an outage takes no time in a test. Permissions,
+    amounts and approvals have the same rules as in the real gateway. Its other features are missing: test them with
+    `Guard.embedded(":memory:", …)`.
 
     Args:
         allow: Actions that are allowed: names, or names with limits like `{"refund": {"max_amount": 100}}`.
         require_approval: Actions that require approval, in the same form.
 
     Attributes:
-        api_key: The API key that it accepts.
-        agent_id: Id of the default agent of its guards.
+        api_key: The API key that it accepts, and that its guards use.
+        agent_id: Id of the agent whose calls its guards make, unless `guard` is called with another id.
     """
 
     def __init__(self, allow: Actions = (), require_approval: Actions = ()) -> None:
         self.api_key = "ak_" + "0fake" * 7 + "00"
         self.agent_id = "test-agent"
-        # Each fake gateway has its own address, since the process stores denied actions per address of a gateway.
+        # The process stores denied actions per address: at a shared address, denials of one test would affect another.
         self._url = f"http://{uuid4().hex}.fake.invalid"
         self._lock = threading.RLock()
         self._jumped = 0.0
@@ -115,7 +115,7 @@ class FakeGateway(InProcessGateway, Records):
         self._guards: list[Guard] = []
 
     def guard(self, agent_id: str | None = None, *, timeout: float | None = None) -> Guard:
-        """Return a new guard that uses this gateway, for `agent_id` or the default agent."""
+        """Return a new guard that is connected to this gateway; its agent is `agent_id`, by default `self.agent_id`."""
         guard = Guard(
             self._url,
             self.api_key,
@@ -123,7 +123,7 @@ class FakeGateway(InProcessGateway, Records):
             timeout=timeout,
             allow_insecure=True,
             transport=self,
-            # The user's outbox must not contain entries of tests.
+            # In memory, since log entries of tests must not get into the user's outbox.
             outbox=MEMORY,
         )
         self._guards.append(guard)
@@ -154,9 +154,9 @@ class FakeGateway(InProcessGateway, Records):
 
         Args:
             action: The action.
-            limits: As for `allow`.
-            then: `approved` or `denied`: each request is decided in this way at once. `ignored`: requests stay
-                undecided, and a call that waits for one reaches its time limit at once. By default the test decides
+            limits: Limits of the amount, as for `allow`.
+            then: `approved` or `denied`: the gateway decides each request in this way at once. `ignored`: requests stay
+                pending, and a call that waits for an approval reaches its time limit at once. None: the test decides
                 with `approve` and `deny`.
         """
         if then not in {None, "approved", "denied", "ignored"}:
@@ -199,7 +199,7 @@ class FakeGateway(InProcessGateway, Records):
         note: str | None = None,
         context: Mapping[str, Any] | None = None,
     ) -> None:
-        """Approve an approval request, so that the same call is allowed once.
+        """Approve an approval request, so that the call is allowed once when it is repeated.
 
         Args:
             approval_id: Id of the request; by default that of the only pending one.
@@ -211,7 +211,7 @@ class FakeGateway(InProcessGateway, Records):
         """
         with self._lock:
             approval = self._find_pending(approval_id)
-            # Converted to JSON and back, as if it had been sent over HTTP.
+            # The context is converted to JSON and back, since the real gateway receives it over HTTP.
             edited: Any = None if context is None else loads(dumps(dict(context)), exactly=True)
             if edited is None or exact(edited) == exact(approval.context):
                 return approval.change("approved", note)
@@ -230,7 +230,7 @@ class FakeGateway(InProcessGateway, Records):
             return approval.change("replaced")
 
     def deny(self, approval_id: str | None = None, *, note: str | None = None) -> None:
-        """Reject an approval request, by default the only pending one; the agent receives the note.
+        """Reject an approval request, by default the only pending one; the agent receives the text `note`.
 
         Raises:
             ConfigurationError: If the request is unknown or no longer pending.
@@ -240,7 +240,10 @@ class FakeGateway(InProcessGateway, Records):
 
     @contextmanager
     def outage(self, status: int | None = None) -> Iterator[None]:
-        """Make the gateway unavailable inside the `with` block: requests fail, or receive the HTTP status `status`."""
+        """Make the gateway unavailable inside the `with` block.
+
+        Each request fails without a response, or, if `status` is given, receives a response with this HTTP status.
+        """
         before, self._outage = self._outage, (status,)
         try:
             yield
@@ -250,13 +253,13 @@ class FakeGateway(InProcessGateway, Records):
 
     @property
     def checks(self) -> list[Checked]:
-        """The checks, in order."""
+        """The checks that the gateway received, in order."""
         with self._lock:
             return list(self._checks)
 
     @property
     def entries(self) -> list[Logged]:
-        """The log entries, in order; reading them makes all guards of this gateway send their queued entries first."""
+        """The log entries that the gateway received, in order; its guards first send those that are still queued."""
         for guard in self._guards:
             guard.flush(_FLUSH_TIMEOUT)
         with self._lock:
@@ -292,7 +295,7 @@ class FakeGateway(InProcessGateway, Records):
         await asyncio.sleep(0)
 
     def _waiter(self, request: Request) -> Future[None] | None:
-        """Return a future that ends when the polled approval request changes; None if the response is not delayed."""
+        """Return a future that ends when the polled approval request changes; None if the gateway responds at once."""
         url = urlsplit(request.url)
         wait = float(parse_qs(url.query).get("wait", ["0"])[0])
         with self._lock:
@@ -387,12 +390,13 @@ class FakeGateway(InProcessGateway, Records):
             reason = f"Call {call_id!r} was already let through once"
             return _Decision("blocked", reason, headers={"x-call-let-through": "true"})
         for each in own:
-            # An approval that was edited may be used only by a check that contains its id.
+            # An approval with an edited context may be used only by a check that contains the id of the approval.
             if each.status == "approved" and (approval_id or each.approved_context is None):
                 if not is_dry:
                     each.change("consumed", each.note)
                 return _Decision("allowed", headers={"x-approval-id": each.approval_id})
-        # If the request of a call with a call id was edited (`replaced`), checks without an approval id stay held.
+        # If the request of a call with a call id was edited (`replaced`), a check of this call still requires approval
+        # unless it contains an approval id.
         open_status = {"pending", "replaced"} if call_id and not approval_id else {"pending"}
         reason = f"Action '{body['action']}' needs human approval"
         for each in own:
@@ -483,7 +487,7 @@ def _is_same(one: Mapping[str, Any], other: Mapping[str, Any], *names: str) -> b
 
 
 def _amount_problem(permitted: Permitted, context: Mapping[str, Any]) -> str | None:
-    """Return the reason for which the gateway denies the amount in the context, or None."""
+    """Return the reason why the amount in `context` is denied, or None if it is allowed."""
     if permitted.max_amount is None:
         return None
     limit = f"the maximum of {exact(permitted.max_amount)} for action '{permitted.action}'"

@@ -33,10 +33,13 @@ _CURE: Final = (
 
 
 class _NetworkBlock:
-    """Prevents requests to real gateways between `begin` and `end`, and records setup errors of guards.
+    """Fails a test that sends requests to a real gateway, or uses a guard with invalid settings.
+
+    Both are detected between `begin` and `end`.
 
     Args:
-        is_active: Whether requests are prevented; False permits them even if the option is set for the whole run.
+        is_active: True: requests are prevented. False: requests are permitted, even if the option for the whole test
+            run prevents them.
     """
 
     def __init__(self, *, is_active: bool = True) -> None:
@@ -60,7 +63,7 @@ class _NetworkBlock:
         set_setup_error_listener(self._error_listener)
 
     def fail_on_problems(self) -> None:
-        """Fail the test if a problem was recorded, even if it caught the exception or another thread made the call."""
+        """Fail the test if a problem was recorded, even if the test caught the exception or a thread raised it."""
         if self._problems:
             pytest.fail(self._problems[0], pytrace=False)
 
@@ -70,7 +73,7 @@ class _NetworkBlock:
     def _stop(self, url: str) -> None:
         problem = f"a real Toolgate gateway was called: {url!r}, which {_OPTION} forbids; {_CURE}"
         self._problems.insert(0, problem)
-        # `pytest.fail` raises a `BaseException`, which the error handling of an agent does not catch.
+        # `pytest.fail` raises a `BaseException`: `except Exception` in the code of an agent does not catch it.
         pytest.fail(problem)
 
 
@@ -79,7 +82,7 @@ _block: Final[pytest.StashKey[_NetworkBlock]] = pytest.StashKey()
 
 @pytest.fixture
 def fake_gateway() -> Iterator[FakeGateway]:
-    """Fake gateway that `toolgate.guarded`, `action` and `resume` use during the test.
+    """Return a fake gateway that `toolgate.guarded`, `toolgate.action` and `toolgate.resume` use during the test.
 
     It denies every action that the test does not allow.
     """
@@ -97,7 +100,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker; if the option is set, block the network for the whole run, including test collection."""
+    """Register the marker; if the option is set, prevent requests during the whole run, including test collection."""
     config.addinivalue_line("markers", f"{_OPTION}(on=True): {_HELP}")
     if config.getini(_OPTION):
         config.stash[_block] = block = _NetworkBlock()
@@ -105,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the network block of the whole run."""
+    """Permit requests to real gateways again."""
     block = config.stash.get(_block, None)
     if block is not None:
         block.end()
@@ -113,19 +116,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Block the network during the setup of a test."""
+    """Prevent requests to real gateways during the setup of a test."""
     return (yield from _blocked(item))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Block the network during a test."""
+    """Prevent requests to real gateways during a test."""
     return (yield from _blocked(item))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Block the network during the teardown of a test."""
+    """Prevent requests to real gateways during the teardown of a test."""
     return (yield from _blocked(item))
 
 

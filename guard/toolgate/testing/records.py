@@ -16,13 +16,13 @@ Outcome: TypeAlias = Literal["allowed", "blocked", "held"]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Check that the fake gateway received, and its decision.
+    """Check that the fake gateway received, and the decision that it returned.
 
     Attributes:
         context: The arguments of the call; numbers with a fraction are `Decimal` objects.
         outcome: `allowed`, `blocked` (denied) or `held` (approval required).
         reason: The gateway's reason for not allowing the call, or None.
-        approval_id: Id of the approval request that the check created or contained, or None.
+        approval_id: Id of the approval request to which the decision belongs, or None.
         stated_reason: The agent's reason for the call, which the approver sees, or None.
     """
 
@@ -55,20 +55,20 @@ class Logged:
 
 
 class Records(ABC):
-    """Base class of fake gateways, with assertions about the checks and log entries that they received."""
+    """Base class of `FakeGateway`: assertions about the checks and log entries that the gateway received."""
 
     @property
     @abstractmethod
     def checks(self) -> list[Checked]:
-        """The checks, in order."""
+        """The checks that the gateway received, in order."""
 
     @property
     @abstractmethod
     def entries(self) -> list[Logged]:
-        """The log entries, in order."""
+        """The log entries that the gateway received, in order."""
 
     def assert_checked(self, action: str, **context: object) -> Checked:
-        """Return the last check of `action` whose context contains these members; fail if there is none."""
+        """Return the last check of `action` whose arguments contain `context`; fail if there is none."""
         __tracebackhide__ = True
         checks = self.checks
         for each in reversed(checks):
@@ -83,9 +83,9 @@ class Records(ABC):
             raise AssertionError(f"unexpected checks:{_listing(found)}")
 
     def assert_logged(self, action: str, status: str, **context: object) -> Logged:
-        """Return the last log entry of `action` with this status whose context contains these members.
+        """Return the last log entry of `action` with this status whose context contains `context`.
 
-        Fail if there is none.
+        Fail if there is no such entry.
         """
         __tracebackhide__ = True
         entries = self.entries
@@ -98,7 +98,7 @@ class Records(ABC):
 
 
 def _contains(context: Mapping[str, Any], members: Mapping[str, Any]) -> bool:
-    # `exact` compares numbers by their decimal value.
+    # `exact` returns the same text for equal numbers, such as 40, 40.0 and Decimal("40.00").
     return all(name in context and exact(context[name]) == exact(value) for name, value in members.items())
 
 
