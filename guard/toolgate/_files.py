@@ -28,7 +28,7 @@ def replace_file(
     Args:
         target: Path of the finished file.
         created: Permission bits of the new file; the process's umask applies.
-        mode: Exact permission bits to set after creation; None keeps those of `created`.
+        mode: Exact permission bits to set after creation, whatever the umask; None keeps those from the creation.
         before_rename: Called after the content has been flushed to disk; an exception prevents the rename.
 
     Raises:
@@ -53,7 +53,7 @@ class Hint(NamedTuple):
     """Advice at the end of error messages about a private file.
 
     Attributes:
-        recreate: How the user gets the content again after removing the file.
+        recreate: Step with which the user creates the file again after removing it, such as "log in again".
         exposed: Advice for a file that other users of the machine could read.
     """
 
@@ -78,7 +78,7 @@ def read_private(path: Path, *, max_bytes: int = _MAX_PRIVATE_BYTES, hint: Hint 
             `max_bytes`.
     """
     try:
-        # O_NOFOLLOW rejects a symbolic link, and O_NONBLOCK prevents that opening a named pipe blocks.
+        # With O_NOFOLLOW, opening a symbolic link fails; with O_NONBLOCK, opening a named pipe does not block.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         return None

@@ -254,7 +254,7 @@ class Guard(GatewayRequests):
             agent_id: The agent; takes precedence over `acting_as`.
             fail_open: As for `guarded`.
             edits: Pass True if the body reads its values from `act.context`, to which an approver's edit is applied.
-                Otherwise a call that an approver edited is denied.
+                With False, a call that an approver edited is denied.
 
         Raises:
             ConfigurationError: If an option is wrong or the context is not a mapping.

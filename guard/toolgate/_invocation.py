@@ -87,7 +87,7 @@ def _run(invocation: Invocation) -> Any:
         value = invocation.start()
     except BaseException as error:
         drive(flow, driver, Raised(error, elapsed_ms(began)))
-        # A bare `raise` in this handler leaves the exception's `__context__` unchanged.
+        # `raise` without the exception, inside this handler, leaves the `__context__` of the exception unchanged.
         raise
     if _is_unfinished(value):
         return _follow_result(value, invocation, flow, driver, began)
@@ -143,7 +143,7 @@ def _aiterate(invocation: Invocation) -> Any:
 def _is_unfinished(value: Any) -> bool:
     """Return True for an object whose work is still to be done, such as a coroutine or a generator.
 
-    The result is False for a generator that has begun: other code is already using it.
+    Return False for a generator that has begun, because other code is already using it.
     """
     if isinstance(value, types.GeneratorType):
         return inspect.getgeneratorstate(value) == inspect.GEN_CREATED
@@ -180,7 +180,7 @@ class _AwaitableProxy(_Proxy):
 
     def __init__(self, value: Any, completion: Completion) -> None:
         super().__init__(value)
-        # An object that is never awaited counts as a success, because the tool has returned it.
+        # If the object is never awaited, success is logged, because the tool itself has returned.
         completion.may_be_dropped()
         self._self_completion = completion
 

@@ -56,7 +56,7 @@ def log_event(
     if reason:
         from toolgate._capture.redaction import scrub
 
-        # The text of an approver or of the gateway may contain a secret.
+        # The reason is redacted, because a text of an approver or of the gateway may contain a secret.
         reason = scrub(str(reason), ())
     logger.log(
         level,
@@ -79,7 +79,7 @@ def log_event(
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Warn that `old` is the deprecated name of `new`; the warning points to the code that uses `old`."""
+    """Warn that `old` is the deprecated name of `new`; `stacklevel` makes the warning point to the code with `old`."""
     warnings.warn(f"{old} is deprecated; use {new}", DeprecationWarning, stacklevel=stacklevel)
 
 

@@ -95,7 +95,7 @@ def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) ->
 
 
 def is_amount_required(*, has_maximum: bool, wanted: bool | None) -> bool:
-    """Return True if calls without an amount are denied: the default for actions with a maximum amount.
+    """Return True if calls without an amount are denied. This is the default for actions with a maximum amount.
 
     Args:
         has_maximum: True if the action has a `max_amount`.

@@ -93,7 +93,8 @@ class GatewayRequests:
 
         Args:
             approval_id: The approval request, from `ApprovalPending.approval_id`.
-            newest: If approvers edited the call, each edit replaced the request by another: return the last one.
+            newest: Each edit by an approver replaces the request by a new one. True returns the last of these requests,
+                False the request with this id.
 
         Raises:
             GatewayUnavailable: No gateway responded within the deadline.

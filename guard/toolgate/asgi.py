@@ -324,7 +324,7 @@ class _Request:
             raise _Refused(400, f"unknown query parameter {min(unknown)!r}")
         self._query, self._body = query, _body_arguments(scope, body)
         if duplicates := self._body.keys() & {*path, *({"query"} if parameters is None else parameters)}:
-            # The approval would cover one of the two values, and the application might use the other.
+            # The approval would cover only one of the two values, and the application might use the other value.
             raise _Refused(400, f"the body contains {min(duplicates)!r}, an argument of the path or query")
         fixed = {name: _PathArgument(value) for name, value in path.items()}
         self.arguments: dict[str, Any] = {**fixed, **query, **self._body}
@@ -359,7 +359,7 @@ class _Request:
     @asynccontextmanager
     async def until_disconnect(self) -> AsyncIterator[None]:
         """Cancel the `with` block and raise `_ClientDisconnected` when the client disconnects."""
-        # A server sends each message once: a message that arrives after the block is kept in `_next` for `receive`.
+        # The server delivers each message only once. One that arrives after the block stays in `_next` for `receive`.
         message = self._next = asyncio.ensure_future(self._receive())
         loop, limit, is_inside = asyncio.get_running_loop(), asyncio.timeout(None), True
         try:

@@ -37,7 +37,7 @@ class GuardError(Exception):
     """Base class of all errors of the SDK; the guarded tool did not run."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default implementation passes positional arguments only, but the constructors take keyword arguments.
+        # The default implementation passes positional arguments to the class, but these classes take keyword arguments.
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 

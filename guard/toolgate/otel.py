@@ -44,7 +44,7 @@ from toolgate._telemetry import lost_entries, pending_entries
 __all__ = ["ObservedFlow", "Telemetry", "current_telemetry"]
 
 _P = ParamSpec("_P")
-# The first matching class counts, so subclasses are listed before their base classes.
+# Outcome in spans and metrics for each error. The first matching class counts, so subclasses precede base classes.
 _OUTCOMES: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (errors.ApprovalDenied, "denied"),
     (errors.ActionDenied, "blocked"),
