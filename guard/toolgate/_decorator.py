@@ -142,9 +142,15 @@ class _Tool:
         return self._options.rules.is_plain
 
     def __call__(
-        self, function: Callable[..., Any], instance: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        function: Callable[..., Any],
+        instance: object,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        # A default, because the names of this module may be None while the interpreter is finalizing.
+        ensure_not_finalizing: Callable[[], None] = ensure_not_finalizing,
     ) -> Any:
-        # This comes before the imports, which fail while the interpreter is finalizing.
+        # Before the imports below, which fail during finalization.
         ensure_not_finalizing()
         from toolgate._capture.arguments import CallArguments
         from toolgate._invocation import RUNNERS, Invocation

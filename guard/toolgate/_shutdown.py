@@ -24,14 +24,18 @@ def are_handlers_done() -> bool:
     return _done
 
 
-def ensure_not_finalizing(is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+def ensure_not_finalizing(
+    is_finalizing: Callable[[], bool] = sys.is_finalizing,
+    # A default, because the names of this module may be None while the interpreter is finalizing.
+    unavailable: type[GatewayUnavailable] = GatewayUnavailable,
+) -> None:
     """Raise if the interpreter is finalizing, since no check can be sent any more.
 
     Raises:
         GatewayUnavailable: The interpreter is finalizing. The tool does not run, not even with `fail_open`.
     """
     if is_finalizing():
-        raise GatewayUnavailable(
+        raise unavailable(
             "the interpreter is shutting down, so that the gateway cannot be asked; make the call before the "
             "program ends, for example in an atexit handler and not in __del__"
         )
