@@ -205,7 +205,7 @@ def test_argument_that_changes_after_the_check_does_not_reach_the_tool(
 
 
 class Spy:
-    """Counts what is called on it."""
+    """Counts the calls of its methods."""
 
     called: ClassVar[list[str]] = []
 
