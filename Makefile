@@ -18,16 +18,16 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Where two transactions meet, or the database's own clock, locks and disk decide: the rest is the same whichever database
 # is behind it, and was just tested. All of it runs there too in `make test-full`.
-POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_overdue.py durability \
-	hotpath months replicas serving/test_rolling.py storage/test_clock.py storage/test_plans.py storage/test_turns.py upgrades web/test_at_once.py)
+POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_dunning.py durability \
+	rate_limit auth_store http/test_whose_headers.py months replicas server/test_rolling.py db/test_clock.py db/test_plans.py db/test_pool.py db/test_locks.py upgrades http/test_sdk_requests.py)
 
 # Whatever must stay exact when each request goes to another process: races, revocation, idempotency, limits. That is on
 # PostgreSQL too: `make test` does not run it there with one process as well.
 REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pending_limit.py approvals/test_quorum.py \
 	durability/test_revocation.py durability/test_two_gateways.py durability/test_approvals_by_two.py \
-	logs/test_idempotency.py logs/test_month.py logs/test_many.py checks/test_attempts.py agents/test_agent_limit.py \
-	team/test_member_limit.py organizations/test_api_keys.py accounts/test_management_rate.py accounts/test_in_flight.py \
-	accounts/test_register.py hotpath/test_rate_limit.py hotpath/test_rate_headers.py hotpath/test_rate_by_two.py)
+	logs/test_idempotency.py logs/test_month.py logs/test_many.py checks/test_idempotency.py agents/test_agent_limit.py \
+	team/test_member_limit.py organizations/test_api_keys.py accounts/test_management_rate.py accounts/test_revoked_sessions.py \
+	accounts/test_register.py rate_limit/test_rate_limit.py rate_limit/test_rate_headers.py rate_limit/test_rate_by_two.py)
 
 WORKERS ?= 4
 
@@ -98,12 +98,12 @@ test-oldest: test-oldest-own ## the oldest versions of our own dependencies, the
 OWN_OLDEST := .venv-oldest
 OWN_EXTRAS := cli,service,postgres,redis,billing,otel,metrics,traces
 # Schemathesis needs a newer rich, and Claude Code is installed with its SDK, which needs a newer pydantic and starlette.
-OWN_IGNORED := $(addprefix --ignore=tests/,service/openapi/test_schemathesis.py $(addprefix guard/cli/hooks/,test_claude_code.py \
+OWN_IGNORED := $(addprefix --ignore=tests/,service/api/test_schemathesis.py $(addprefix guard/cli/hooks/,test_claude_code.py \
 	test_example.py test_status.py test_claude_code_http.py))
 # The PostgreSQL driver and dialect: checks that are held, races, the request path; and Redis, which counts for replicas.
-OWN_POSTGRESQL := $(addprefix tests/service/,approvals/test_waiting.py approvals/test_races.py approvals/test_quorum.py \
-	checks/test_outcomes.py hotpath storage)
-OWN_REPLICAS := $(addprefix tests/service/,hotpath/test_rate_limit.py hotpath/test_rate_by_two.py)
+OWN_POSTGRESQL := $(addprefix tests/service/,approvals/test_long_poll_http.py approvals/test_races.py approvals/test_quorum.py \
+	checks/test_outcomes.py rate_limit auth_store db)
+OWN_REPLICAS := $(addprefix tests/service/,rate_limit/test_rate_limit.py rate_limit/test_rate_by_two.py)
 OWN_PYTEST = $(OWN_OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" -W default
 
 test-oldest-own: $(UV) ## SDK, command line and gateway with the oldest versions of their own dependencies
@@ -122,7 +122,7 @@ test-coding-agents: $(UV) ## the guard's plugin in the real OpenCode; needs npm
 	  $(RUN) pytest -n $(WORKERS) tests/coding_agents/real_opencode.py
 
 fuzz: $(UV)      ## twenty thousand requests made of the OpenAPI document
-	@$(RUN) pytest -n 2 -m slow tests/service/openapi/test_schemathesis.py
+	@$(RUN) pytest -n 2 -m slow tests/service/api/test_schemathesis.py
 
 check: lint      ## formatting, lint, import rules, types
 	@$(RUN) mypy

@@ -10,15 +10,15 @@ from typing import TypeVar
 from pytest_benchmark.fixture import BenchmarkFixture
 from support.gateway import LiveGateway, Owner
 
-from toolgate_service import exact_json
-from toolgate_service.canonical import canonical, digest
+from toolgate_service.auth_context import AuthContext
+from toolgate_service.auth_store.sqlite import SqliteAuthStore
 from toolgate_service.checks.decide import PERMITTED, decide
-from toolgate_service.hotpath.rates import MemoryWindows
-from toolgate_service.hotpath.sqlite.reader import SqliteReader
-from toolgate_service.hotpath.standing import Standing
+from toolgate_service.core import strict_json
+from toolgate_service.core.canonical_json import canonical, digest
+from toolgate_service.core.plans import BUILT_IN
+from toolgate_service.db.sqlite import SqliteDatabase
 from toolgate_service.organizations.keys import key_digest
-from toolgate_service.plans import BUILT_IN
-from toolgate_service.storage.sqlite import SqliteDatabase
+from toolgate_service.rate_limit.memory import MemoryRateLimiter
 
 T = TypeVar("T")
 
@@ -30,12 +30,14 @@ BODY = json.dumps(
     }
 ).encode()
 
-STANDING = Standing("k", None, "o", "production", 1, "enterprise", None, "a", "active", "p", 0, "100", 0)
+STANDING = AuthContext(
+    "k", None, "o", "production", 1, "enterprise", None, None, "a", "active", "p", 0, "100", 0
+)
 
 
 def test_strict_reading(benchmark: BenchmarkFixture) -> None:
     """Read a check's body."""
-    assert benchmark(exact_json.loads, BODY)
+    assert benchmark(strict_json.loads, BODY)
 
 
 def test_canonical_digest(benchmark: BenchmarkFixture) -> None:
@@ -65,10 +67,8 @@ def test_standing(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     with LiveGateway(tmp_path) as gateway, Owner(gateway.url) as owner:
         agent_id = owner.agent()
         owner.permit(agent_id, "stripe.refund")
-        reader = SqliteReader(SqliteDatabase(gateway.database_url), MemoryWindows(), BUILT_IN)
+        reader = SqliteAuthStore(SqliteDatabase(gateway.database_url), MemoryRateLimiter(), BUILT_IN)
         asyncio.run(reader.open())
-        found = benchmark(
-            finished, lambda: reader.standing_now(key_digest(owner.key), agent_id, "stripe.refund")
-        )
+        found = benchmark(finished, lambda: reader.load(key_digest(owner.key), agent_id, "stripe.refund"))
         asyncio.run(reader.close())
     assert found.permission_id

@@ -27,20 +27,17 @@ from support.inside import InsideGateway
 from support.postgres import Cluster
 from support.postgres_versions import preferred
 
-from toolgate_service.accounts.caller import Caller
+from toolgate_service.accounts.sessions import Caller
 from toolgate_service.agents.service import list_agents
-from toolgate_service.approvals.finding import list_approvals
-from toolgate_service.audit.listing import list_audit
-from toolgate_service.billing.usage import count_usage
+from toolgate_service.approvals.repository import list_approvals
+from toolgate_service.audit.repository import list_audit
+from toolgate_service.billing.service import count_usage
+from toolgate_service.core.settings import Settings
+from toolgate_service.db.pagination import Page, Position, newest_first
 from toolgate_service.gateway import Gateway
-from toolgate_service.hotpath.arrivals import Ask as Asked
-from toolgate_service.logs.lines import leaf
 from toolgate_service.logs.models import LogEntry
-from toolgate_service.logs.searching import search
-from toolgate_service.logs.service import Filters, list_entries, matching
-from toolgate_service.logs.wanted import Wanted
-from toolgate_service.settings import Settings
-from toolgate_service.web.paging import Page, Position, newest_first
+from toolgate_service.logs.repository import Filters, list_entries, list_page, matching
+from toolgate_service.logs.search import TextMatcher, search
 
 PAGE = 50
 DEEP = 100_000
@@ -121,9 +118,9 @@ def checks(side: Side, callers: int) -> Ask:
 
     async def ask() -> None:
         key, agent, action = chance.choice(asked)
-        arrived = await side.gateway.reader.arrive(Asked(key, "actions", agent, action))
-        assert arrived is not None, "a key that was made is not there"
-        assert arrived[0].permission_id, "a permission that was made is not there"
+        context = await side.gateway.auth_store.load(key, agent, action)
+        assert context is not None, "a key that was made is not there"
+        assert context.permission_id, "a permission that was made is not there"
 
     return ask
 
@@ -138,12 +135,12 @@ def lists(side: Side) -> Iterator[tuple[str, Ask]]:
         yield f"log by {', '.join(names) or 'nothing'}", _listing(side, filters, side.page())
         yield (
             f"log leafed by {', '.join(names) or 'nothing'}",
-            _reading(side, lambda session, asked=filters: leaf(session, *mine, asked, None, PAGE)),
+            _reading(side, lambda session, asked=filters: list_page(session, *mine, asked, None, PAGE)),
         )
         yield (
             f"log searched by {', '.join(names) or 'nothing'}",
             _reading(
-                side, lambda session, asked=dated: search(session, *mine, asked, Wanted("é"), None, PAGE)
+                side, lambda session, asked=dated: search(session, *mine, asked, TextMatcher("é"), None, PAGE)
             ),
         )
     yield "agents", _reading(side, lambda session: list_agents(session, caller, "production", side.page()))
@@ -161,7 +158,9 @@ def lists(side: Side) -> Iterator[tuple[str, Ask]]:
         "audit",
         _reading(
             side,
-            lambda session: list_audit(session, caller, "production", side.page(), kind=None, user_id=None),
+            lambda session: list_audit(
+                session, caller.organization_id, "production", side.page(), kind=None, user_id=None
+            ),
         ),
     )
     yield "usage", _reading(side, lambda session: count_usage(session, side.organization_id))
@@ -246,8 +245,8 @@ async def opened(stack: AsyncExitStack, url: str, organization_id: str, filled: 
     gateway = Gateway(Settings(database_url=url, secret=SecretStr(SECRET)))
     await gateway.database.start()
     stack.push_async_callback(gateway.database.close)
-    await gateway.reader.open()
-    stack.push_async_callback(gateway.reader.close)
+    await gateway.auth_store.open()
+    stack.push_async_callback(gateway.auth_store.close)
     return Side(gateway, organization_id, filled.asked, filled.agents)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from toolgate_service.storage.sqlite import sqlite_path
+from toolgate_service.db.sqlite import sqlite_path
 
 #: how far back the log goes, in microseconds
 SPAN = 60 * 86_400 * 1_000_000

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from toolgate_cli import main
-from toolgate_service.hotpath.stores import LogStore
-from toolgate_service.hotpath.writer import LogWriter
+from toolgate_service.logs.writer import LogStore, LogWriter
 
 _made_with = LogWriter.__init__
 

@@ -3,5 +3,5 @@
 import runpy
 
 if __name__ == "__main__":
-    # Run by name instead of imported: the SDK must not depend on the command line.
+    # An import statement would make the SDK depend on the command line, so the module is run by its name.
     runpy.run_module("toolgate_cli", run_name="__main__")

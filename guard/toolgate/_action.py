@@ -1,4 +1,4 @@
-"""Action blocks: `with guard.action("db.drop", context={…}) as act:`, also `async with`."""
+"""Action block, which guards the code in a `with` block: `with guard.action("db.drop", context={…}) as act:`."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ __all__ = ["Action", "make_action"]
 
 
 class Action:
-    """Guarded block of code: its action is checked when the block is entered, and its outcome is logged at the end.
+    """Guarded block of code: the gateway checks the action before the block runs; the SDK logs the outcome at its end.
 
-    An object can be entered only once.
+    Each `Action` object can be entered only once.
 
     Attributes:
-        context: A copy of the context that the caller passed. Values that the body of the block adds are logged. A
-            value that the body changes is logged under its name with a trailing underscore, beside the checked value.
-            If the body replaces `context` by an object that is not a mapping, the log entry contains a note instead.
-            With `edits=True`, `context` contains the approver's edits before the body runs.
+        context: Copy of the mapping that the caller passed. With `edits=True`, an approver's edits are applied to this
+            copy before the block runs. Values that the block adds are logged. If the block changes a value, the log
+            entry contains the checked value, and the new value under the same name with a trailing underscore. If the
+            block replaces `context` by an object that is not a mapping, the log entry contains the type of that object.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class Action:
         if not isinstance(edits, bool):
             raise ConfigurationError(f"edits is {edits!r}; use True or False")
         self.context: dict[str, Any] = {} if context is None else copy_context(context)
-        # The caller's mapping. Changes are detected in it too, because the body may read it instead of `act.context`.
+        # The mapping that the caller passed. The block may read its values from this mapping instead of `act.context`,
+        # so neither may change during the check.
         self._given: Mapping[str, object] = {} if context is None else context
         self._at_begin: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
         self._snapshot: Snapshot | None = None
@@ -104,9 +105,9 @@ class Action:
             await adrive(self._flow, self._async_driver, self._outcome(error))
 
     def authorize(self) -> AuthorizedCall:
-        """Check the action for a tool that another process runs. Call this once, instead of entering the block.
+        """Check the action for a tool that another process runs. Call this method once, instead of entering the block.
 
-        This process does not log the tool's outcome: the process that runs the tool does, with `Guard.record`.
+        The process that runs the tool logs the outcome with `Guard.record`. This process does not log it.
 
         Raises:
             GuardError: The tool must not run.
@@ -117,7 +118,7 @@ class Action:
         return self._authorized(effect)
 
     async def aauthorize(self) -> AuthorizedCall:
-        """Asynchronous form of `authorize`; if it is cancelled, the approval request is withdrawn.
+        """Asynchronous form of `authorize`; if the task is cancelled, the SDK withdraws the approval request.
 
         Raises:
             GuardError: The tool must not run.
@@ -140,7 +141,7 @@ class Action:
     def proof(self) -> AbstractContextManager[None]:
         """Return a context manager in which one call with the same action and arguments runs without a second check.
 
-        Use it if the body of the block calls a guarded function: the decision about the block then also covers that
+        Use it if the body of the block calls a guarded function. The decision about the block then also covers that
         call, once. Example: `with guard.action("db.drop", {"table": "t"}) as act, act.proof(): drop(table="t")`.
 
         Raises:
@@ -153,17 +154,17 @@ class Action:
         return authorize(self._guard_state, self._options.action, agent_id, self._checked)
 
     def capture(self) -> Captured:
-        """Return the context as redacted JSON, with an approver's edit applied.
+        """Return the values of the block as redacted JSON for the check; an approver's edit is already applied.
 
         Raises:
-            ConfigurationError: If a value is not JSON, or a value derived from the context cannot be computed.
+            ConfigurationError: If a value is not JSON, or if the amount (option `amount`) cannot be computed.
         """
         captured = self._snapshots().take({**copy_context(self.context), **self._edits})
         self._checked = captured.context
         return captured
 
     def difference(self) -> str | None:
-        """Return the name of a value in the context that changed after the context was captured, or None."""
+        """Return the name of a checked value that has changed since `capture`, or None."""
         context, given = copy_context(self.context), copy_context(self._given)
         replaced = _find_replaced(self._at_begin[0], context) or _find_replaced(self._at_begin[1], given)
         if replaced is not None:
@@ -173,7 +174,7 @@ class Action:
         return self._snapshots().difference({**context, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Store the approver's edit: the difference between the requested context and the approved one.
+        """Apply the approver's edit: the difference between the values `asked` (requested) and `approved`.
 
         Returns:
             None, or the reason why the edit cannot be applied.
@@ -186,8 +187,8 @@ class Action:
         except UneditableError as error:
             return str(error)
         if edits and not self._accepts_edits:
-            # Without edits=True, the body may read its values from elsewhere than `act.context`, and would then run
-            # with the values before the edit.
+            # An edit is applied only to `act.context`. Without edits=True, the block may read its values from other
+            # variables and run with unedited values, which were not approved. The edit is therefore refused.
             return f"{min(edits)!r} was changed, and the block was not made with edits=True"
         self._edits = edits
         try:
@@ -198,7 +199,7 @@ class Action:
         return None
 
     def discard_edit(self) -> None:
-        """Discard an approver's edit, so that the context has the values that the caller passed."""
+        """Discard an approver's edit, so that `context` again contains the values that the caller passed."""
         self._edits = {}
 
     def _begin(self, *, runs_elsewhere: bool = False) -> tuple[Flow, Driver]:
@@ -261,7 +262,7 @@ class Action:
             try:
                 now |= capture({name: value}, self._options.rules, self._fingerprinter()).context
             except ConfigurationError as error:
-                # The body has run and must be logged, even if it added a value that is not JSON.
+                # The block has run and must be logged, even if it added a value that is not JSON.
                 now["additions"] = clip(f"not recorded: {error}")
         added = {name: value for name, value in now.items() if self._checked.get(name, _ABSENT) != value}
         return fit(added, self._fingerprinter(), beside=self._checked)
@@ -282,7 +283,9 @@ def make_action(
     fail_open: bool,
     edits: bool,
 ) -> Action:
-    """Check the options and return the block, which calls `find_state` when it is entered, to find its guard.
+    """Validate the options and return the block.
+
+    `find_state` is called when the block is entered, and returns the state of the guard to use.
 
     Raises:
         ConfigurationError: An option is wrong; the message names it, its value and the fix.
@@ -306,7 +309,7 @@ def _ensure_handed_over(effect: object) -> HandOver:
 
 
 def _find_replaced(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> str | None:
-    """Return the first name under which `before` and `now` contain different objects, or None.
+    """Return the first name whose values in `before` and `now` are different objects, or None.
 
     Equal immutable values, such as two equal strings, count as unchanged.
     """

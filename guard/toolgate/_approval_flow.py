@@ -1,7 +1,8 @@
-"""Flow of a call that requires an approval: call `on_hold`, poll or withdraw the approval request, apply edits.
+"""Rules for a call that requires an approval: call `on_hold`, poll or withdraw the approval request, apply edits.
 
-An approver who edits the arguments of a call creates a new approval request that replaces the first one; edits can
-form a chain of requests. The functions here are generators that yield effects (see `_effects`) and do no I/O.
+An approver who edits the arguments of a call creates a new approval request that replaces the first one; edits can form
+a chain of requests. Most functions here are generators, which do no I/O but yield requests for I/O (effects, see
+`_effects`).
 """
 
 from __future__ import annotations
@@ -49,24 +50,24 @@ __all__ = [
     "withdraw_unanswered",
 ]
 
-#: The longest chain of approval requests that is followed; each request is an approver's edit of the one before.
+#: Maximum length of a chain of approval requests, in which each request is an approver's edit of the previous one.
 MAX_EDITS: Final = 32
-# Longest time in seconds for which a poll asks the gateway to delay its response (long poll).
+# Maximum seconds that the gateway may delay its response to a poll (long poll).
 _MAX_POLL: Final = 30
-# Shortest time in seconds between the beginnings of two polls.
+# Minimum seconds between the starts of two polls.
 _MIN_ROUND: Final = 1.0
-# Seconds without a response of the gateway after which a waiting call that has no `hold_timeout` fails.
+# Seconds without a response from the gateway after which a waiting call fails, if it has no `hold_timeout`.
 _MAX_OUTAGE: Final = 300.0
-# Deadline of a withdrawal, in seconds.
+# Deadline, in seconds, for withdrawing an approval request.
 _CANCEL_TIMEOUT: Final = 2.0
-# Deadline of each of the two checks in `withdraw_unanswered`, in seconds.
+# Deadline, in seconds, of each of the two checks that `withdraw_unanswered` sends.
 _CHECK_TIMEOUT: Final = 1.0
 
 _Approved = Generator[Effect, Any, str | None]
 
 
 class PollSchedule:
-    """Times at which a call that waits for an approver polls its approval request.
+    """Schedule of polls: decides when a call that waits for an approver reads its approval request again.
 
     Args:
         hold_timeout: Seconds to wait in total; None waits without limit, unless the gateway is unavailable for 300 s.
@@ -76,14 +77,14 @@ class PollSchedule:
     def __init__(self, hold_timeout: float | None, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._hold_timeout = hold_timeout
-        # Set at the first poll. If the call requires a second approval, the same deadline applies.
+        # The deadline is set at the first poll. It does not change if the call later requires a second approval.
         self._deadline: float | None = None
         self._polled_at = 0.0
         self._unavailable_since: float | None = None
         self._polled_last = False
 
     def next_poll(self) -> int | None:
-        """Return the maximum duration of the next long poll in seconds, or None if the deadline has passed."""
+        """Return the maximum seconds that the next long poll may take, or None if the deadline has passed."""
         self._polled_at = self._clock()
         if self._hold_timeout is None:
             return _MAX_POLL
@@ -94,19 +95,19 @@ class PollSchedule:
             return int(min(_MAX_POLL, left))
         if self._polled_last or self._unavailable_since is not None:
             return None
-        # An approver may have decided during the pause before the deadline, so one last poll is made at the deadline.
-        # It is omitted if the gateway is unavailable.
+        # One last poll is sent at the deadline, because an approver may have decided since the previous poll. It is
+        # omitted if the gateway is unavailable.
         self._polled_last = True
         return 0
 
     def responded(self) -> None:
-        """Register a response of the gateway, which ends an outage."""
+        """Record that the gateway has responded, so that it no longer counts as unavailable."""
         self._unavailable_since = None
 
     def pause(self) -> float:
         """Return the seconds to pause before the next poll."""
-        # At least one second between polls: some proxies respond to a long poll at once instead of delaying the
-        # response, and the call would then poll without a pause.
+        # Some proxies respond to a long poll without delay. Without a pause of at least one second, the call would
+        # then poll continuously.
         rest = _MIN_ROUND - (self._clock() - self._polled_at)
         if self._deadline is not None:
             rest = min(rest, self._deadline - self._clock())
@@ -116,7 +117,7 @@ class PollSchedule:
         """Return the seconds to pause after a failed poll.
 
         Raises:
-            GatewayUnavailable: No `hold_timeout` is set, and the gateway has been unavailable for 300 s (`error`).
+            GatewayUnavailable: No `hold_timeout` is set, and the gateway has been unavailable for 300 s.
         """
         if self._unavailable_since is None:
             self._unavailable_since = self._polled_at
@@ -129,7 +130,7 @@ def await_decision(call: Call, reason: str | None) -> _Approved:
     """Wait for the approver or raise `ApprovalPending`, depending on `on_hold`.
 
     Returns:
-        The id of the approval that the next check must use; None if the next check may create a new request.
+        Id of the approval that the next check must use. None if the next check may create a new approval request.
 
     Raises:
         GuardError: The call is pending, rejected, expired or denied; its tool must not run.
@@ -138,21 +139,21 @@ def await_decision(call: Call, reason: str | None) -> _Approved:
         word = yield from _on_hold(call, reason)
         if word == "raise" and call.who.call_id is None:
             raise call.pending_error(reason)
-        # A call with a call id reads the request before it raises: its framework may be repeating the call, and an
-        # approver may have decided in the meantime.
+        # A call with a call id may be a repetition by the agent framework, and an approver may have decided since the
+        # first attempt. The approval request is therefore read before the call raises `ApprovalPending`.
         approval_id, approval = yield from _latest(call, waits=word == "wait")
         if approval is not None and approval.status != "pending":
             return (yield from _apply(call, approval_id, approval))
         if word != "check":
-            # The error contains the id of the first request of the chain of edits, so that a later call can follow the
-            # chain to its end.
+            # The error contains the id of the first approval request. An approver's edit replaces a request by a new
+            # one, and a later call can follow this chain from the first request to the last.
             raise call.pending_error(reason)
 
 
 def resume_approval(call: Call, resumes: str) -> _Approved:
-    """Continue the approval request `resumes` with this call, without sending a check first.
+    """Read the approval request that a resumed call continues (`call.resumes`), and wait for the approver's decision.
 
-    Return values and errors are those of `await_decision`.
+    The return value and the errors are the same as for `await_decision`.
     """
     call.approval_id = resumes
     approval_id = resumes
@@ -174,8 +175,8 @@ def log_pending(call: Call, reason: str | None) -> Flow:
     if call.on_hold != "wait" or call.approval_id is None:
         yield call.entry("pending", {"reason": clip(reason or "")})
         return
-    # The call is registered as waiting before the entry is written, so that an interruption of the write withdraws the
-    # approval request.
+    # The call is registered as waiting before the entry is written. If the write is interrupted, the approval request
+    # can then be withdrawn.
     call.pending.begin(call.approval_id)
     try:
         yield call.entry("pending", {"reason": clip(reason or "")})
@@ -200,10 +201,10 @@ def deny(
 def withdraw_unanswered(call: Call, check: Check) -> Flow:
     """Withdraw the approval request that an interrupted check may have created.
 
-    The response to the check is lost, so the id of the request is unknown. A dry run is sent first: if the call is
-    already approved, a second real check would consume the approval. If the dry run requires an approval, the check is
-    sent again with the same idempotency key, and the gateway returns the id of the request that it created for this
-    key, or creates one. That request is withdrawn.
+    The response to the check is lost, so the id of the approval request is unknown. First, a dry run is sent, because a
+    second real check would consume the approval if the call is already approved. If the result of the dry run is that
+    an approval is required, the check is sent again with the same idempotency key. The gateway then returns the id of
+    the request that it created for this key, or creates a new request. This request is withdrawn.
     """
     dry_run = Check(check.action, check.who, check.context, dry_run=True)
     try:
@@ -221,7 +222,7 @@ def withdraw_unanswered(call: Call, check: Check) -> Flow:
 
 
 def unknown_approval(approval_id: str, error: GatewayProtocolError, source: str) -> ConfigurationError | None:
-    """Return the error to raise if `error` has the status 404 (the approval request does not exist), else None."""
+    """Return the error to raise if `error` has status 404 (the approval request does not exist), otherwise None."""
     if error.status != HTTPStatus.NOT_FOUND:
         return None
     return ConfigurationError(
@@ -239,7 +240,7 @@ def _on_hold(call: Call, reason: str | None) -> Generator[Effect, Any, OnHoldWor
 def _latest(
     call: Call, *, waits: bool, first: Approval | None = None
 ) -> Generator[Effect, Any, tuple[str, Approval | None]]:
-    """Follow the chain of edits, and return the id and state of its last request.
+    """Return the id and the state of the last request in the chain of requests that approvers' edits created.
 
     The state is None if the gateway is unavailable, or if no approver has decided before the deadline.
     """
@@ -264,8 +265,8 @@ def _read(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | Non
         return _logged(call, approval_id, (yield GetApproval(approval_id)))
     except GatewayUnavailable:
         if call.resumes is None and call.who.call_id is not None:
-            # With None, the call raises `ApprovalPending` instead of `GatewayUnavailable`. The agent framework repeats
-            # the call with the same call id, and the request is then read again.
+            # The return value None makes the call raise `ApprovalPending` instead of `GatewayUnavailable`. The agent
+            # framework can then repeat the call with the same call id, and the repetition reads the request again.
             return None
         raise
     except GatewayProtocolError as error:
@@ -276,7 +277,7 @@ def _read(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | Non
 
 
 def _wait(call: Call, approval_id: str) -> Generator[Effect, Any, Approval | None]:
-    """Poll until an approver has decided or the deadline has passed; withdraw the request if interrupted."""
+    """Poll until an approver decides or the deadline passes; withdraw the request if the call is interrupted."""
     call.log("waiting", "held", approval_id=approval_id)
     call.pending.begin(approval_id)
     try:
@@ -315,7 +316,7 @@ def _logged(call: Call, approval_id: str, approval: Approval) -> Approval:
 
 
 def _withdraw(call: Call, approval_id: str) -> Flow:
-    """Withdraw the request that this call waited for, unless another call of this process waits for it too."""
+    """Withdraw the approval request of an interrupted call, unless another call of this process waits for it too."""
     if call.pending.end():
         yield Cleanup(partial(_cancel, call, approval_id))
 
@@ -324,7 +325,8 @@ def _cancel(call: Call, approval_id: str) -> Flow:
     try:
         yield CancelApproval(approval_id, _CANCEL_TIMEOUT)
     except GuardError as error:
-        # 409 means that the request is withdrawn already: an earlier attempt arrived, and its response was lost.
+        # Status 409 means that the approval request is already withdrawn: an earlier attempt reached the gateway, but
+        # its response was lost.
         if getattr(error, "status", None) != HTTPStatus.CONFLICT:
             call.log(
                 "cancel_failed", "held", reason=str(error), approval_id=approval_id, level=logging.WARNING
@@ -334,7 +336,7 @@ def _cancel(call: Call, approval_id: str) -> Flow:
 
 
 def _ensure_same_call(call: Call, approval: Approval) -> Flow:
-    """Raise if the approval request belongs to a call with another action, agent or arguments."""
+    """Raise an error if the approval request belongs to a call with another action, agent or arguments."""
     for name, theirs, ours in (
         ("action", approval.action, call.action),
         ("agent", approval.agent_id, call.who.agent_id),
@@ -352,9 +354,10 @@ def _ensure_same_call(call: Call, approval: Approval) -> Flow:
 
 
 def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
-    """Return the id of the approval that the next check must use; None if the next check may create a new request.
+    """Evaluate the approver's decision, and return the id of the approval that the next check must use.
 
-    Raise if the request was rejected or has expired, or if a resumed call finds it consumed.
+    Return None if the next check may create a new request. Raise an error if the request was rejected or has expired.
+    Raise an error too if a resumed call's approval is already consumed.
     """
     edited = approval_id != call.approval_id
     # From here on, log entries and errors contain the id of the last request in the chain of edits.
@@ -369,7 +372,8 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
     if approval.status == "denied":
         raise (yield from deny(call, approval.note or "the approval request was declined", ApprovalDenied))
     if approval.status == "expired":
-        # Log entries have no status for an expired request: the status is `denied`, and the reason states the expiry.
+        # Log entries have no status for an expired request. The entry therefore has the status `denied`, and its reason
+        # states that the request expired.
         reason = "the approval request expired before it was decided or used"
         yield call.denied_entry(reason)
         raise ApprovalExpired(
@@ -379,15 +383,15 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
 
 
 def _recapture(call: Call, approval_id: str) -> _Approved:
-    """Capture the arguments again, and return `approval_id` if they are still the approved ones.
+    """Copy the arguments again, and return `approval_id` if they equal the approved arguments.
 
-    If they have changed, return None, because the next check needs a new approval. A resumed call, which may use no
-    other approval, is denied instead.
+    If they have changed, return None, because the next check needs a new approval. A resumed call is denied instead,
+    because it may use only the approval that it continues.
     """
     before = call.captured
     if call.arguments is not None:
         call.captured = call.arguments.capture()
-    # Compared as JSON text, because True == 1 in Python.
+    # The arguments are compared as JSON text, because Python treats True and 1 as equal.
     same = dumps(call.captured.context, canonical=True) == dumps(before.context, canonical=True)
     if not same and call.resumes is not None:
         call.captured = before
@@ -396,7 +400,7 @@ def _recapture(call: Call, approval_id: str) -> _Approved:
 
 
 def _apply_edit(call: Call, approved: dict[str, Json] | None) -> Flow:
-    """Apply the approver's edit to the arguments; deny the call unless the result is exactly the approved context."""
+    """Apply the approver's edit to the arguments; deny the call unless the result is exactly what was approved."""
     if approved is None:
         raise (yield from deny(call, "the approval was edited, and the gateway does not say how"))
     if call.arguments is None:

@@ -1,7 +1,7 @@
 """State of one guarded call, and its log entries.
 
-An intent is a log entry that is written before the tool runs; the entry with the outcome replaces it. Facts are details
-that are logged beside the arguments, such as the duration, the error or the reason of a denial.
+An intent is a log entry that is written before the tool runs. The entry with the outcome later replaces it. Facts are
+details that are logged in addition to the arguments, such as the duration, the error or the reason of a denial.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OnHoldFunction: TypeAlias = Callable[
 OnHold: TypeAlias = Literal["pause", "raise", "wait"] | OnHoldFunction
 
 _KEY_LENGTH: Final = 32
-#: Members of a log entry whose values differ each time the same call is logged; `_with_stable_key` removes them.
+#: Members of a log entry whose values differ each time the same call is logged; `_with_stable_key` omits them.
 _CHANGING: Final = frozenset({"decision_id", "occurred_at", "traceparent"})
 
 
@@ -50,7 +50,7 @@ class Arguments(Protocol):
         ...
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Apply the approver's edit: the difference between the context `asked` (requested) and `approved`.
+        """Apply the approver's edit: the difference between the arguments `asked` (requested) and `approved`.
 
         Returns:
             None, or the reason why the edit cannot be applied.
@@ -58,11 +58,11 @@ class Arguments(Protocol):
         ...
 
     def difference(self) -> str | None:
-        """Return the name of the first argument that changed since the last `capture`, or None."""
+        """Return the name of the first argument that has changed since the last `capture`, or None."""
         ...
 
     def discard_edit(self) -> None:
-        """Discard an approver's edit, so that the arguments are those that the caller passed."""
+        """Discard an approver's edit, so that the tool gets the arguments that the caller passed."""
         ...
 
 
@@ -71,26 +71,27 @@ class Call:
     """State of one guarded call: its arguments, its options, and the results of its checks.
 
     Attributes:
-        action: The action.
-        who: The agent, its run and the call's id.
+        action: Action of the call, such as `stripe.refund`.
+        who: The agent, the agent's run, and the call id.
         arguments: The arguments; None after they have been passed to the tool.
         captured: The redacted JSON copy of the arguments that the next check sends.
-        pending: Registration of this call as waiting for an approval request.
+        pending: Registration of this call while it waits for an approval request.
         clock: Returns monotonic seconds.
         on_hold: Reaction to a required approval: raise `ApprovalPending`, wait, or call a function that decides.
         hold_timeout: Seconds to wait for an approver; None for no limit.
         resumes: Id of the approval request that a resumed call continues; None for a new call.
         fail_open: True if the tool may run when the gateway cannot be reached.
         denied_actions: Actions that must not run without a decision, even with `fail_open`; None without `fail_open`.
-        pauses: Exceptions that the tool raises in order to be called again later; they are logged as `pending`.
-        verifies: True if other code could change the arguments during the check. They are then compared with `captured`
-            again before the tool runs.
+        pauses: Types of exceptions that mean that the tool must be called again later. Such a call is logged as
+            `pending` instead of `failed`.
+        verifies: True if other code could change the arguments during the check. The SDK then compares them with
+            `captured` before the tool runs.
         runs_elsewhere: True if another process runs the tool.
         approval_id: Id of the approval request that the last check returned or used.
         decision_id: Id of the last decision.
         edited: True if `captured` contains an approver's edit.
-        no_answer: If the tool runs without a decision (`fail_open`), the error message of the failed check; else None.
-        schedule: Times at which the call polls its approval request; None before the first poll.
+        no_answer: Error message of the failed check if the tool runs without a decision (`fail_open`); otherwise None.
+        schedule: Schedule of the polls of the approval request; None before the first poll.
     """
 
     action: str
@@ -114,16 +115,16 @@ class Call:
     schedule: PollSchedule | None = None
 
     def check(self, approval_id: str | None) -> Check:
-        """Return the check to send. If `approval_id` is not None, no other approval can allow the call."""
+        """Return the check to send. If `approval_id` is given, no other approval can allow the call."""
         reason = current_reason(self.captured.patterns)
         return Check(self.action, self.who, self.captured.context, approval_id, reason=reason)
 
     def intent(self) -> WriteIntent:
-        """Return the effect that writes the intent: a log entry with unknown outcome, before the tool runs."""
+        """Return an effect (request for I/O) that writes a log entry with unknown outcome before the tool runs."""
         return WriteIntent(self._entry("pending", {"outcome": "unknown"}, None), self.fail_open)
 
     def entry(self, status: LogStatus, facts: dict[str, Json], intent: Intent | None = None) -> WriteEntry:
-        """Return the effect that logs the call with this status and these facts; it replaces `intent`, if set."""
+        """Return an effect (request for I/O) that logs the call; its entry replaces `intent`, if one is given."""
         reason = facts.get("reason") if status in ("denied", "pending") else None
         log_event(
             "record", self.action, self.who.agent_id, status, reason=reason, approval_id=self.approval_id
@@ -132,7 +133,7 @@ class Call:
         return WriteEntry(_with_stable_key(entry, self.who, status, self.approval_id), intent)
 
     def context_with(self, facts: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the context of a log entry: the captured arguments, and facts such as the duration or the error.
+        """Return the `context` of a log entry: the checked arguments, and facts such as the duration or the error.
 
         If the tool runs without a decision, the facts also contain `fail_open` and the error of the check.
         """
@@ -141,7 +142,7 @@ class Call:
         return with_facts(self.captured.context, facts)
 
     def pending_error(self, reason: str | None) -> ApprovalPending:
-        """Return the error to raise if the call requires an approval and no approver has decided yet."""
+        """Return the `ApprovalPending` error to raise while no approver has decided about the call."""
         return ApprovalPending(
             action=self.action,
             agent_id=self.who.agent_id,
@@ -160,7 +161,7 @@ class Call:
         )
 
     def denied_entry(self, reason: str, intent: Intent | None = None) -> WriteEntry:
-        """Return the effect that logs the call as denied."""
+        """Return an effect (request for I/O) that logs the call as denied."""
         return self.entry("denied", {"reason": clip(reason)}, intent)
 
     def log(
@@ -174,7 +175,7 @@ class Call:
         approval_id: str | None = None,
         level: int = logging.INFO,
     ) -> None:
-        """Write one record about this call to the standard logging."""
+        """Write one record about this call to Python's standard logging."""
         log_event(
             event,
             self.action,
@@ -213,10 +214,10 @@ def log_entry(
     Args:
         check: The agent, action and arguments of the call.
         status: Outcome of the call.
-        facts: Details that are logged beside the arguments.
-        approval_id: The approval request of the call.
-        decision_id: The decision about the call.
-        reason: Why the call is denied or pending; written only to the standard logging.
+        facts: Details to log in addition to the arguments.
+        approval_id: Id of the approval request of the call.
+        decision_id: Id of the decision about the call.
+        reason: Reason why the call is denied or pending; it is written only to the standard logging.
     """
     who = check.who
     log_event("record", check.action, who.agent_id, status, reason=reason, approval_id=approval_id)
@@ -243,6 +244,7 @@ def _with_stable_key(entry: Entry, who: Identity, status: LogStatus, approval_id
         return entry
     parts: list[Json] = [status, entry.body["action"], who.agent_id, who.run_id, who.call_id, approval_id]
     key = hashlib.sha256(dumps(parts).encode()).hexdigest()[:_KEY_LENGTH]
-    # The gateway rejects an idempotency key that is sent again with another body.
+    # The gateway rejects an idempotency key that is sent again with a different body. Members that differ between
+    # repetitions are therefore omitted from the entry.
     body = {name: value for name, value in entry.body.items() if name not in _CHANGING}
     return Entry(body, key)

@@ -1,4 +1,4 @@
-"""Inspection of a callable when it is decorated: its kind, the function inside it, and whether it can be guarded."""
+"""Inspection of a callable that is being decorated: its kind, the function inside it, and whether it can be guarded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def inner_function(function: Any) -> Any:
 
 
 class Kind(Enum):
-    """Kinds of functions, by the object that a call returns."""
+    """Kind of a function, which depends on the object that a call returns, such as a coroutine or a generator."""
 
     VALUE = auto()
     COROUTINE = auto()
@@ -58,7 +58,7 @@ def kind_of(function: Any) -> Kind:
 
 
 def refuse_async(on_hold: OnHold, what: str) -> None:
-    """Raise if `on_hold` is a coroutine function; `what` describes the synchronous tool in the error message.
+    """Raise an error if `on_hold` is a coroutine function. The error message describes the synchronous tool by `what`.
 
     Raises:
         ConfigurationError: A synchronous tool cannot await `on_hold`.
@@ -70,7 +70,7 @@ def refuse_async(on_hold: OnHold, what: str) -> None:
 
 
 def refuse_unguardable(function: Any) -> None:
-    """Raise if `function` is a class, a property, or an object that cannot be called.
+    """Raise an error if `function` is a class, a property, or an object that cannot be called.
 
     Raises:
         ConfigurationError: The message names the object and the fix.
@@ -91,8 +91,8 @@ def refuse_unguardable(function: Any) -> None:
 def is_class_method_of(function: Any, owner: object) -> bool:
     """Return True if `owner` is a class that has `function` as a class method.
 
-    Since Python 3.13, a `classmethod` around a guarded function passes the class as an ordinary first argument. Only
-    this lookup can then distinguish `cls` from the arguments of the tool.
+    Since Python 3.13, a `classmethod` around a guarded function passes the class as an ordinary first argument. Only a
+    look-up of the method in the class can then distinguish `cls` from the arguments of the tool.
     """
     if not isinstance(owner, type):
         return False
@@ -103,8 +103,8 @@ def is_class_method_of(function: Any, owner: object) -> bool:
 def is_in_class(function: Any) -> bool:
     """Return True if `function` is decorated inside a class body, so that its first parameter is `self` or `cls`.
 
-    For built-in methods, and for methods that are decorated after their class is complete, the result is False: their
-    first argument is sent to the gateway like the other arguments.
+    Return False for built-in methods, and for methods that are decorated after their class is complete. The first
+    argument of such a method is sent to the gateway like the other arguments.
     """
     if isinstance(function, (staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType)):
         return False
@@ -114,8 +114,8 @@ def is_in_class(function: Any) -> bool:
 
 
 def _is_of_finished_class(function: Any) -> bool:
-    # Look up the function by its qualified name. While the class body runs, this does not find `function`: the name of
-    # the class does not exist yet, or refers to an older class.
+    # The function is looked up by its qualified name. While the class body runs, the look-up does not find `function`,
+    # because the name of the class does not exist yet, or refers to an older class.
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for part in str(function.__qualname__).split("."):
         found = inspect.getattr_static(found, part, None)
@@ -125,21 +125,22 @@ def _is_of_finished_class(function: Any) -> bool:
 def guard_inside(function: Any, guard: Callable[[Any], Any]) -> Any:
     """Guard the function inside a `functools.partial` or a `@contextmanager`, and return the new outer object.
 
-    In this way the arguments in the partial are sent to the gateway, and a context manager is checked when it is
-    entered. Return None if `function` is neither; the caller then guards `function` itself.
+    The gateway then also receives the arguments that the partial contains. A context manager is checked when it is
+    entered. Return None if `function` is neither a partial nor a context manager; the caller then guards `function`
+    itself.
 
     Args:
         function: The object that is decorated.
-        guard: Returns the guarded form of a function.
+        guard: Function that returns the guarded form of a function.
 
     Raises:
-        ConfigurationError: For an object whose `__call__` is a context manager function.
+        ConfigurationError: `function` is an object whose `__call__` method is decorated with `@contextmanager`.
     """
     inner = inner_function(function)
     wrapped = _guard_inside(inner, guard)
     if wrapped is None or inner is function:
         return wrapped
-    # `function` is a class method or static method: wrap the result in the same way.
+    # If `function` is a class method or a static method, the result must be one as well.
     return type(function)(wrapped)
 
 
@@ -166,7 +167,7 @@ def _guard_inside(function: Any, guard: Callable[[Any], Any]) -> Any:
 
 
 def _manager(function: Any) -> Callable[[Any], Any] | None:
-    """Return the decorator of contextlib that made `function`, or None."""
+    """Return the `contextlib` decorator that was applied to `function`, or None."""
     code = getattr(function, "__code__", None)
     return _MANAGERS.get(code) if isinstance(code, types.CodeType) else None
 
@@ -190,8 +191,9 @@ async def _async() -> Any:
 
 
 _ABSENT: Final = object()
-# Functions that `@contextmanager` or `@asynccontextmanager` returns have no attribute that identifies the decorator.
-# But all functions that the same decorator returns share one code object: this mapping finds the decorator by it.
+# Maps a code object to the `contextlib` decorator that creates functions with this code. All functions that
+# `@contextmanager` returns share one code object, and those of `@asynccontextmanager` share another. The functions have
+# no attribute that identifies the decorator.
 _MANAGERS: Final[dict[types.CodeType, Callable[[Any], Any]]] = {
     _sync.__code__: contextlib.contextmanager,
     _async.__code__: contextlib.asynccontextmanager,

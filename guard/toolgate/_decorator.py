@@ -1,4 +1,4 @@
-"""The decorator `guarded`: it replaces a function by a proxy that starts a guarded call whenever it is called."""
+"""The decorator `guarded`, which replaces a function by a proxy. Each call of the proxy is a guarded call."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from toolgate._shutdown import ensure_not_finalizing
 
 __all__ = ["Guardable", "decorate"]
 
-# `classmethod` and `staticmethod` are listed for functions with `@guarded` above `@classmethod` or `@staticmethod`:
-# pyright does not regard these objects as `Callable`.
+# `@guarded` above `@classmethod` or `@staticmethod` receives a `classmethod` or `staticmethod` object, which pyright
+# does not regard as `Callable`.
 Guardable = TypeVar(
     "Guardable",
     bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | partialmethod[Any]",
 )
 
-# Modules that only a call needs are imported at the first call, to keep `import toolgate` fast.
+# These modules are imported at the first call of a guarded function, so that `import toolgate` is fast.
 if TYPE_CHECKING:
     from functools import partialmethod
 
@@ -61,7 +61,7 @@ def decorate(
 ) -> Callable[[Guardable], Guardable]:
     """Check the options and return the decorator.
 
-    Each call of a decorated function calls `find_state`, which returns the state of the guard to use.
+    Each call of a decorated function calls `find_state` to get the state of the guard to use.
 
     Raises:
         ConfigurationError: An option is wrong. The decorator raises this error too, if a function cannot be guarded.
@@ -147,15 +147,17 @@ class _Tool:
         instance: object,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        # A default, because the names of this module may be None while the interpreter is finalizing.
+        # The function is stored as a default value, because module globals may be None while the interpreter is
+        # finalizing.
         ensure_not_finalizing: Callable[[], None] = ensure_not_finalizing,
     ) -> Any:
-        # Before the imports below, which fail during finalization.
+        # The imports below fail during interpreter finalization, so this function is called before them.
         ensure_not_finalizing()
         from toolgate._capture.arguments import CallArguments
         from toolgate._invocation import RUNNERS, Invocation
 
-        # Coroutine functions bind their arguments here too: a wrong argument raises at the call, not at the `await`.
+        # The arguments of coroutine functions are bound here too, so that a wrong argument raises an error at the call
+        # and not only at the `await`.
         owner: tuple[Any, ...] = ()
         drop_first = instance is not None
         if self._may_be_method and not drop_first and args and is_class_method_of(self.proxy, args[0]):
@@ -175,6 +177,6 @@ class _Tool:
         tool = partial(function, *owner) if owner else function
         result = RUNNERS[self._kind](Invocation(self._options, state, arguments, tool))
         if self._names is not None:
-            # Python's warning about a coroutine that was never awaited then contains the name of the tool.
+            # If the coroutine is never awaited, Python's warning contains this name, so it must be the tool's name.
             result.__name__, result.__qualname__ = self._names
         return result

@@ -49,7 +49,7 @@ def configure(
 ) -> None:
     """Create or replace the default guard. Functions that were decorated before this call use the new guard too.
 
-    The arguments are those of `Guard`. Calls that are running finish with the guard with which they began.
+    For the arguments, see `Guard`. A call that is in progress continues with the previous guard.
 
         toolgate.configure("https://gateway.example.com", agent_id="billing-bot")
 
@@ -94,7 +94,7 @@ def guarded(
     fail_open: bool = False,
     unbound: Iterable[str] = (),
 ) -> Callable[[Guardable], Guardable]:
-    """Return a decorator that guards functions with the default guard; the options are those of `Guard.guarded`.
+    """Return a decorator that guards functions with the default guard. For the options, see `Guard.guarded`.
 
         @guarded("stripe.refund")
         def refund(charge_id: str, amount: float) -> str: ...
@@ -135,7 +135,7 @@ def action(
     fail_open: bool = False,
     edits: bool = False,
 ) -> Action:
-    """Return a guarded block that uses the default guard; the arguments are those of `Guard.action`.
+    """Return a guarded block that uses the default guard. For the arguments, see `Guard.action`.
 
     Raises:
         ConfigurationError: If an option is wrong.
@@ -159,7 +159,7 @@ def action(
 
 
 def resume(approval_id: str) -> Resume:
-    """Return a block whose first call with the default guard continues an approval request; see `Guard.resume`.
+    """Return a context manager: the first call in its block continues an approval request; see `Guard.resume`.
 
     Raises:
         ConfigurationError: If the id is not valid.
@@ -189,7 +189,8 @@ def default_guard() -> Guard:
             try:
                 _default = Guard()
             except ConfigurationError as error:
-                # If an agent framework catches this exception, the report still lets the pytest plugin fail the test.
+                # An agent framework may catch this exception. The report makes the pytest plugin fail the test even
+                # then.
                 report_setup_error(error)
                 raise
         return _default
@@ -197,7 +198,7 @@ def default_guard() -> Guard:
 
 @contextmanager
 def replace_default(guard: Guard) -> Iterator[None]:
-    """Make `guard` the default guard inside the block, in the whole process; for tests."""
+    """Make `guard` the default guard of the whole process inside a `with` block; for tests."""
     global _default  # noqa: PLW0603 - the one default guard of the process
     with _lock:
         before, _default = _default, guard

@@ -1,8 +1,9 @@
-"""Drivers: perform the effects that the flow of a call yields, such as sending a check or writing a log entry.
+"""Drivers, which perform the I/O of a guarded call, such as sending a check or writing a log entry.
 
-`Driver` performs them on the calling thread, `AsyncDriver` in the calling task. `drive` and `adrive` run a flow until
-it yields `RunTool`; then `_invocation` or `_generators` runs the tool, and a second call of `drive` continues the flow
-with the tool's outcome. Drivers contain no rules: the flow decides what happens to a call.
+A flow is a generator that contains the rules of one guarded call. It does no I/O itself, but yields requests for I/O
+(effects, see `_effects`). `Driver` performs them on the calling thread, `AsyncDriver` in the calling task. `drive` and
+`adrive` run a flow until it yields `RunTool`. Then `_invocation` or `_generators` runs the tool, and a second call of
+`drive` continues the flow with the tool's outcome.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncDriver", "Driver", "adrive", "drive", "elapsed_ms", "ensure_authorized", "finish"]
 
-# Number of times that the wait for a cleanup is repeated; a cancelled cleanup is then started again. There may be more
-# than one cancellation: by the event loop, which cancels all tasks when it ends, and by the caller.
+# Maximum number of times that the wait for a cleanup is repeated because the waiting task was cancelled. The caller may
+# cancel the task, and the event loop cancels all tasks when it ends.
 _MAX_RESTARTS: Final = 3
-# Seconds to wait for a cleanup to end; after a cancellation, the same time applies again.
+# Maximum seconds to wait for the end of a cleanup. If the waiting task is cancelled, this time starts again.
 _CLEANUP_TIMEOUT: Final = 4.0
 
 
 class Driver:
-    """Performs the effects of one synchronous call, on the calling thread.
+    """Performs the effects (requests for I/O) of one synchronous call, on the calling thread.
 
     Args:
         client: Client of the gateway.
-        recorder: Writes log entries to the outbox.
+        recorder: Object that writes log entries to the outbox.
         on_hold: The option `on_hold` of the guarded function or block.
-        sleep: Pauses the thread; receives seconds.
+        sleep: Function that pauses the thread for a number of seconds.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Driver:
         self._sleep = sleep
 
     def perform(self, effect: object) -> object:
-        """Perform one effect and return the reply to send into the flow."""
+        """Perform one effect (request for I/O), and return the reply to it."""
         match effect:
             case SendCheck():
                 return self._client.check(effect.check, effect.seconds)
@@ -104,13 +105,13 @@ class Driver:
 
 
 class AsyncDriver:
-    """Performs the effects of one asynchronous call, in the calling task.
+    """Performs the effects (requests for I/O) of one asynchronous call, in the calling task.
 
     Args:
         client: Client of the gateway.
-        recorder: Writes log entries to the outbox.
+        recorder: Object that writes log entries to the outbox.
         on_hold: The option `on_hold` of the guarded function or block.
-        sleep: Pauses the task; receives seconds.
+        sleep: Coroutine function that pauses the task for a number of seconds.
     """
 
     def __init__(
@@ -126,14 +127,15 @@ class AsyncDriver:
         self._sleep = sleep
 
     async def perform(self, effect: object) -> object:
-        """Perform one effect and return the reply to send into the flow."""
+        """Perform one effect (request for I/O), and return the reply to it."""
         match effect:
             case SendCheck():
                 return await self._client.check(effect.check, effect.seconds)
             case WriteIntent():
                 return await self.recorder.aintend(effect.entry, may_be_lost=effect.may_be_lost)
             case WriteEntry():
-                # Not awaited, because a coroutine that is being closed writes its entry here and must not await.
+                # No `await` is used here, because a coroutine that is being closed also writes its log entry here, and
+                # must not await.
                 self.recorder.record(effect.entry, effect.intent)
             case GetApproval():
                 return await self._client.approval(effect.approval_id, effect.wait)
@@ -150,15 +152,15 @@ class AsyncDriver:
         return None
 
     async def clean_up(self, effect: Cleanup, error: BaseException | None) -> None:
-        """Perform a cleanup in a task of its own, which continues if the calling task is cancelled.
+        """Withdraw the approval request of an interrupted call in a separate task, which a cancellation does not stop.
 
-        Wait until that task has ended, except if `error`, which interrupted the call, is a `GeneratorExit`: a coroutine
-        that is being closed must not await anything.
+        Wait until that task has ended. If `error` is a `GeneratorExit`, do not wait, because a coroutine that is being
+        closed must not await anything.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # The event loop ended before the coroutine was closed: without a loop, no request can be sent.
+            # The event loop ended before the coroutine was closed. Without an event loop, no request can be sent.
             return
         cleanup = _CleanupTask(lambda: adrive(effect.make_flow(), self))
         if not isinstance(error, GeneratorExit):
@@ -176,7 +178,7 @@ def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool
 
     Args:
         flow: The generator with the rules of one guarded call.
-        driver: Performs each effect that the flow yields; the reply is sent back into the flow.
+        driver: Object that performs each effect that the flow yields; the reply is sent back into the flow.
         outcome: None to start the flow; after the tool has run, its result or exception, to continue the flow.
 
     Returns:
@@ -242,7 +244,7 @@ async def adrive(
 
 
 def finish(flow: Flow, driver: Driver | AsyncDriver, outcome: Outcome) -> None:
-    """Log the outcome of a tool without waiting for anything, because a garbage collection may call this function."""
+    """Log the outcome of a tool. This function never waits, because the garbage collector may call it."""
     reply: object = outcome
     while True:
         try:
@@ -255,10 +257,10 @@ def finish(flow: Flow, driver: Driver | AsyncDriver, outcome: Outcome) -> None:
 
 
 def ensure_authorized(effect: object) -> None:
-    """Raise unless `effect`, the result of `drive` or `adrive`, is `RunTool`: only `RunTool` allows the tool to run.
+    """Raise an error unless `effect`, the result of `drive` or `adrive`, is `RunTool`, which allows the tool to run.
 
     Raises:
-        GatewayProtocolError: The flow ended without allowing the tool to run.
+        GatewayProtocolError: The rules of the call ended without allowing the tool to run.
     """
     if not isinstance(effect, RunTool):
         raise GatewayProtocolError(f"the call was not authorized: its flow ended with {effect!r}")
@@ -270,7 +272,7 @@ def elapsed_ms(began: float) -> float:
 
 
 def _interrupt(flow: Flow) -> list[Cleanup]:
-    """Throw `Interrupted` into the flow, and return the `Cleanup` effects that it yields."""
+    """Throw `Interrupted` into the generator of a call, and return the `Cleanup` effects that it then yields."""
     cleanups: list[Cleanup] = []
     with suppress(StopIteration, Interrupted):
         effect = flow.throw(Interrupted())
@@ -282,17 +284,17 @@ def _interrupt(flow: Flow) -> list[Cleanup]:
 
 
 class _CleanupTask:
-    """Task that performs a cleanup, and is started again if the ending event loop cancels it."""
+    """Task that withdraws an interrupted call's approval request; restarted if an ending event loop cancels it."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._task = self._start()
 
     async def wait(self) -> None:
-        """Wait for the cleanup task, with a time limit of a few seconds, and ignore cancellations of the waiting task.
+        """Wait a few seconds for the cleanup task to end, even if the waiting task is cancelled.
 
-        When an event loop ends, it cancels both the waiting task and the cleanup, and then waits for both. A cleanup
-        that was cancelled is started again meanwhile.
+        When an event loop ends, it cancels both the waiting task and the cleanup task, and then waits for both. During
+        this wait, the cleanup is started again if it was cancelled.
         """
         restarts = _MAX_RESTARTS
         while True:

@@ -1,7 +1,7 @@
-"""Effects: objects with which the flow of a call requests I/O, and the replies that it receives.
+"""Effects (requests for I/O) that the flow of a guarded call yields, and the replies to them.
 
 A flow is a generator that contains the rules of one guarded call and does no I/O. It yields an effect, such as
-`SendCheck`; a driver (`_drivers`) performs the effect and sends the reply into the generator, or throws the gateway's
+`SendCheck`. A driver (`_drivers`) performs the effect and sends the reply into the generator, or throws the gateway's
 error into it. Tests can therefore run a flow without network, clock or tool.
 """
 
@@ -38,11 +38,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SendCheck:
-    """Effect that asks the gateway for a decision; the driver sends back a `Decision`.
+    """Effect that sends a check to the gateway; the driver sends back a `Decision`.
 
     Attributes:
-        check: The request.
-        seconds: Deadline in seconds; None for the `timeout` of the guard's settings.
+        check: The check, which is a request for a decision.
+        seconds: Seconds until the deadline; None for the `timeout` of the guard's settings.
     """
 
     check: Check
@@ -54,9 +54,9 @@ class GetApproval:
     """Effect that reads an approval request; the driver sends back an `Approval`.
 
     Attributes:
-        approval_id: The approval request.
+        approval_id: Id of the approval request.
         wait: Seconds for which the gateway may delay its response until the state changes (long poll).
-        polls: True if the call is waiting for an approver and reads the request repeatedly.
+        polls: True if the call waits for an approver and therefore reads the request repeatedly.
     """
 
     approval_id: str
@@ -69,7 +69,7 @@ class CancelApproval:
     """Effect that withdraws an approval request; the driver sends back an `Approval`.
 
     Attributes:
-        approval_id: The approval request.
+        approval_id: Id of the approval request.
         seconds: Deadline in seconds.
     """
 
@@ -79,7 +79,7 @@ class CancelApproval:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Effect that asks the driver to pause for some seconds; the driver sends back None."""
+    """Effect that makes the driver pause for `seconds`; the driver sends back None."""
 
     seconds: float
 
@@ -89,7 +89,7 @@ class AskCaller:
     """Effect that calls the application's `on_hold` function; the driver sends back `raise`, `wait` or `check`.
 
     Attributes:
-        pending: The argument of the function.
+        pending: The exception that the function receives as its argument.
     """
 
     pending: ApprovalPending
@@ -114,10 +114,10 @@ class WriteIntent:
 class WriteEntry:
     """Effect that writes a log entry to the outbox; the driver sends back None.
 
-    The flow receives no error if the entry cannot be stored, because the tool may have run already.
+    If the entry cannot be stored, the flow receives no error, because the tool may have run already.
 
     Attributes:
-        entry: The log entry.
+        entry: Log entry to write.
         intent: The intent that the entry replaces; None if no intent was written.
     """
 
@@ -127,18 +127,19 @@ class WriteEntry:
 
 @dataclass(frozen=True, slots=True)
 class RunTool:
-    """Effect that ends `drive`: its caller runs the tool, and continues the flow with the tool's `Outcome`."""
+    """Effect that makes `drive` return: its caller runs the tool, and then passes the `Outcome` to `drive`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Effect at the end of an allowed call whose tool another process runs; the driver sends back None.
+    """Last effect of an allowed call whose tool another process runs; the driver sends back None.
 
     Attributes:
-        context: Context of a log entry with unknown outcome, to be stored if the other process never reports one.
-        agent_id: The agent.
-        approval_id: The approval that covers the call, if it required one.
-        decision_id: The decision.
+        context: Arguments and details for a log entry with unknown outcome, which is stored if the other process does
+            not report the outcome.
+        agent_id: Id of the agent.
+        approval_id: Id of the approval that covers the call, if an approval was required.
+        decision_id: Id of the decision.
     """
 
     context: dict[str, Json]
@@ -154,26 +155,27 @@ class Cleanup:
     The driver sends back None.
 
     Attributes:
-        make_flow: Creates the second flow; called once more if the ending event loop cancelled that flow.
+        make_flow: Function that creates the second flow. It is called again if an ending event loop cancelled that
+            flow.
     """
 
     make_flow: Callable[[], Flow]
 
 
 class Interrupted(BaseException):
-    """Thrown into a flow when its thread or task is interrupted.
+    """Exception that the driver throws into a flow when the thread or task of the call is interrupted.
 
-    The flow may yield a `Cleanup`, and then raises this exception again.
+    The flow may yield a `Cleanup` effect, and then raises this exception again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Outcome of a tool that returned, which is sent into the flow.
+    """Outcome of a tool that returned; the driver sends this object into the flow.
 
     Attributes:
         duration_ms: Run time of the tool in milliseconds.
-        facts: Further details that are logged beside the arguments.
+        facts: Further details to log in addition to the arguments.
     """
 
     duration_ms: float
@@ -188,9 +190,9 @@ class Raised:
     StopIteration would become a RuntimeError (PEP 479).
 
     Attributes:
-        error: The exception.
+        error: Exception that the tool raised.
         duration_ms: Run time of the tool in milliseconds.
-        facts: Further details that are logged beside the arguments.
+        facts: Further details to log in addition to the arguments.
     """
 
     error: BaseException

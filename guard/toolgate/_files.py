@@ -27,8 +27,9 @@ def replace_file(
 
     Args:
         target: Path of the finished file.
-        created: Permission bits of the new file; the process's umask applies.
-        mode: Exact permission bits to set after creation, whatever the umask; None keeps those from the creation.
+        created: Permission bits with which the file is created; the process's umask applies.
+        mode: Exact permission bits to set after the creation, regardless of the umask; None keeps the bits of
+            `created`.
         before_rename: Called after the content has been flushed to disk; an exception prevents the rename.
 
     Raises:
@@ -74,7 +75,7 @@ def read_private(path: Path, *, max_bytes: int = _MAX_PRIVATE_BYTES, hint: Hint 
     """Return the content of a private file, or None if it does not exist.
 
     Raises:
-        PrivateFileError: The file is a link, belongs to another user, may be used by other users, or is longer than
+        PrivateFileError: The file is a link, belongs to another user, is accessible to other users, or is longer than
             `max_bytes`.
     """
     try:
@@ -114,7 +115,7 @@ def write_private(path: Path, content: bytes, *, hint: Hint = LOGIN_HINT) -> Non
 
 
 def remove_private(path: Path) -> None:
-    """Remove a file; a missing one is not an error.
+    """Remove a file; it is not an error if the file does not exist.
 
     Raises:
         PrivateFileError: The file cannot be removed.

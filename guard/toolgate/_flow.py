@@ -1,4 +1,4 @@
-"""Flow of one guarded call: a generator that contains its rules and yields effects, and does no I/O itself.
+"""Flow of one guarded call: a generator that contains the rules of the call and yields requests for I/O (`_effects`).
 
     check ── allowed ──► write the intent ──► compare the arguments ──► run the tool ──► log success / failed
       │                                         └─ changed ─► log denied ──► ActionDenied
@@ -17,8 +17,8 @@
                  otherwise ──► log denied ──► ActionDenied
 
 The intent is a log entry with unknown outcome that is written before the tool runs. If another process runs the tool,
-the flow ends before the intent. A resumed call first reads its approval request. It sends a check only if the request
-is approved, and only with that approval.
+no intent is written and the flow ends. A resumed call first reads its approval request. It sends a check only if the
+request is approved, and only with that approval.
 
 `RunTool` is yielded only after an allowed decision, or, with `fail_open=True`, after a first check that no gateway
 received.
@@ -62,7 +62,7 @@ _MAX_NO_ANSWER: Final = 200
 
 
 def guarded_call(call: Call) -> Flow:
-    """Return the flow of one guarded call: check it, write the intent, yield `RunTool`, and log the tool's outcome.
+    """Return the flow of a guarded call: check the call, write an intent, yield `RunTool`, and log the tool's outcome.
 
     Raises:
         ActionDenied: The gateway denied the action, or an approver's edit cannot be applied.
@@ -79,8 +79,8 @@ def guarded_call(call: Call) -> Flow:
         return
     intent = cast("Intent | None", (yield call.intent()))
     yield from _ensure_unchanged(call, intent)
-    # Drop the reference to the arguments: they may include the tool object itself, which could then not be
-    # garbage-collected.
+    # The reference to the arguments is dropped here. They may include the tool object itself, and the reference
+    # would prevent its garbage collection.
     call.arguments = None
     outcome = cast("Outcome", (yield RunTool()))
     facts: dict[str, Json] = {**outcome.facts, "duration_ms": outcome.duration_ms}
@@ -94,13 +94,13 @@ def guarded_call(call: Call) -> Flow:
 
 
 def authorized_call(arguments: Arguments | None) -> Flow:
-    """Return the flow of a call without a check or log entry, because the enclosing action block has both.
+    """Return the flow of a call without a check and log entry, because the enclosing action block has both.
 
     Args:
-        arguments: The arguments to compare with the captured copy; None if no other code can change them.
+        arguments: The arguments, to compare them with the earlier copy; None if no other code can change them.
 
     Raises:
-        ConfigurationError: An argument changed since it was captured.
+        ConfigurationError: An argument has changed since the copy was made.
     """
     problem = None if arguments is None else _changed(arguments)
     if problem is not None:
@@ -126,8 +126,8 @@ def _decide(call: Call) -> Flow:
             yield from log_pending(call, decision.reason)
             approval_id = yield from await_decision(call, decision.reason)
         elif approval_id is not None and call.resumes is None:
-            # An equal call may have consumed the approval. The next check contains no approval id, so that the gateway
-            # creates a new request.
+            # A call with equal arguments may have consumed the approval. The next check contains no approval id, so
+            # that the gateway creates a new approval request.
             approval_id = None
             if call.edited and call.arguments is not None:
                 call.arguments.discard_edit()
@@ -159,10 +159,10 @@ def _check(call: Call, approval_id: str | None) -> Generator[Effect, Any, Decisi
 
 
 def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
-    """Return True if the tool may run without a decision.
+    """Return True if the tool may run although the check failed and there is no decision.
 
-    The result is True only if `fail_open` is set, this is the first check of the call, no gateway can have received the
-    check, and the gateway did not deny the action to this agent in its last decision.
+    This is the case only if `fail_open` is set, the check was the first one of the call, no gateway can have received
+    the check, and the gateway's last decision about this agent and action was not a denial.
     """
     if not call.fail_open or call.approval_id is not None or call.resumes is not None:
         return False
@@ -177,7 +177,7 @@ def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
 
 
 def _ensure_unchanged(call: Call, intent: Intent | None) -> Flow:
-    """Deny the call if its arguments have changed since they were captured for the check."""
+    """Deny the call if its arguments have changed since they were copied for the check."""
     problem = _changed(call.arguments) if call.verifies and call.arguments is not None else None
     if problem is not None:
         fix = "nothing ran; pass a copy that no other code changes, or name the argument in ignore="

@@ -1,7 +1,8 @@
-"""Tools that continue after their call has returned, such as generators: their outcome is logged when they end.
+"""Guarded tools, such as generators, that continue after the call has returned. The outcome is logged when they end.
 
 Items of a generator are forwarded one by one instead of with `yield from`, which would turn a thrown `GeneratorExit`
-into a `close()`. The code keeps no reference to an item that it has yielded, so that the receiver can release it.
+into a `close()`. The code keeps no reference to an item that it has yielded, so that the item can be garbage-collected
+as soon as the receiver drops it.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _AsyncItems: TypeAlias = AsyncGenerator[Any, Any]
 
 
 class Completion:
-    """Logs the outcome of a tool once, also if the tool is garbage-collected before its end.
+    """Logs the outcome of a tool exactly once, even if the tool's generator is garbage-collected before its end.
 
-    The object that the caller received (such as a generator) refers to this object, so both are collected together.
-    The `_Record` with the state of the log entry is in a global set, and still exists then.
+    The object that the caller received (such as a generator) refers to this object, so both are garbage-collected
+    together. The state of the log entry (`_Record`) is in a global set, so it still exists at that time.
 
     Args:
-        flow: The flow of the call, which has yielded `RunTool`.
-        driver: Performs the effects of the flow.
-        began: Start of the tool, a value of `time.perf_counter`; default now.
+        flow: The generator that checks and logs the call (see `_flow`); it has yielded `RunTool`.
+        driver: Object that performs the requests for I/O that `flow` yields.
+        began: Time when the tool started, a value of `time.perf_counter`; the default is the current time.
     """
 
     def __init__(self, flow: Flow, driver: Driver | AsyncDriver, began: float | None = None) -> None:
@@ -47,11 +48,11 @@ class Completion:
         self._record.items = (self._record.items or 0) + 1
 
     def may_be_dropped(self) -> None:
-        """If the tool is garbage-collected before its end, log success; without this call, a failure is logged."""
+        """Log success instead of a failure if the tool's object is garbage-collected before it has ended."""
         self._record.may_be_dropped = True
 
     def finish(self, error: BaseException | None = None, *, closed: bool = False) -> None:
-        """Log the outcome without waiting for anything, because a garbage collection may call this method.
+        """Log the outcome. This method never waits, because the garbage collector may call it.
 
         Args:
             error: The tool's exception; None if it succeeded.
@@ -73,7 +74,7 @@ class Completion:
 
 
 class _Record:
-    """State of the log entry of one tool; builds the entry's outcome and facts."""
+    """State of the log entry of one tool call."""
 
     def __init__(self, flow: Flow, driver: Driver | AsyncDriver, began: float | None) -> None:
         self.flow = flow
@@ -103,9 +104,9 @@ class _Record:
 class _Finalizer:
     """Logs the outcome when the tool that refers to this object is garbage-collected.
 
-    Python may call `__del__` of objects that continue to exist: to close an asynchronous generator, the event loop
-    resurrects it during its collection. The first `__del__` therefore only creates a second finalizer, whose `__del__`
-    logs the outcome when the tool is really collected.
+    Python may call `__del__` of an object that continues to exist: the event loop resurrects an asynchronous generator
+    during its collection, to close it. The first `__del__` therefore only creates a second finalizer, whose `__del__`
+    logs the outcome when the tool has finally been collected.
     """
 
     def __init__(self, record: _Record, *, is_last: bool = False) -> None:
@@ -125,12 +126,12 @@ class _Finalizer:
 
 
 def follow(begin: Callable[[], tuple[_Items, Completion]]) -> _Items:
-    """Return a generator that forwards all items, sent values and exceptions of the tool's generator.
+    """Return a generator that forwards items, sent values and exceptions from and to the tool's generator.
 
     The outcome of the call is logged when the tool's generator ends.
 
     Args:
-        begin: Starts the call and returns the tool's generator; called when the first item is requested.
+        begin: Function that starts the call and returns the tool's generator; called when the first item is requested.
     """
     generator, completion = begin()
     completion.count_items()
@@ -199,10 +200,10 @@ async def follow_async(begin: Callable[[], Awaitable[tuple[_AsyncItems, Completi
 
 
 def _request_first(generator: _AsyncItems) -> Awaitable[Any]:
-    """Request the first item without letting the event loop register the tool's generator.
+    """Request the first item, and prevent the event loop from registering the tool's generator.
 
     When an event loop ends, it closes all registered generators at the same time. The generator of `follow_async` is
-    registered, and closes the tool's generator itself; the loop must not close the tool's generator as well.
+    registered, and closes the tool's generator. The loop must not close the tool's generator as well.
     """
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(None, _leave_open)
@@ -213,8 +214,8 @@ def _request_first(generator: _AsyncItems) -> Awaitable[Any]:
 
 
 def _leave_open(generator: _AsyncItems) -> None:
-    """Finalizer of the tool's generator: do nothing, because the generator of `follow_async` closes it."""
+    """Do nothing when the tool's generator is finalized, because the generator of `follow_async` closes it."""
 
 
-# Strong references, so that a record is not collected together with its tool, before the outcome is logged.
+# This set keeps each record alive until its outcome is logged, even if the tool is garbage-collected earlier.
 _unfinished: Final = set[_Record]()

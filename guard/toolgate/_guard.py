@@ -44,7 +44,7 @@ class Guard(GatewayRequests):
     Args:
         url: Address of the gateway; default `TOOLGATE_URL`.
         api_key: API key of the organization or agent; default `TOOLGATE_API_KEY`.
-        agent_id: The agent, unless `acting_as` or a decorator sets another; default `TOOLGATE_AGENT_ID`.
+        agent_id: The agent, unless `acting_as` or a decorator sets another one; default `TOOLGATE_AGENT_ID`.
         timeout: Total deadline of one request with its retries, in seconds; default `TOOLGATE_TIMEOUT`, else 5.
         allow_insecure: Permit plain http to other machines, which sends the API key unencrypted.
         ca: A PEM file of the certificates to trust instead of the system's, or an `ssl.SSLContext`; default
@@ -52,7 +52,7 @@ class Guard(GatewayRequests):
         client_cert: PEM files of the client certificate and its key, and the key's password; default
             `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY` and `TOOLGATE_CLIENT_KEY_PASSWORD`.
         proxy: Address of an `http` proxy that tunnels TLS to the gateway; default `TOOLGATE_PROXY`.
-        transport: Used instead of the network: a transport object of the HTTP library, or a gateway in this process.
+        transport: Replacement of the network: a transport object of the HTTP library, or a gateway in this process.
         outbox: Folder in which log entries are stored until the gateway has acknowledged them, or `"memory"`; default
             `TOOLGATE_OUTBOX`, else the user's state folder.
 
@@ -100,7 +100,7 @@ class Guard(GatewayRequests):
     ) -> Self:
         """Return a guard with the complete gateway in this process, on its own thread and without a port.
 
-        Use it for notebooks, tests and agents on one machine. It is no security boundary, because all code in this
+        Use it for notebooks, tests and agents on one machine. It is not a security boundary, because all code in this
         process can approve requests. It needs the extra `service`: `pip install 'toolgate[service]'`.
 
             guard = Guard.embedded(":memory:", agent="demo", allow=["mail.read"], require_approval=["mail.send"])
@@ -109,8 +109,8 @@ class Guard(GatewayRequests):
             path: The database file, created if it is missing. The data of `":memory:"` is lost at `close`.
             agent: Name of the agent. If the file contains an agent with this name, that agent is used.
             allow: Actions that are allowed: names, or names with limits, like `{"stripe.refund": {"max_amount": 100}}`.
-            require_approval: Actions that a person must approve, in the same form. Permissions in the file that are
-                listed in neither argument are deleted.
+            require_approval: Actions that a person must approve, in the same form. The permissions of all other actions
+                are deleted from the database.
             timeout: Deadline of one request in seconds, as for `Guard`.
             hold: Deprecated name of `require_approval`.
 
@@ -128,10 +128,10 @@ class Guard(GatewayRequests):
 
     @property
     def gateway(self) -> EmbeddedGateway:
-        """The gateway in this process, with the approver's methods: `pending`, `approve`, `deny`.
+        """The gateway in this process; an approver uses its methods `pending`, `approve` and `deny`.
 
         Raises:
-            ConfigurationError: If the guard was not made by `Guard.embedded`.
+            ConfigurationError: If the guard was not created by `Guard.embedded`.
         """
         from toolgate.embedded import EmbeddedGateway
 
@@ -169,31 +169,32 @@ class Guard(GatewayRequests):
             def refund(charge_id: str, amount: float) -> str: ...
 
         A synchronous function waits for the gateway on the thread that calls it. If this is the thread of an event
-        loop, the loop is blocked meanwhile.
+        loop, the loop is blocked during this time.
 
         Args:
             action: The action, like `service.operation`.
-            on_hold: What happens when the call requires an approval. `raise` and its synonym `pause` raise
-                `ApprovalPending`, and the call can be continued with `resume`; `wait` waits for the approver. A
-                function is called with the `ApprovalPending`, and returns one of these words, or `check` to read the
-                approval request again at once. Its exceptions propagate; no return value lets the tool run. A
-                coroutine function may have an asynchronous `on_hold` function.
-            hold_timeout: Seconds to wait for the approver; None for no limit. After that the approval request stays
-                pending. If the waiting call is cancelled or interrupted, the request is withdrawn.
-            include: The only arguments that the gateway receives in clear text; it receives a keyed digest of each
-                other argument. Secrets stay hidden.
-            exclude: Arguments of which the gateway receives only a keyed digest.
-            redact: Further names of secrets to hide, also inside arguments, and compiled patterns: a text or number
-                that matches is hidden as a whole.
-            ignore: Arguments that are not sent at all, so that an approval is valid for any value of them.
-            amount: The argument that is also sent as `amount`, to be compared with `max_amount`, or a function that
-                takes arguments by their names and returns a number.
-            context: Further values that the approver sees and the approval covers: a function that takes arguments by
-                their names and returns a mapping, or the name of an argument that is a mapping.
-            agent_id: The agent, unless `acting_as` sets another.
-            fail_open: Run the tool without a decision if no gateway can be reached: permission, `max_amount` and
-                approval are not checked then. The SDK logs a warning (logger `toolgate`), and the log entry contains
-                `fail_open`. The tool does not run if any server responded, or if the last decision denied the action.
+            on_hold: Reaction to a call that requires an approval. `raise` (or `pause`): raise `ApprovalPending`; the
+                call can be continued later with `resume`. `wait`: wait for the approver. Or a function that receives
+                the `ApprovalPending` exception, and returns one of these words, or `check` to read the approval request
+                again immediately. Exceptions of the function propagate, and no return value can allow the tool to run.
+                For a coroutine function, the `on_hold` function may be asynchronous.
+            hold_timeout: Seconds to wait for the approver; None for no limit. After this time, the approval request
+                stays pending. If the waiting call is cancelled or interrupted, the request is withdrawn.
+            include: Names of the arguments to send in clear text; secrets inside them are still hidden. All other
+                arguments are sent as keyed digests.
+            exclude: Names of arguments that are sent as keyed digests.
+            redact: Additional secrets: argument or field names, whose values are hidden at any depth, and compiled
+                patterns. In a text, each match is masked; a number is hidden if it matches.
+            ignore: Names of arguments that are not sent. An approval is valid for any value of these arguments.
+            amount: Name of the argument that is also sent as `amount`, which the gateway compares with `max_amount`. Or
+                a function that takes arguments by their names and returns a number.
+            context: Additional values that the approver sees and the approval covers: a function that takes arguments
+                by their names and returns a mapping, or the name of an argument that is a mapping.
+            agent_id: The agent, unless `acting_as` sets another one.
+            fail_open: Run the tool without a decision if no gateway can be reached. The permission, `max_amount` and
+                the approval are then not checked. The SDK logs a warning (logger `toolgate`), and the log entry
+                contains `fail_open`. The tool does not run if any server responded, or if the last decision denied the
+                action.
             unbound: Deprecated name of `ignore`.
 
         Returns:
@@ -242,7 +243,7 @@ class Guard(GatewayRequests):
         The action is checked when the block is entered, and its outcome is logged when the block is left.
 
         Args:
-            action: The action.
+            action: Action of the call, such as `stripe.refund`.
             context: The values that are checked, shown to an approver, and logged; the value `amount` is compared with
                 `max_amount`.
             on_hold: As for `guarded`.
@@ -251,7 +252,7 @@ class Guard(GatewayRequests):
             exclude: As for `guarded`, with names in the context.
             redact: As for `guarded`.
             amount: As for `guarded`, with names in the context.
-            agent_id: The agent; takes precedence over `acting_as`.
+            agent_id: Id of the agent; takes precedence over `acting_as`.
             fail_open: As for `guarded`.
             edits: Pass True if the body reads its values from `act.context`, to which an approver's edit is applied.
                 With False, a call that an approver edited is denied.
@@ -275,14 +276,14 @@ class Guard(GatewayRequests):
         )
 
     def resume(self, approval_id: str) -> Resume:
-        """Continue an approval request: `with guard.resume(approval_id): tool(...)`, also `async with`.
+        """Continue a call that required an approval: `with guard.resume(approval_id): tool(...)`, also `async with`.
 
-        The first call or block of this guard that begins inside the block, in this thread or task, continues the
-        request, which another process may have created. If the request is approved, the tool runs; if it is pending,
-        `on_hold` applies. No other approval, and no new request, is used for the call.
+        The first guarded call or action block inside the `with` block, in this thread or task, uses this approval
+        request, which another process may have created. If the request is approved, the tool runs. If it is pending,
+        `on_hold` applies. The call uses no other approval and creates no new request.
 
         Args:
-            approval_id: The approval request, from `ApprovalPending.approval_id`.
+            approval_id: Id of the approval request, from `ApprovalPending.approval_id`.
 
         Returns:
             A context manager that can be entered once.
@@ -301,10 +302,11 @@ class Guard(GatewayRequests):
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait up to `timeout` seconds until all queued log entries are sent.
 
-        If the gateway does not accept an entry, `flush` returns at once, and the entries stay in the outbox.
+        If a request fails or the gateway does not accept an entry, `flush` returns immediately; the entries stay in the
+        outbox.
 
         Returns:
-            True if no entry is queued any more.
+            True if all entries are sent.
         """
         return self._guard_state.recorder.flush(timeout)
 

@@ -59,7 +59,7 @@ class Identity:
 
 
 def valid_id(value: object, name: str) -> str:
-    """Return `value` if it is an identifier: 1 to 255 printable characters.
+    """Return `value` if it is a valid identifier: 1 to 255 printable characters.
 
     Raises:
         ConfigurationError: The value is not valid; the message contains `name`, the value and the fix.
@@ -91,8 +91,8 @@ def acting_as(agent_id: str, *, run_id: str | None = None) -> AbstractContextMan
             refund("ch_1", 5)
 
     Args:
-        agent_id: The agent of the calls inside.
-        run_id: The run of these calls; if it is None, the run of an enclosing `acting_as` applies.
+        agent_id: The agent of the calls inside the block.
+        run_id: The run of these calls. If it is None, the run of an enclosing `acting_as` applies.
 
     Returns:
         A context manager that can be entered once, with `with` (also inside coroutines).
@@ -118,9 +118,9 @@ def tool_call(
 
     Args:
         call_id: Id of the call, unique within its run; 1 to 255 printable characters. None sets only the run.
-        run_id: The run of all calls inside, unless `acting_as` sets one.
-        pauses: Exceptions that a tool raises because it must be called again later: such a call is logged as `pending`
-            instead of `failed`.
+        run_id: The run of all calls inside the block, unless `acting_as` sets a run.
+        pauses: Types of exceptions with which a tool requests to be called again later. Such a call is logged as
+            `pending` instead of `failed`.
 
     Returns:
         A context manager that can be entered once, with `with` (also inside coroutines).
@@ -146,10 +146,10 @@ def calling(
 def bind_context(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Return a function that calls `function` in another thread with the agent, run and call id of this thread.
 
-    Use it with `loop.run_in_executor`, `ThreadPoolExecutor.submit` and `threading.Thread`, which start without the
-    values of `acting_as`, `tool_call`, `reason` and `resume`; `asyncio.to_thread` and tasks inherit them. The result
-    may be called any number of times, also in parallel. A process pool inherits nothing: use `acting_as` inside the
-    function that it runs.
+    Use it with `loop.run_in_executor`, `ThreadPoolExecutor.submit` and `threading.Thread`. Functions that they run do
+    not get the values of `acting_as`, `tool_call`, `reason` and `resume`; tasks and `asyncio.to_thread` get them. The
+    returned function may be called any number of times, also in parallel. For a process pool, use `acting_as` inside
+    the function that the pool runs.
 
         pool.submit(toolgate.bind_context(refund), "ch_1", 5)
 
@@ -202,7 +202,7 @@ def identify(explicit: str | None, *fallbacks: str | None) -> Identity:
 
 
 def with_current_run(who: Identity) -> Identity:
-    """Return `who` with the run of the enclosing `tool_call`, unless `who` contains a run."""
+    """Return `who` (agent and run of a call); if it contains no run, add the run of the enclosing `tool_call` block."""
     current = _tool_call.get()
     if current is None or current.run_id is None or who.run_id is not None:
         return who
@@ -210,7 +210,7 @@ def with_current_run(who: Identity) -> Identity:
 
 
 def identify_call(explicit: str | None, *fallbacks: str | None) -> Identity:
-    """Return the identity of a call that begins: its agent, its run and its call id.
+    """Return the agent, the run and the call id of a call that begins.
 
     Only the first call that begins inside a `tool_call` block gets the call id of the block.
     """
@@ -224,17 +224,18 @@ def identify_call(explicit: str | None, *fallbacks: str | None) -> Identity:
 
 
 def pausing_exceptions() -> tuple[type[BaseException], ...]:
-    """Return the exceptions that the enclosing `tool_call` logs as `pending` (its argument `pauses`)."""
+    """Return the argument `pauses` of the enclosing `tool_call`: types of exceptions to log as `pending`."""
     current = _tool_call.get()
     return () if current is None else current.pauses
 
 
 @contextmanager
 def reason(text: str) -> Iterator[None]:
-    """Set the reason of the tool calls inside the block, which approvers read beside each approval request.
+    """Set the reason of the tool calls inside the block. Approvers see the reason with each approval request.
 
-    Pass, for example, the user's request to the agent. The gateway does not verify the text, no decision depends on it,
-    and an approval is valid for any reason. Secrets are masked as in arguments, and at most 1,000 characters are sent.
+    Pass, for example, the user's request to the agent. The gateway does not verify the text, and no decision depends on
+    it. An approval stays valid if the reason changes. Secrets are masked as in arguments, and at most 1,000 characters
+    are sent.
 
         with toolgate.reason(user_message):
             agent.invoke({"messages": [user_message]})
@@ -271,7 +272,7 @@ def sendable_reason(text: str, patterns: Iterable[re.Pattern[str]] = ()) -> str 
     from toolgate._capture.redaction import REDACTED, SecretRule
 
     text = _valid_reason(text).strip()
-    # Secrets are masked before the text is cut: a secret that the cut divides would no longer match its pattern.
+    # Secrets are masked before the text is cut, because a secret that is cut off might not match its pattern.
     masked = SecretRule(patterns=patterns).mask(text)
     if masked is not None:
         text = REDACTED if masked.visible is None else masked.visible
@@ -281,7 +282,7 @@ def sendable_reason(text: str, patterns: Iterable[re.Pattern[str]] = ()) -> str 
 
 def is_allowed_in_text(char: str) -> bool:
     """Return True if the gateway accepts a character in free text."""
-    # `isprintable` is False for white space other than the ASCII space, and for the joiners inside emoji.
+    # White space other than the ASCII space, and the joiners inside emoji, are allowed although `isprintable` is False.
     return char.isprintable() or char in "\n\r\t" or char in _JOINERS or unicodedata.category(char) == "Zs"
 
 
@@ -293,8 +294,8 @@ def _valid_reason(text: object) -> str:
     return text
 
 
-# The following context managers are classes and do not use @contextmanager, whose result can also be a decorator:
-# around a coroutine function, it would reset the context variable before the body of the function runs.
+# The following context managers do not use @contextmanager, because its result can also be used as a decorator. As the
+# decorator of a coroutine function, it would reset the context variable before the body of the function runs.
 class _ActingAs(AbstractContextManager[None]):
     def __init__(self, agent_id: str, run_id: str | None) -> None:
         self._agent_id = agent_id
@@ -329,7 +330,7 @@ class _ToolCall(AbstractContextManager[None]):
         self._token: Token[_ToolCall | None] | None = None
 
     def take(self) -> str | None:
-        """Return the call id at the first call, and then None, so that guarded calls inside the tool do not get it."""
+        """Return the call id once, and then None, so that guarded calls inside the tool do not get the same id."""
         with self._lock:
             call_id, self._call_id = self._call_id, None
             return call_id
@@ -345,7 +346,8 @@ class _ToolCall(AbstractContextManager[None]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Tasks that were started inside the block still refer to this object, and must not get the id after the block.
+        # Tasks that were started inside the block still refer to this object. They must not get the call id after the
+        # block.
         self.take()
         if self._token is not None:
             # `reset` raises ValueError if the block is in a generator that began in one context (such as a task) and is

@@ -1,7 +1,7 @@
-"""Run the tool of a guarded call: a function, coroutine function, generator or asynchronous generator.
+"""Execution of a guarded tool: a function, coroutine function, generator or asynchronous generator.
 
-A plain function may return an object whose work is still to be done: a coroutine, a future or a generator. The outcome
-of such a call is logged when that object has ended.
+A plain function may return a coroutine, a future or a generator, which does its work later. The outcome of such a call
+is logged when that object has ended.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = ["RUNNERS", "Invocation"]
 
 
 class Invocation:
-    """One call of a decorated function: `begin` creates the flow that checks and logs it, `start` calls the tool.
+    """One call of a decorated function: `begin` prepares its check and log entry, and `start` calls the tool.
 
     Args:
         options: Options of the decorator.
         state: State of the guard.
-        arguments: The bound arguments; they are captured when the flow begins.
+        arguments: The bound arguments; `begin` copies them.
         tool: The function; a method is bound to its instance or class.
     """
 
@@ -58,11 +58,11 @@ class Invocation:
 
     @property
     def on_hold(self) -> Any:
-        """The option `on_hold`: raise, wait, or call a function if the call requires an approval."""
+        """The option `on_hold`: whether to raise, wait, or call a function if the call requires an approval."""
         return self._options.on_hold
 
     def begin(self) -> Flow:
-        """Capture the arguments and return the flow of this call."""
+        """Copy the arguments for the check, and return the flow (the generator that checks and logs this call)."""
         captured = self._arguments.capture()
         return self._context.run(
             self._options.begin,
@@ -74,7 +74,7 @@ class Invocation:
         )
 
     def start(self) -> Any:
-        """Call the tool with the caller's arguments, or with an approver's edit of them."""
+        """Call the tool with the caller's arguments, or with the arguments that an approver edited."""
         args, kwargs = self._arguments.passed()
         return self._tool(*args, **kwargs)
 
@@ -87,7 +87,7 @@ def _run(invocation: Invocation) -> Any:
         value = invocation.start()
     except BaseException as error:
         drive(flow, driver, Raised(error, elapsed_ms(began)))
-        # `raise` without the exception, inside this handler, leaves the `__context__` of the exception unchanged.
+        # A bare `raise` is used, because it leaves the `__context__` of the exception unchanged.
         raise
     if _is_unfinished(value):
         return _follow_result(value, invocation, flow, driver, began)
@@ -109,7 +109,7 @@ async def _arun(invocation: Invocation) -> Any:
 
 
 def _iterate(invocation: Invocation) -> Generator[Any, Any, Any]:
-    """Return a generator; the call is checked when the first item is requested."""
+    """Return a generator that checks the call when its first item is requested."""
 
     def begin() -> tuple[Generator[Any, Any, Any], Completion]:
         flow, driver = invocation.begin(), invocation.state.driver(invocation.on_hold)
@@ -125,7 +125,7 @@ def _iterate(invocation: Invocation) -> Generator[Any, Any, Any]:
 
 
 def _aiterate(invocation: Invocation) -> Any:
-    """Return a generator; the call is checked when the first item is requested."""
+    """Return a generator that checks the call when its first item is requested."""
 
     async def begin() -> tuple[Any, Completion]:
         flow, driver = invocation.begin(), invocation.state.async_driver(invocation.on_hold)
@@ -141,9 +141,9 @@ def _aiterate(invocation: Invocation) -> Any:
 
 
 def _is_unfinished(value: Any) -> bool:
-    """Return True for an object whose work is still to be done, such as a coroutine or a generator.
+    """Return True for an object that does its work later, such as a coroutine or a generator.
 
-    Return False for a generator that has begun, because other code is already using it.
+    Return False for a generator that has already begun, because other code is using it.
     """
     if isinstance(value, types.GeneratorType):
         return inspect.getgeneratorstate(value) == inspect.GEN_CREATED
@@ -153,7 +153,7 @@ def _is_unfinished(value: Any) -> bool:
 
 
 def _follow_result(value: Any, invocation: Invocation, flow: Flow, driver: Driver, began: float) -> Any:
-    """Return `value` or a wrapper of it; the outcome of the call is logged when the work of `value` has ended."""
+    """Return `value` or a wrapper of it, so that the outcome of the call is logged when `value` has ended."""
     if isinstance(value, types.GeneratorType) and not value.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
         completion = Completion(flow, driver, began)
         return follow(lambda: (value, completion))
@@ -176,11 +176,11 @@ def _follow_result(value: Any, invocation: Invocation, flow: Flow, driver: Drive
 
 
 class _AwaitableProxy(_Proxy):
-    """Proxy of an awaitable object: it logs the outcome of awaiting it, and forwards everything else to the object."""
+    """Proxy of an awaitable object, with the same attributes. It logs the outcome when awaiting the object ends."""
 
     def __init__(self, value: Any, completion: Completion) -> None:
         super().__init__(value)
-        # If the object is never awaited, success is logged, because the tool itself has returned.
+        # If the object is never awaited, success is logged, because the tool function has returned.
         completion.may_be_dropped()
         self._self_completion = completion
 
@@ -189,7 +189,7 @@ class _AwaitableProxy(_Proxy):
 
 
 class _UnawaitedCoroutine:
-    """Wrapper that closes a coroutine that is never awaited, so that Python warns only about the outer coroutine."""
+    """Wrapper that closes a tool's coroutine if it is never awaited: Python then warns only about the SDK's own."""
 
     def __init__(self, coroutine: Any) -> None:
         self._coroutine = coroutine

@@ -79,14 +79,14 @@ def log_event(
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Warn that `old` is the deprecated name of `new`; `stacklevel` makes the warning point to the code with `old`."""
+    """Warn that `old` is the deprecated name of `new`; `stacklevel` makes the warning show the code that uses `old`."""
     warnings.warn(f"{old} is deprecated; use {new}", DeprecationWarning, stacklevel=stacklevel)
 
 
 def set_setup_error_listener(
     listener: Callable[[Exception], None] | None,
 ) -> Callable[[Exception], None] | None:
-    """Register the function to call with each setup error of this process; None removes the registered one.
+    """Register the function to call with each setup error of this process; None removes the registered function.
 
     The pytest plugin uses the listener to fail a test in which an agent framework catches a setup error.
 
@@ -102,7 +102,7 @@ def report_setup_error(error: Exception) -> None:
     """Pass a setup error to the listener, if there is one.
 
     Args:
-        error: Error about a missing or wrong setting, a rejected API key, or a response that a gateway did not send.
+        error: Missing or invalid setting, rejected API key, or response from a server that is not a Toolgate gateway.
     """
     if _setup_error_listener is not None:
         _setup_error_listener(error)

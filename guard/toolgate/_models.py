@@ -30,12 +30,12 @@ class Check:
     """Request for a decision (`POST /sdk/check`).
 
     Attributes:
-        action: The action.
-        who: The agent, its run and the call's id.
+        action: Action of the call, such as `stripe.refund`.
+        who: The agent, the agent's run, and the call id.
         context: The redacted arguments.
         approval_id: The only approval that may cover the call; None if any matching approval may.
         dry_run: True if the gateway must create no approval request and consume no approval.
-        key: Idempotency key, the same for all retries, so that a retry after a lost response uses no second approval.
+        key: Idempotency key. All retries contain the same key, so that a retry does not consume a second approval.
         reason: Text for the approver; it does not influence the decision.
     """
 
@@ -71,7 +71,7 @@ class Decision:
 
     @property
     def held(self) -> bool:
-        """True if the action requires a person's approval and has none."""
+        """True if the action requires a person's approval, and the call has no approval yet."""
         return not self.allowed and self.requires_approval
 
     @property
@@ -103,10 +103,10 @@ class Approval:
         status: State of the request.
         note: The approver's note.
         replaced_by: Id of the request that replaced this one (status `replaced`), because an approver edited the call.
-        approved_context: The context after an approver's edits, if the request is approved; None if it was not edited.
-        context: The requested context.
-        action: The requested action.
-        agent_id: The agent that made the call.
+        approved_context: The arguments after an approver's edits, if the request is approved; None without an edit.
+        context: The redacted arguments of the call.
+        action: Action of the call, such as `stripe.refund`.
+        agent_id: Id of the agent that made the call.
         approval_id: Id of the request.
     """
 
@@ -126,8 +126,8 @@ class ApprovalRequest:
 
     Attributes:
         approval_id: Id of the request.
-        action: The requested action.
-        agent_id: The agent that made the call.
+        action: Action of the call, such as `stripe.refund`.
+        agent_id: Id of the agent that made the call.
         context: The redacted arguments; numbers with a fraction are `Decimal` objects.
         reason: The agent's reason for the call; the gateway does not verify it.
     """
@@ -144,11 +144,11 @@ class AuthorizedCall:
     """Allowed call whose tool another process may now run, once.
 
     Attributes:
-        context: The context that the caller passed, with the approver's edits; it may contain secrets.
-        asked: The redacted context for a log entry: hidden values are digests, so that it may be stored.
-        agent_id: The agent.
-        approval_id: The approval that covers the call, if it required one.
-        decision_id: The gateway's decision.
+        context: The mapping that the caller passed, with the approver's edits; it may contain secrets.
+        asked: The redacted form of `context` for a log entry. Digests replace hidden values, so that it may be stored.
+        agent_id: Id of the agent.
+        approval_id: Id of the approval that covers the call, if an approval was required.
+        decision_id: Id of the decision.
     """
 
     context: dict[str, Any] = field(repr=False)

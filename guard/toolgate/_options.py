@@ -29,11 +29,11 @@ class Options:
     """Validated options of one guarded function or action block.
 
     Attributes:
-        action: The action.
-        rules: Rules for which arguments are shown, hidden or left out, and which values are computed from them.
+        action: Action of the call, such as `stripe.refund`.
+        rules: Rules that decide which arguments are shown, hidden or omitted, and which values are computed.
         on_hold: Reaction to a required approval: raise `ApprovalPending`, wait, or call a function that decides.
         hold_timeout: Seconds to wait for an approver, or None for no limit.
-        agent_id: The agent that is set in these options, or None.
+        agent_id: Id of the agent that these options set, or None.
         fail_open: True if a tool may run when the gateway cannot be reached.
         at_call: True for an action block, whose `agent_id` takes precedence over `acting_as`. False for a decorated
             function, for which `acting_as` takes precedence over `agent_id`.
@@ -59,7 +59,7 @@ class Options:
         runs_elsewhere: bool = False,
         verifies: bool = False,
     ) -> Flow:
-        """Return the flow of a call that begins now.
+        """Return the flow of a call that begins now: the generator that checks and logs the call.
 
         Args:
             state: State of the guard.
@@ -84,7 +84,8 @@ class Options:
         if resumes is None and take_authorization(state, self.action, who.agent_id, captured.context):
             return authorized_call(arguments if verifies else None)
         if not self.fail_open:
-            # A full outbox must raise before the check: the check may consume an approval, which would then be lost.
+            # A full outbox raises an error here, before the check. Otherwise the check could consume an approval for a
+            # call that cannot run.
             state.recorder.ready(self.action)
         call = Call(
             self.action,
@@ -175,8 +176,8 @@ def valid_answer(on_hold: OnHold, answer: object) -> OnHoldWord:
     """
     if answer is None:
         return "raise"
-    # Only a `str` is accepted, and compared as a plain `str`: an object of another class may define `==` so that it
-    # equals any word.
+    # Only a `str` is accepted, and it is converted to a plain `str`, because another class may define `==` so that its
+    # instances equal any word.
     if isinstance(answer, str) and (word := _ANSWERS.get(str.__str__(answer))):
         return cast("OnHoldWord", word)
     raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Permissions that an application passes to `Guard.embedded`: names of actions, or names with limits."""
+"""Permissions that an application passes to `Guard.embedded`: actions, or actions with limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Permitted:
     """Permission for one action.
 
     Attributes:
-        action: The action.
+        action: Action of the call, such as `stripe.refund`.
         held: True if each call requires an approval.
         max_amount: The largest amount that a call may have; None for no limit.
         amount_required: True if a call without an amount is denied.
@@ -99,7 +99,7 @@ def is_amount_required(*, has_maximum: bool, wanted: bool | None) -> bool:
 
     Args:
         has_maximum: True if the action has a `max_amount`.
-        wanted: The `amount_required` that was passed; None if it was not.
+        wanted: Value that the application passed as `amount_required`; None if it passed none.
     """
     return has_maximum and wanted is not False
 
@@ -125,5 +125,5 @@ def _amount(action: str, maximum: object) -> Decimal:
 def _decimal(number: object) -> Decimal | None:
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         return None
-    # `repr` keeps the digits that the caller wrote: Decimal(0.1) would be 0.1000000000000000055….
+    # `repr` returns the digits that the caller wrote; Decimal(0.1) would be 0.1000000000000000055….
     return Decimal(repr(number)) if isinstance(number, float) else Decimal(number)

@@ -1,4 +1,4 @@
-"""State that all guards of this process share: for each gateway, calls that wait for an approval and denied actions."""
+"""State that all guards of this process share: for each gateway, denied actions and calls that wait for approvals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = [
     "pending_approvals_at",
 ]
 
-# Largest number of stored pairs of agent and action, to limit memory. If there are more, a denied pair is missing: no
-# call may then run without a decision (`fail_open`) any more.
+# Maximum number of stored pairs of agent and action, which limits memory. If more pairs are denied, the others are not
+# stored. From then on, no call may run without a decision (`fail_open`).
 _MAX_DENIED: Final = 10_000
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class PendingApproval:
-    """Registration of one call as waiting for an approval request.
+    """Registration of one call while it waits for an approval request.
 
     Args:
         pending: All waiting calls of this process.
@@ -37,28 +37,29 @@ class PendingApproval:
         self.waits_for: tuple[int, str] | None = None
 
     def begin(self, approval_id: str) -> None:
-        """Register that the call waits for this approval request; this replaces an earlier registration of the call."""
+        """Register that the call waits for this approval request. An earlier registration of the call is replaced."""
         # The process id is included because a forked child inherits the parent's calls, which do not wait in the child.
         self._pending.join(self, (os.getpid(), approval_id))
 
     def end(self) -> bool:
-        """Remove the registration; return True if no other call of this process waits for the same request."""
+        """Remove this call's registration; return True if no other call of this process waits for the same request."""
         return self._pending.leave(self)
 
 
 class PendingApprovals:
     """Calls of this process that wait for approval requests of one gateway.
 
-    Equal calls share an approval request. An interrupted call withdraws its request only if no other call waits for it.
+    Calls with the same agent, action and arguments share an approval request. An interrupted call withdraws the request
+    only if no other call waits for it.
     """
 
     def __init__(self) -> None:
-        # One lock per process id: a lock that a thread holds during a fork is never released in the child, which
-        # therefore needs a lock of its own.
+        # Each process id has its own lock. If another thread holds a lock during a fork, nothing releases the child's
+        # copy of the lock.
         # The locks are reentrant: while a thread holds one, the garbage collector may close a waiting coroutine, which
         # calls `leave` on the same thread.
         self._locks: dict[int, threading.RLock] = {}
-        # Weak references, so that a call that ended without `leave` does not count as waiting.
+        # The references are weak, so that a call that ended without `leave` does not count as waiting.
         self._waiting: set[ref[PendingApproval]] = set()
 
     def join(self, pending: PendingApproval, waits_for: tuple[int, str]) -> None:
@@ -72,7 +73,7 @@ class PendingApprovals:
         with self._lock():
             left, pending.waits_for = pending.waits_for, None
             self._waiting.discard(ref(pending))
-            # Iterates over a copy, because a garbage collection may call `leave` and change the set meanwhile.
+            # The loop uses a copy of the set, because the garbage collector may call `leave`, which changes the set.
             others = [(each, each()) for each in list(self._waiting)]
             for collected in [each for each, other in others if other is None]:
                 self._waiting.discard(collected)
@@ -83,14 +84,14 @@ class PendingApprovals:
 
 
 class DeniedActions:
-    """Pairs of agent and action that a gateway did not allow in its last decision.
+    """Pairs of agent and action for which a gateway's last decision did not allow the call.
 
-    Calls with such a pair never run without a decision, not even with `fail_open`. The class uses no lock: each change
-    is a single operation of a set, and a lock that a thread holds during a fork would block the child for ever. A
-    forked child begins with a copy of the parent's pairs.
+    Calls with such a pair never run without a decision, not even with `fail_open`. A forked child begins with a copy of
+    the parent's pairs. The class needs no lock, because each change is a single operation of a set. A lock that a
+    thread holds during a fork would block the child for ever.
 
     Args:
-        max_pairs: Largest number of stored pairs of agent and action; after that, all actions count as denied.
+        max_pairs: Maximum number of stored pairs of agent and action. Above this number, all actions count as denied.
     """
 
     def __init__(self, max_pairs: int = _MAX_DENIED) -> None:
@@ -100,12 +101,12 @@ class DeniedActions:
         self._counts: dict[int, itertools.count[int]] = {}
 
     def note(self, check: Check, decision: Decision) -> None:
-        """Store the pair of agent and action if the decision did not allow the call; else remove it."""
+        """Store the pair of agent and action if the decision did not allow the call; otherwise, remove the pair."""
         if not decision.allowed:
             self.add(check)
         elif check.approval_id is None:
-            # If an approval allowed the call, the pair stays stored: the next call of the action requires an approval
-            # again.
+            # The pair is removed only if the call needed no approval. After an approved call, the next call requires an
+            # approval again.
             self._denied.discard((check.who.agent_id, check.action))
 
     def add(self, check: Check) -> None:
@@ -126,21 +127,22 @@ class DeniedActions:
 
 
 def pending_approvals_at(url: str) -> PendingApprovals:
-    """Return the registered waiting calls of the gateway at `url`; guards with the same address share this object."""
+    """Return the `PendingApprovals` of the gateway at `url`; all guards with the same address share one object."""
     return _pending.setdefault(url, PendingApprovals())
 
 
 def denied_actions_at(url: str) -> DeniedActions:
-    """Return the denied actions of the gateway at `url`; all guards of this gateway share this object.
+    """Return the `DeniedActions` of the gateway at `url`; all guards of this gateway share one object.
 
-    Addresses with the same scheme, host and port are one gateway: `https://host` and `https://host:443/path` too.
+    Addresses with the same scheme, host and port are one gateway, for example `https://host` and
+    `https://host:443/path`.
     """
     parts = urlsplit(url)
     port = parts.port or _PORTS.get(parts.scheme)
     return _denied.setdefault((parts.scheme, (parts.hostname or "").rstrip("."), port), DeniedActions())
 
 
-# By the address of the gateway.
+# Calls that wait for approval requests, by the address of their gateway.
 _pending: dict[str, PendingApprovals] = {}
-# By scheme, host and port of the gateway.
+# Denied actions by the scheme, host and port of their gateway.
 _denied: dict[tuple[str, str, int | None], DeniedActions] = {}

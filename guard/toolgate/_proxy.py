@@ -1,4 +1,4 @@
-"""Proxies that replace guarded functions and methods: they have the attributes of the function and can be copied."""
+"""Proxies that replace guarded functions and methods. A proxy has the attributes of the function and can be copied."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
 
 
 class GuardedBoundFunction(_BoundWrapper):
-    """Guarded method that is bound to its instance or class; copied and pickled together with that owner."""
+    """Guarded method that is bound to an instance or class; copying and pickling include the instance or class."""
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return getattr, (self._owner(), self.__name__)
@@ -57,7 +57,7 @@ class GuardedFunction(_Wrapper):
     Args:
         function: The callable to guard.
         wrapper: Called instead of `function`; it checks the call and then calls `function`.
-        guard: Receives a copy of `function`, and returns it guarded in the same way; used when the proxy is copied.
+        guard: Function that guards a copy of `function` in the same way; called when the proxy is copied.
     """
 
     __bound_function_wrapper__ = GuardedBoundFunction
@@ -86,14 +86,14 @@ class GuardedFunction(_Wrapper):
     def _copied(self, copied: Callable[[Any], Any]) -> Any:
         wrapped = self.__wrapped__
         if isinstance(wrapped, (classmethod, staticmethod)):
-            # Class and static methods are not copied: `copy` does not support them, and only a class contains them.
+            # Class and static methods are not copied, because the module `copy` does not support them.
             return self
         function = copied(wrapped)
         return self if function is wrapped else self._self_guard(function)
 
 
 def refuse_guarded(function: Any, action: str) -> None:
-    """Raise if a function is already guarded, even if other decorators were applied to the guarded function.
+    """Raise an error if a function is already guarded, even if other decorators were applied to the guarded function.
 
     Raises:
         ConfigurationError: The message names the function and the action.
@@ -107,7 +107,7 @@ def refuse_guarded(function: Any, action: str) -> None:
 
 
 def guarded_action(function: object) -> str | None:
-    """Return the action of a guarded function, also below other decorators; None if the function is not guarded."""
+    """Return the action of a guarded function, even inside other decorators; None if the function is not guarded."""
     guarded = _find_guarded(function)
     return None if guarded is None else str(guarded._self_wrapper.action)  # noqa: SLF001 - public name in wrapt
 
@@ -124,7 +124,7 @@ def is_guarded(function: object) -> bool:
     Return False for another decorator around a guarded function, such as `functools.cache`, which may return a result
     without calling the guarded function.
     """
-    # This comes first, because the proxy of a method passes `inspect.ismethod` too.
+    # This test must be the first, because `inspect.ismethod` also returns True for the proxy of a method.
     if type(function) in (GuardedFunction, GuardedBoundFunction):
         return True
     if isinstance(function, (classmethod, staticmethod)) or inspect.ismethod(function):
@@ -156,7 +156,7 @@ def _inside(function: Any) -> Any:
 
 
 def _call_method(function: Any) -> Any:
-    """Return the guarded `__call__` method of an object, or the function that is wrapped in its `__call__`, or None."""
+    """Return the `__call__` method of an object if it is guarded, otherwise the function that it wraps, or None."""
     method = inspect.getattr_static(type(function), "__call__", None)
     return method if type(method) is GuardedFunction else getattr(method, "__wrapped__", None)
 

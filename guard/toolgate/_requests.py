@@ -1,4 +1,4 @@
-"""Methods of `Guard` that run no tool: send a check, read or withdraw an approval request, write a log entry."""
+"""Methods of `Guard` that run no tool: `check`, `approval`, `cancel`, `log` and `record`."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class GatewayRequests:
             decision = guard.check("stripe.refund", {"amount": 20}, dry_run=True)
 
         Args:
-            action: The action.
+            action: Action of the call, such as `stripe.refund`.
             context: The arguments, which the gateway compares and an approver reads.
-            agent_id: The agent; takes precedence over `acting_as`.
-            approval_id: Id of the approval that must cover the call; by default any approval may.
+            agent_id: Id of the agent; takes precedence over `acting_as`.
+            approval_id: Id of the approval that must cover the call; by default, any matching approval may cover it.
             call_id: The id of the call, as for `tool_call`.
             reason: Why the agent makes the call, for the approver to read; default is the text of `toolgate.reason`.
             dry_run: Pass True to create no approval request and consume no approval.
@@ -92,9 +92,9 @@ class GatewayRequests:
         """Return the state of an approval request.
 
         Args:
-            approval_id: The approval request, from `ApprovalPending.approval_id`.
-            newest: Each edit by an approver replaces the request by a new one. True returns the last of these requests,
-                False the request with this id.
+            approval_id: Id of the approval request, from `ApprovalPending.approval_id`.
+            newest: Each edit by an approver replaces the request by a new request. If True, return the last of these
+                requests. If False, return the request with this id.
 
         Raises:
             GatewayUnavailable: No gateway responded within the deadline.
@@ -118,12 +118,12 @@ class GatewayRequests:
         return approval
 
     def cancel(self, approval_id: str, *, rejected: bool = False) -> Approval:
-        """Withdraw an approval request, pending or approved: no call can use it afterwards.
+        """Withdraw a pending or approved request, so that no call can use it afterwards.
 
         Args:
-            approval_id: The approval request, from `ApprovalPending.approval_id`.
+            approval_id: Id of the approval request, from `ApprovalPending.approval_id`.
             rejected: Pass True if a user rejected the call in the agent framework. Further checks with its call id are
-                then denied, also if the framework resumes an earlier state of the run.
+                then denied, even if the framework resumes the run from an earlier state.
 
         Returns:
             The approval request, with the status `cancelled` or an earlier final status such as `consumed`.
@@ -165,15 +165,15 @@ class GatewayRequests:
         ip_address: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """Send a log entry at once and return the stored entry; raise if the gateway cannot be reached or rejects it.
+        """Send a log entry immediately, and return the stored entry. Raise an error if the gateway does not store it.
 
         Args:
-            action: The action.
+            action: Action of the call, such as `stripe.refund`.
             status: `success`, `failed`, `pending` or `denied`.
             context: Details to store.
-            agent_id: The agent; takes precedence over `acting_as`.
-            approval_id: The approval request of the call.
-            decision_id: The decision about the call.
+            agent_id: Id of the agent; takes precedence over `acting_as`.
+            approval_id: Id of the approval request of the call.
+            decision_id: Id of the decision about the call.
             ip_address: Address of the caller; default is the address from which the gateway received the request.
             idempotency_key: Entries with the same key within 24 hours are stored once; default is a new key.
 
@@ -198,7 +198,7 @@ class GatewayRequests:
         ip_address: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """Send a log entry at once and return the stored entry; asynchronous form of `log`."""
+        """Send a log entry immediately, and return the stored entry; asynchronous form of `log`."""
         details = {"approval_id": approval_id, "decision_id": decision_id, "ip_address": ip_address}
         entry = self._entry(action, status, context, agent_id, idempotency_key, details)
         return await self._guard_state.async_client().log(entry)
@@ -219,20 +219,21 @@ class GatewayRequests:
     ) -> None:
         """Write a log entry to the outbox, as guarded calls do; it is sent in the background.
 
-        If the gateway is unavailable, this method does not raise, and the entry is sent later.
+        If the gateway is unavailable, this method raises no error, and the entry is sent later.
 
         Args:
-            action: The action.
+            action: Action of the call, such as `stripe.refund`.
             status: `success`, `failed`, `pending` or `denied`.
             context: Details to store.
-            agent_id: The agent; takes precedence over `acting_as`.
-            approval_id: The approval request of the call.
-            decision_id: The decision about the call.
+            agent_id: Id of the agent; takes precedence over `acting_as`.
+            approval_id: Id of the approval request of the call.
+            decision_id: Id of the decision about the call.
             call_id: The id of the call, as for `tool_call`. If a pending or denied call is repeated with the same id,
                 the gateway stores only one entry.
             reason: Why the call is pending or denied. It does not replace a value `reason` that `context` contains.
             error: The tool's exception; values that are redacted in `context` are redacted in its message too.
-            facts: Further details of the run, such as `duration_ms`. Values of the same name in `context` are kept.
+            facts: Further details of the run, such as `duration_ms`. They do not replace values of the same name in
+                `context`.
 
         Raises:
             ConfigurationError: If an argument is wrong.
@@ -318,7 +319,7 @@ def _logged(check: Check, decision: Decision) -> Decision:
 
 
 def _successor(approval: Approval, seen: set[str]) -> str | None:
-    """Return the id of the request that replaced this one after an edit, or None; add the id to `seen`.
+    """Return the id of the request that replaced this request after an edit, or None; add the id to `seen`.
 
     Raises:
         GatewayProtocolError: The ids form a cycle, or there are more than `MAX_EDITS` edits.

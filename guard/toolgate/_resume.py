@@ -1,7 +1,7 @@
 """Context variables that the next guarded call uses when it begins.
 
-They contain an approval request that the call continues (`Resume`), or an authorization: the decision about an
-enclosing action block, which allows the call without a second check (`authorize`).
+One variable contains the approval request that the call continues (`Resume`). The other contains an authorization
+(`authorize`): the decision about an enclosing action block, which allows the call without a second check.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Resume:
     """Block whose first guarded call continues an approval request. It can be entered once, also with `async with`.
 
     Args:
-        approval_id: The approval request.
-        belongs: Receives the state of a guard; returns True if calls of that guard may continue the request.
+        approval_id: Id of the approval request.
+        belongs: Function that receives the state of a guard, and returns True if its calls may continue the request.
 
     Raises:
         ConfigurationError: If the id is not valid.
@@ -74,7 +74,7 @@ class Resume:
         self.__exit__(kind, error, traceback)
 
     def take(self, state: GuardState) -> str | None:
-        """Return the approval id for the first call of the guard, and None for all further calls and other guards."""
+        """Return the approval id if it is not yet taken and calls of this guard may use it; otherwise None."""
         with self._lock:
             if not self._is_free or not self._belongs(state):
                 return None
@@ -85,7 +85,7 @@ class Resume:
 def take_approval(state: GuardState) -> str | None:
     """Return the id of the approval request that a new call must continue, or None.
 
-    Each `resume` block provides its id to one call only; inner blocks come before outer ones.
+    Each `resume` block passes its id to one call only. Inner blocks take precedence over outer blocks.
     """
     for resume in _resumes.get():
         approval_id = resume.take(state)
@@ -95,7 +95,7 @@ def take_approval(state: GuardState) -> str | None:
 
 
 class _Authorization:
-    """Allows one call with the given action, agent and arguments to run without a check."""
+    """Authorization for one call with the given action, agent and arguments to run without a check."""
 
     def __init__(self, state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> None:
         self._state = state
@@ -104,7 +104,7 @@ class _Authorization:
         self._lock = threading.Lock()
 
     def take(self, state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> bool:
-        """Return True if the authorization is for this call and unused, and mark it as used."""
+        """Return True if the authorization is for this call and has not been used; mark it as used."""
         if state is not self._state or self._call != (action, agent_id, dumps(context, canonical=True)):
             return False
         with self._lock:
@@ -118,9 +118,9 @@ class _Authorization:
 
 @contextmanager
 def authorize(state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> Iterator[None]:
-    """Let the first call inside the block that has this action, agent and context run without a check.
+    """Allow one call inside the `with` block, with this action, agent and context, to run without a check.
 
-    This applies only to calls in this thread or task, and ends with the block.
+    The first such call in this thread or task uses the authorization, which ends with the block.
     """
     authorization = _Authorization(state, action, agent_id, context)
     token = _authorization.set(authorization)

@@ -1,6 +1,6 @@
 """Settings of a guard.
 
-The value of a setting is the argument if one is passed, else the environment variable, else a default. The variables
+A setting for which no argument is passed has the value of its environment variable, or else its default. The variables
 are read when a guard is created, not when the module is imported.
 """
 
@@ -36,15 +36,16 @@ __all__ = [
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
-# An API key with fewer characters after its prefix is hidden completely: its last four characters, which are shown for
-# longer keys, would reveal too much of it.
+# Minimum number of characters after the prefix of an API key whose last four characters may be shown. Four characters
+# of a shorter key would reveal too much, so a shorter key is hidden completely.
 _SHORTEST_MASKED: Final = 16
-# Limits of a timeout, in seconds.
+# Minimum and maximum of a timeout, in seconds.
 _SHORTEST_TIMEOUT: Final = 0.01
 _LONGEST_TIMEOUT: Final = 86_400
-# Limit of an address, in characters.
+# Maximum length of an address, in characters.
 _LONGEST_URL: Final = 2_000
-# Limits of RFC 1035, section 2.3.4. Underscores are permitted in addition, because names of containers contain them.
+# Maximum length of a host name (RFC 1035, section 2.3.4) and pattern of its parts. Underscores are permitted too,
+# because the names of containers may contain them.
 _LONGEST_HOST: Final = 253
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
@@ -56,7 +57,7 @@ class Settings:
     Attributes:
         url: Address of the gateway without a trailing slash.
         api_key: API key of the organization or the agent.
-        agent_id: The agent, unless a call or block sets another.
+        agent_id: The agent, unless a call or block sets another agent.
         timeout: Total deadline of one request with all its retries, in seconds.
         http: The HTTP library, `httpx` or `httpx2`.
         network: TLS and proxy settings.
@@ -85,7 +86,7 @@ def load_settings(
     proxy: str | None = None,
     transport: object | None = None,
 ) -> Settings:
-    """Return validated settings; arguments that are None are read from `TOOLGATE_*` variables, or have a default.
+    """Return validated settings. For each argument that is None, the `TOOLGATE_*` variable or the default is used.
 
     Raises:
         ConfigurationError: An argument or variable is missing or wrong; the message names it and the fix.
@@ -102,7 +103,7 @@ def load_settings(
 
 
 def masked(api_key: str) -> str:
-    """Return the key for display, with only its prefix and last four characters; `…` for a short or unusual key."""
+    """Return the prefix and the last four characters of a key, for display; return `…` for a short or unusual key."""
     prefix, separator, rest = api_key.partition("_")
     if not separator or len(rest) < _SHORTEST_MASKED or prefix not in ("ak", "test"):
         return "…"
@@ -119,7 +120,7 @@ def checked_url(url: str) -> str:
 
 
 def travels_readable(url: str) -> bool:
-    """Return True if `url` is plain http to another machine, so that the API key could be read on the network."""
+    """Return True if `url` is plain http to another machine, so that the network could expose the API key."""
     parts = urlsplit(url)
     return parts.scheme != "https" and not _is_loopback(parts.hostname or "")
 
@@ -127,7 +128,7 @@ def travels_readable(url: str) -> bool:
 def proxies_allowed(url: str) -> bool:
     """Return True if the proxies in environment variables may be used for `url`.
 
-    They may be used only for https to another machine: the proxy then forwards an encrypted connection, and can neither
+    They may be used only for https to another machine. The proxy then forwards an encrypted connection, and can neither
     read the API key nor forge a response.
     """
     parts = urlsplit(url)
@@ -149,7 +150,7 @@ def _optional(value: str | None, name: str, variable: str, check: Callable[[obje
 
 
 def _api_key(key: object) -> str:
-    # Surrounding white space is removed, because a key that was copied or read from a file often has some.
+    # White space around the key is removed, because a key that was copied or read from a file often contains it.
     stripped = key.strip() if isinstance(key, str) else ""
     if not stripped or not all("!" <= char <= "~" for char in stripped):
         raise ConfigurationError(
@@ -221,7 +222,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def checked_timeout(value: float | None = None) -> float:
-    """Return the deadline of a request in seconds: `value`, else `TOOLGATE_TIMEOUT`, else the default.
+    """Return the deadline of a request in seconds: `value`, or else `TOOLGATE_TIMEOUT`, or else the default.
 
     Raises:
         ConfigurationError: The deadline is not valid; the message contains it and the fix.

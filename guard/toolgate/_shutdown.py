@@ -1,9 +1,9 @@
 """Rules for guarded calls that are made while the interpreter shuts down.
 
-The shutdown has three phases. While exit handlers (`atexit`) run, threads still work, and the SDK sends checks and log
-entries as usual. When all exit handlers have run, a background thread would be stopped before it can send an entry: the
-call then sends its log entry itself before it returns, as long as the exit timeout of the outbox permits. During
-finalization imports fail, and starting a thread blocks for ever: the SDK refuses calls with `GatewayUnavailable`.
+The shutdown has three phases. First, exit handlers (`atexit`) run: threads still work, and the SDK sends checks and log
+entries as usual. Second, all exit handlers have run: a background thread would be stopped before it can send an entry.
+A call therefore sends its own log entry before it returns, until the exit timeout of the outbox has passed. Third,
+the interpreter finalizes: imports fail, and starting a thread blocks for ever. Calls then raise `GatewayUnavailable`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def are_handlers_done() -> bool:
 
 def ensure_not_finalizing(
     is_finalizing: Callable[[], bool] = sys.is_finalizing,
-    # A default, because the names of this module may be None while the interpreter is finalizing.
+    # The class is a default value, because module globals may be None while the interpreter is finalizing.
     unavailable: type[GatewayUnavailable] = GatewayUnavailable,
 ) -> None:
-    """Raise if the interpreter is finalizing, since no check can be sent any more.
+    """Raise an error if the interpreter is finalizing, because no check can be sent any more.
 
     Raises:
         GatewayUnavailable: The interpreter is finalizing. The tool does not run, not even with `fail_open`.
@@ -46,8 +46,8 @@ def _send_rest() -> None:
     """Send the log entries of guarded calls that other exit handlers made.
 
     Exit handlers run in the reverse order of their registration. This handler is registered at import, so it runs after
-    the handler of the recorder, which is registered at the first call. If an exit handler makes that first call, the
-    recorder's handler does not run at all, and only this one sends its entries.
+    the outbox's own handler, which is registered at the first call. If an exit handler makes that first call, the
+    outbox's handler does not run at all, and only this handler sends the log entries.
     """
     global _done  # noqa: PLW0603 - once in the process
     _done = True

@@ -1,6 +1,6 @@
-"""State of one guard: settings, HTTP clients and recorder.
+"""State of one guard: settings, HTTP clients and the outbox of log entries.
 
-Modules that only calls need, such as the HTTP clients, are imported at the first call.
+Modules that only calls use, such as the HTTP clients, are imported at the first call.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class GuardState:
         self._async_client: AsyncGatewayClient | None = None
 
     def driver(self, on_hold: OnHold) -> Driver:
-        """Return a new driver, which performs the effects of one synchronous call."""
+        """Return a new driver, which performs the I/O of one synchronous call."""
         from toolgate._drivers import Driver
 
         return Driver(self.client(), self.recorder, on_hold, getattr(self.transport, "sleep", time.sleep))
 
     def async_driver(self, on_hold: OnHold) -> AsyncDriver:
-        """Return a new driver, which performs the effects of one asynchronous call."""
+        """Return a new driver, which performs the I/O of one asynchronous call."""
         from toolgate._drivers import AsyncDriver
 
         sleep = getattr(self.transport, "asleep", asyncio.sleep)
@@ -109,7 +109,7 @@ class GuardState:
         return self
 
     def close(self) -> None:
-        """Send queued log entries within the `timeout` of the settings, and close; running calls can still finish."""
+        """Send queued log entries within the settings' `timeout`, and close; calls in progress can still finish."""
         if not self._closed:
             self._closed = True
             if self.recorder.used:
@@ -121,7 +121,7 @@ class GuardState:
             close_gateway()
 
     def close_at_exit(self) -> None:
-        """Close the guard because the interpreter shuts down; later calls raise an error that names this reason."""
+        """Close the guard when the interpreter shuts down. Later calls raise an error that states this reason."""
         self._closed_at_exit = not self._closed
         self.close()
 
@@ -137,7 +137,7 @@ class GuardState:
         if self._async_client is not None:
             await self._async_client.aclose()
         if (close_gateway := self._close_gateway()) is not None:
-            # In a thread, because the gateway takes some time to stop and would block the event loop.
+            # The gateway is closed in a thread, because closing takes some time and would block the event loop.
             await asyncio.to_thread(close_gateway)
 
     def _close_gateway(self) -> Callable[[], None] | None:
@@ -159,10 +159,10 @@ class GuardState:
         return make_sender(self.settings, place, lambda: BatchSender(self.settings, self.transport))
 
     def _key_scope(self) -> tuple[str, str] | None:
-        """Return the organization and environment of the API key; None until a response has contained them."""
+        """Return the organization and environment of the API key; None until the gateway has sent them."""
         client, async_client = self._client, self._async_client
         return (client.key_scope if client else None) or (async_client.key_scope if async_client else None)
 
 
-# Held only while a client is created, and never during a request.
+# This lock is held only while a client is created, and never during a request.
 _creation_lock = threading.Lock()

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Backlog(Protocol):
-    """Interface of an outbox: log entries that the gateway has not acknowledged."""
+    """Interface of an outbox, which contains log entries that the gateway has not acknowledged."""
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -45,8 +45,8 @@ class Losses(Protocol):
 
 
 _backlogs: Final = weakref.WeakSet[Backlog]()
-# Strong references, because the sum of all counters must not decrease when a guard is garbage-collected. The list stays
-# short: only guards that have lost entries add their counter.
+# The list keeps the counters alive, because their sum must not decrease when a guard is garbage-collected. It stays
+# short, because only guards that have lost entries add their counter.
 _losses: Final[list[Losses]] = []
 if hasattr(os, "register_at_fork"):
     # A forked child starts from 0, because the parent process reports its own lost entries.
@@ -54,14 +54,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def observe(flow: Flow, call: Call, tool: str | None) -> Flow:
-    """Return `flow`, wrapped so that it creates spans and metrics if the application has set an OpenTelemetry provider.
+    """Wrap `flow` so that it creates spans and metrics, if the application has set an OpenTelemetry provider.
 
     Args:
-        flow: The flow of one call.
-        call: The call.
+        flow: The generator that checks and logs one call.
+        call: State of the call.
         tool: Name of the function, or None for a block.
     """
-    # If neither module is imported, the application has set no provider.
+    # If neither module is imported, the application cannot have set an OpenTelemetry provider.
     if "opentelemetry.trace" not in sys.modules and "opentelemetry.metrics" not in sys.modules:
         return flow
     try:
@@ -74,25 +74,25 @@ def observe(flow: Flow, call: Call, tool: str | None) -> Flow:
 
 
 def flow_failed(flow: Flow, error: BaseException) -> None:
-    """Report to OpenTelemetry that `error` ended the call of `flow`."""
+    """Report to OpenTelemetry that the guarded call that `flow` handles ended with `error`."""
     if (observed := _observed(flow)) is not None:
         observed.failed(error)
 
 
 def detach_span(flow: Flow) -> None:
-    """Make the span current again that was current before the call; call this when the guarded call returns early.
+    """Restore the OpenTelemetry span that was current before a guarded call.
 
-    A call returns before its tool has ended if the tool is, for example, a generator.
+    This is needed for a call that returns before its tool has ended, such as a call that returns a generator.
     """
     if (observed := _observed(flow)) is not None:
         observed.detach()
 
 
 def trace_headers() -> Mapping[str, str]:
-    """Return the headers `traceparent` and `tracestate` (W3C Trace Context) of the current span; empty without a span.
+    """Return the headers `traceparent` and `tracestate` (W3C Trace Context) of the current span; without a span, none.
 
-    Baggage, which may contain any data, is not sent, and the propagators that the application has configured for its
-    own requests are not used.
+    OpenTelemetry baggage is not sent, because it may contain any data. The propagators that the application has
+    configured for its own requests are not used.
     """
     if "opentelemetry.trace" not in sys.modules:
         return {}
@@ -107,7 +107,7 @@ def trace_headers() -> Mapping[str, str]:
 
 
 def count_backlog(backlog: Backlog) -> None:
-    """Include the entries of an outbox in the metric `toolgate.outbox.entries` for as long as the object exists."""
+    """Include an outbox's entries in the metric `toolgate.outbox.entries` for as long as the outbox object exists."""
     _backlogs.add(backlog)
 
 

@@ -1,4 +1,4 @@
-"""ASGI middleware that guards HTTP endpoints: every request is checked before the application sees it.
+"""ASGI middleware that guards HTTP endpoints: every request is checked before the application receives it.
 
 from toolgate.asgi import GuardMiddleware
 
@@ -55,7 +55,7 @@ _PATTERN: Final = re.compile(
     rf"(?P<method>[A-Z]+|\*) (?P<path>/(?:[^\s{{}}?]|{_PLACEHOLDER.pattern})*)(?:\?(?P<query>[^&]+(?:&[^&]+)*))?",
     re.ASCII,
 )
-# Matches paths that routers normalize differently: such a path could look unguarded and reach a guarded endpoint.
+# Matches paths that routers normalize in different ways. Such a path could look unguarded and reach a guarded endpoint.
 _AMBIGUOUS_PATH: Final = re.compile(r"[\x00-\x1f\x7f]|//|/\.\.?(/|\Z)")
 
 
@@ -65,12 +65,12 @@ class Endpoint:
 
     Attributes:
         action: The action, like `stripe.refund`.
-        on_hold: Response to a call that requires an approval: `tell` returns HTTP 202 at once, `wait` waits for the
-            approver; None uses the middleware's setting.
+        on_hold: Reaction to a call that requires an approval: `tell` responds with HTTP 202 at once, `wait` waits for
+            the approver; None uses the middleware's setting.
         hold_timeout: Seconds to wait for the approver; None uses the middleware's setting.
-        include: The only arguments that are shown to the gateway and the approver.
-        exclude: Arguments that are hidden from the gateway and the approver.
-        redact: Further names of secrets to hide, also inside arguments, and compiled patterns of text to hide.
+        include: Names of the arguments that are shown to the gateway and the approver; all others are hidden.
+        exclude: Names of arguments that are hidden from the gateway and the approver.
+        redact: Additional names of secrets, whose values are hidden at any depth, and compiled patterns of secrets.
         amount: The argument that is compared with `max_amount`, or a function of the arguments that returns it.
     """
 
@@ -83,7 +83,7 @@ class Endpoint:
     amount: AmountFrom | None = None
 
     def __post_init__(self) -> None:
-        # The options are copied into tuples, because every request reads them: the first would exhaust an iterator.
+        # The options are copied into tuples, because the first request would exhaust an iterator.
         for option in ("include", "exclude", "redact"):
             given = getattr(self, option)
             if given is not None and not isinstance(given, (str, re.Pattern)):
@@ -93,21 +93,21 @@ class Endpoint:
 class GuardMiddleware:
     """ASGI middleware that checks the requests to an application's endpoints. Needs asyncio.
 
-    A request that matches `actions` is checked, passed to the application if it is allowed, and logged with the
-    status of the response. A request that matches neither `actions` nor `unguarded` is refused: otherwise an
+    A request that matches `actions` is checked. If it is allowed, it is passed to the application, and logged with
+    the status of the response. A request that matches neither `actions` nor `unguarded` is refused: otherwise an
     endpoint that is added later would run without a check.
 
     Args:
         app: The application.
         actions: Mapping from request patterns, like `"POST /refunds/{charge_id}?dry_run"`, to an action or `Endpoint`;
             the first match counts. Or a function of the ASGI scope that returns an action, an `Endpoint` or None.
-        unguarded: Patterns of requests that pass without a check, like `"GET /health"`; `*` stands for any method.
-        guard: The guard that checks; None uses the default guard, which `toolgate.guarded` uses too.
+        unguarded: Patterns of requests that need no check, like `"GET /health"`; `*` stands for any method.
+        guard: The guard that checks requests; None uses the default guard, which `toolgate.guarded` uses too.
         agent: Name of the header with the agent's id, or a function, possibly asynchronous, that receives the scope
             and returns the id. A request without an id is refused. None uses the agent of the guard.
-        on_hold: Response to a call that requires an approval: `tell` returns HTTP 202 at once, `wait` waits.
-        hold_timeout: Seconds that `wait` waits before it returns 202; None waits until the client disconnects.
-        max_body: The largest body of a guarded request, in bytes; larger ones are refused with 413.
+        on_hold: Reaction to a call that requires an approval: `tell` responds with HTTP 202 at once, `wait` waits.
+        hold_timeout: Seconds that `wait` waits before it responds with 202; None waits until the client disconnects.
+        max_body: Maximum size of a guarded request's body, in bytes; a larger body is refused with status 413.
 
     Raises:
         ConfigurationError: If an argument is invalid.
@@ -139,7 +139,7 @@ class GuardMiddleware:
         self._on_hold: Literal["tell", "wait"] = on_hold
         self._hold_timeout = hold_timeout
         self._max_body = max_body
-        # Creates an `Action` per endpoint, so that invalid options raise here and not at the first request.
+        # An `Action` is created for each endpoint, so that invalid options raise an error here, before any request.
         defaults = [Endpoint("asgi"), Endpoint("asgi", on_hold="wait")]
         for endpoint in defaults + [each for _, each in self._routes.guarded]:
             self._action(endpoint, {})
@@ -194,7 +194,7 @@ class GuardMiddleware:
                     await stack.enter_async_context(block)
             except GuardError as error:
                 raise _refusal_of(error, endpoint.action, agent_id) from None
-            # This is outside the `try`: a GuardError that the application raises must not become a refusal.
+            # The application is called outside the `try`, because its own GuardError must not be handled as a refusal.
             await self._app(request.approved_scope(block.context), request.receive, send_and_note)
             if not 0 < status < _FAILED_STATUS:
                 raise FailedResponse(f"HTTP status {status}" if status else "no response")
@@ -203,7 +203,7 @@ class GuardMiddleware:
         block = self._action(endpoint, arguments)
         if endpoint.amount is not None:
             if self._guard is None:
-                # Raises if the guard's settings are missing, which `capture` below would report as an invalid request.
+                # Raises an error if settings are missing; `capture` below would report an invalid request instead.
                 default_guard()
             try:
                 block.capture()
@@ -235,7 +235,7 @@ class GuardMiddleware:
         found = _header(scope, self._agent) if isinstance(self._agent, str) else self._agent(scope)
         agent_id = await found if inspect.isawaitable(found) else found
         if agent_id is None:
-            # The guard's own agent is not used instead, because it may have more permissions than the client.
+            # The guard's agent id is not used instead, because that agent may have more permissions than the client.
             raise _Refused(403, "the request does not name an agent", "unnamed")
         return _checked_id(agent_id, "the agent's id")
 
@@ -258,12 +258,12 @@ class _Refused(Exception):
         self._headers = {"content-type": "application/json", "cache-control": "no-store"}
         self._headers["x-toolgate-outcome"] = outcome
         if retry_after := {202: "10", 503: "5"}.get(status):
-            # In seconds. It is longer for 202, because an approver needs more time than a gateway that restarts.
+            # The value in seconds is larger for 202 (waiting for an approver) than for 503 (gateway unavailable).
             self._headers["retry-after"] = retry_after
 
     async def respond(self, scope: Scope, send: Send) -> None:
         if scope["type"] == "websocket":
-            # 1008 is "policy violation" in RFC 6455. A server responds 403 if the connection is not accepted yet.
+            # Code 1008 means "policy violation" (RFC 6455). Before the connection is accepted, servers respond 403.
             await send({"type": "websocket.close", "code": 1008})
             return
         body = dumps(self._body).encode()
@@ -324,13 +324,13 @@ class _Request:
             raise _Refused(400, f"unknown query parameter {min(unknown)!r}")
         self._query, self._body = query, _body_arguments(scope, body)
         if duplicates := self._body.keys() & {*path, *({"query"} if parameters is None else parameters)}:
-            # The approval would cover only one of the two values, and the application might use the other value.
+            # Of two values, the approval would cover only one, and the application might use the other.
             raise _Refused(400, f"the body contains {min(duplicates)!r}, an argument of the path or query")
         fixed = {name: _PathArgument(value) for name, value in path.items()}
         self.arguments: dict[str, Any] = {**fixed, **query, **self._body}
 
     def approved_scope(self, context: Mapping[str, Any]) -> Scope:
-        """Return the scope for the application, with an approver's edits in the query and the body."""
+        """Return the ASGI scope for the application, with an approver's edits applied to the query and the body."""
         scope = self.scope
         if any(context[name] is not self.arguments[name] for name in self._query):
             query = {name: context[name] for name in self._query}
@@ -346,7 +346,7 @@ class _Request:
         return scope
 
     async def receive(self) -> Message:
-        """ASGI `receive` of the application: return the body, and after that the client's further messages."""
+        """Return the body at the first call, then the client's messages; this is the application's ASGI `receive`."""
         if not self._body_sent:
             self._body_sent = True
             return {"type": "http.request", "body": self._content, "more_body": False}
@@ -358,8 +358,8 @@ class _Request:
 
     @asynccontextmanager
     async def until_disconnect(self) -> AsyncIterator[None]:
-        """Cancel the `with` block and raise `_ClientDisconnected` when the client disconnects."""
-        # The server delivers each message only once. One that arrives after the block stays in `_next` for `receive`.
+        """Cancel the body of the `with` block and raise `_ClientDisconnected` when the client disconnects."""
+        # The server delivers each message once. A message that arrives after the block stays in `_next`.
         message = self._next = asyncio.ensure_future(self._receive())
         loop, limit, is_inside = asyncio.get_running_loop(), asyncio.timeout(None), True
         try:
@@ -377,7 +377,7 @@ class _Request:
     def close(self) -> None:
         """Stop waiting for the client's next message."""
         if self._next is not None and not self._next.cancel() and not self._next.cancelled():
-            # Retrieves the exception, because asyncio warns about exceptions that are never retrieved.
+            # The exception is retrieved, because asyncio warns about exceptions that are never retrieved.
             self._next.exception()
 
 
@@ -409,7 +409,7 @@ def _body_arguments(scope: Scope, content: bytes) -> dict[str, Any]:
         return {}
     kind = (_header(scope, "content-type") or "").partition(";")[0].strip().lower()
     encoding = (_header(scope, "content-encoding") or "identity").lower()
-    # Only JSON is accepted: the application might parse other formats differently, and run an unapproved call.
+    # Only JSON is accepted. The application might parse other formats differently, and run an unapproved call.
     if not (kind == "application/json" or kind.endswith("+json")) or encoding != "identity":
         raise _Refused(415, "the body of a guarded request must be application/json without encoding")
     try:
@@ -436,12 +436,12 @@ class _Pattern:
         names = [name for name, _ in _PLACEHOLDER.findall(parts["path"])] + query
         if len(set(names)) != len(names):
             raise ConfigurationError(f"Duplicate argument in request pattern {text!r}: rename one")
-        # `re.escape` adds the backslashes before the braces.
+        # The backslashes before the braces were added by `re.escape`.
         regex = re.sub(r"\\{(\w+):path\\}", r"(?P<\1>(?s:.*))", re.escape(parts["path"]))
         self._regex = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", regex))
 
     def match(self, method: str | None, path: str) -> dict[str, str] | None:
-        """Return the arguments in the path, or None if the request does not match; None as method matches any."""
+        """Return the path's arguments, or None if the request does not match; if `method` is None, ignore it."""
         # A HEAD request matches patterns for GET, because frameworks run the GET handler for it.
         is_same = method is None or self._method in {"*", method, "GET" if method == "HEAD" else method}
         found = self._regex.fullmatch(path) if is_same else None
@@ -464,14 +464,14 @@ class _Routes:
         self._unguarded = [_Pattern(text, is_guarded=False) for text in unguarded]
 
     def find(self, scope: Scope) -> _Match | None:
-        """Return endpoint and arguments of a guarded request, None for an unguarded one; else raise `_Refused`."""
+        """Return a guarded request's endpoint and arguments, or None for an unguarded one; else raise `_Refused`."""
         path, root = str(scope["path"]), str(scope.get("root_path", ""))
         if root and (path + "/").startswith(root + "/"):
-            # Patterns are relative to the application's root: a mount point or a proxy's prefix is removed.
+            # Patterns are relative to the application's root, so the prefix of a mount point or proxy is removed.
             path = path[len(root) :]
         if _AMBIGUOUS_PATH.search(path):
             raise _Refused(400, "the path contains control characters, empty segments or dot segments")
-        # A websocket starts with a GET request. It is refused on guarded paths, because its messages cannot be checked.
+        # A websocket starts with a GET request. Guarded paths refuse websockets, because messages cannot be checked.
         is_websocket = scope["type"] == "websocket"
         method: str = "GET" if is_websocket else scope["method"]
         found: _Match | None = None
@@ -482,7 +482,8 @@ class _Routes:
                     found = endpoint, values, pattern.query
                     break
         elif (named := self._function(scope)) is not None:
-            # A function returns no pattern, so the whole path and the whole query are arguments.
+            # `actions` is a function here, so there is no pattern with placeholders such as `/charges/{id}`. The whole
+            # path and the whole query are therefore the arguments.
             found = _endpoint(named), {"method": method, "path": path}, None
         if found is not None and is_websocket:
             raise _Refused(403, "a guarded path does not accept websockets")

@@ -1,4 +1,4 @@
-"""Gateway that runs in the agent's process: `Guard.embedded` creates it; `guard.gateway` approves requests."""
+"""Gateway that runs in the agent's process. `Guard.embedded` creates the gateway, and `guard.gateway` returns it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Answer: TypeAlias = tuple[int, dict[str, str], bytes]
 
 _IN_MEMORY: Final = ":memory:"
 _INSTALL: Final = "install it with: pip install 'toolgate[service]'"
-# Deadline in seconds of an approver's request, such as `approve`; it is long, because a disk may be slow.
+# Deadline in seconds for `approve`, `deny` and `pending`. It is long, because a disk may be slow.
 _DECISION_TIMEOUT: Final = 30.0
 _PAGE_SIZE: Final = 100
 
@@ -44,8 +44,9 @@ _PAGE_SIZE: Final = 100
 class _Service(Protocol):
     """Interface of the running gateway, which the entry point `embedded` of the package `toolgate_service` returns.
 
-    `request` sends a request of the agent, `decide` one of the approver; cancelling the future closes the connection.
-    `close` stops the gateway and waits until it has ended; `end` stops it without waiting.
+    `request` sends a request of the agent, and `decide` sends a request of the approver. Both return a future;
+    cancelling the future closes the connection. `close` stops the gateway and waits for its end; `end` stops it without
+    waiting.
     """
 
     agent_id: str
@@ -65,7 +66,7 @@ class _Service(Protocol):
 class EmbeddedGateway(InProcessGateway):
     """The gateway of a guard that `Guard.embedded` created, with methods to approve and reject requests.
 
-    It is not a security boundary: all code in the process that can call a tool can call `approve` as well.
+    This gateway is not a security boundary: all code in the process can call `approve`.
     """
 
     def __init__(self, service: _Service) -> None:
@@ -94,12 +95,12 @@ class EmbeddedGateway(InProcessGateway):
     def approve(
         self, approval_id: str, *, note: str | None = None, context: Mapping[str, Any] | None = None
     ) -> None:
-        """Approve a request: the gateway then allows the same call once.
+        """Approve a request, so that the gateway allows the same call once.
 
         Args:
-            approval_id: The request, from `ApprovalPending.approval_id` or `pending`.
+            approval_id: Id of the request, from `ApprovalPending.approval_id` or `pending`.
             note: Text for the agent.
-            context: The complete edited context, which is approved instead of the requested one; None edits nothing.
+            context: All arguments of the call as the approver edited them; None approves the requested arguments.
 
         Raises:
             ConfigurationError: If the request is unknown or no longer pending, or the context is invalid.
@@ -113,7 +114,7 @@ class EmbeddedGateway(InProcessGateway):
         """Reject a request.
 
         Args:
-            approval_id: The request, from `ApprovalPending.approval_id` or `pending`.
+            approval_id: Id of the request, from `ApprovalPending.approval_id` or `pending`.
             note: The reason, which the agent receives.
 
         Raises:
@@ -144,14 +145,14 @@ class EmbeddedGateway(InProcessGateway):
             raise TransportError("the embedded gateway ended", answered=False) from None
 
     def guard_closed(self) -> None:
-        """Close the gateway, because its guard was closed."""
+        """Close the gateway; the guard calls this method when it is closed."""
         self._closed = True
-        # A forked child has nothing to close, because the gateway's thread exists only in the parent process.
+        # A forked child does not close the gateway, because the gateway's thread exists only in the parent process.
         if os.getpid() == self._pid:
             self._service.close()
 
     def end(self) -> None:
-        """Close the gateway without waiting for its end, because its guard was garbage-collected."""
+        """Stop the gateway without waiting for its end; called when its guard is garbage-collected."""
         self._closed = True
         if os.getpid() == self._pid:
             self._service.end()
@@ -236,7 +237,7 @@ def embedded_guard(
     except BaseException:
         service.close()
         raise
-    # Calls `end` and not `close`, because a garbage collection must not wait for the gateway.
+    # The finalizer calls `end` and not `close`, because a garbage collection must not wait for the gateway.
     weakref.finalize(guard, gateway.end).atexit = False
     _close_at_exit(guard._guard_state)  # noqa: SLF001 - of this package
     return guard
@@ -252,7 +253,7 @@ def _database(path: object) -> str:
 
 
 def _load(name: str) -> Any:
-    # Loaded through an entry point, because the SDK must work without the gateway and does not import it.
+    # The gateway is loaded through an entry point, because the SDK must also work if the gateway is not installed.
     found = list(entry_points(group="toolgate.gateway", name=name))
     if not found:
         raise ConfigurationError(f"the embedded gateway is not installed; {_INSTALL}")
@@ -273,7 +274,7 @@ def _result(future: Future[_Answer], seconds: float) -> _Answer:
     except BaseException:
         if future.cancelled():
             raise TransportError("the embedded gateway ended", answered=False) from None
-        # The wait was interrupted, for example by Ctrl-C.
+        # The wait for the response was interrupted, for example by Ctrl-C. Cancelling the future closes the connection.
         future.cancel()
         raise
 
@@ -296,7 +297,8 @@ def _close_at_exit(state: GuardState) -> None:
 
 @functools.cache
 def _register_exit_handler() -> None:
-    # `atexit` handlers run too late: thread pools accept no work then, but the outbox writes entries from a thread.
+    # `atexit` handlers run too late, because thread pools accept no work then, and the outbox needs a thread to write
+    # entries.
     threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # noqa: SLF001 - as concurrent.futures does
 
 

@@ -34,10 +34,11 @@ __all__ = [
 
 
 class GuardError(Exception):
-    """Base class of all errors of the SDK; the guarded tool did not run."""
+    """Base class of all errors of the SDK. If a guarded call raises one, its tool did not run."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default implementation passes positional arguments to the class, but these classes take keyword arguments.
+        # The default implementation passes positional arguments to the class, but these classes accept keyword
+        # arguments.
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 
@@ -51,10 +52,10 @@ class ActionDenied(GuardError):
     """The gateway denied the action.
 
     Attributes:
-        action: The action.
-        agent_id: The agent.
+        action: Action of the call, such as `stripe.refund`.
+        agent_id: Id of the agent.
         reason: The gateway's explanation.
-        approval_id: The approval request of the call, if there was one.
+        approval_id: Id of the approval request of the call, if there was one.
         decision_id: The gateway's id of the decision, if it sent one.
     """
 
@@ -78,7 +79,7 @@ class ActionDenied(GuardError):
 
 
 class ApprovalDenied(ActionDenied):
-    """An approver rejected the approval request; `reason` is their note."""
+    """An approver rejected the approval request; `reason` is the approver's note."""
 
     _verb = "was declined by a person"
 
@@ -101,9 +102,9 @@ class ApprovalPending(_ApprovalError):
     """The call requires an approval and waits for an approver; after the approval, the same call is allowed once.
 
     Attributes:
-        action: The action.
-        agent_id: The agent.
-        approval_id: The pending approval request.
+        action: Action of the call, such as `stripe.refund`.
+        agent_id: Id of the agent.
+        approval_id: Id of the pending approval request.
         reason: The gateway's explanation, if it sent one.
     """
 
@@ -114,10 +115,10 @@ class ApprovalExpired(_ApprovalError):
     """The approval request expired before it was decided or used; another call creates a new request.
 
     Attributes:
-        action: The action.
-        agent_id: The agent.
-        approval_id: The expired approval request.
-        reason: Details of the expiry.
+        action: Action of the call, such as `stripe.refund`.
+        agent_id: Id of the agent.
+        approval_id: Id of the expired approval request.
+        reason: Explanation of the expiry.
     """
 
     _verb = "was not carried out, its approval request expired"
@@ -161,9 +162,9 @@ class OutboxFull(GuardError):
     """The call cannot be logged, because the outbox (the local queue of log entries) is full or cannot be written.
 
     Attributes:
-        action: The action.
-        reason: The problem of the outbox.
-        hint: How to fix the problem.
+        action: Action of the call, such as `stripe.refund`.
+        reason: Description of the problem with the outbox.
+        hint: Advice for fixing the problem.
     """
 
     def __init__(self, *, action: str, reason: str, hint: str) -> None:

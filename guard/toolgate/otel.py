@@ -44,7 +44,8 @@ from toolgate._telemetry import lost_entries, pending_entries
 __all__ = ["ObservedFlow", "Telemetry", "current_telemetry"]
 
 _P = ParamSpec("_P")
-# Outcome in spans and metrics for each error. The first matching class counts, so subclasses precede base classes.
+# Maps classes of errors to the outcome in spans and metrics. The first matching class is used, so subclasses precede
+# base classes.
 _OUTCOMES: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (errors.ApprovalDenied, "denied"),
     (errors.ActionDenied, "blocked"),
@@ -64,10 +65,10 @@ class Telemetry:
         meter_provider: Provider of metrics.
 
     Attributes:
-        calls: Guarded calls, by outcome.
-        checks: Checks, by outcome.
-        check_duration: Duration of a check in seconds, including retries.
-        hold_duration: Seconds that a call waited for an approver.
+        calls: Counter of guarded calls, by outcome.
+        checks: Counter of checks, by outcome.
+        check_duration: Histogram of the duration of a check in seconds, including retries.
+        hold_duration: Histogram of the seconds that a call waited for an approver.
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider, meter_provider: metrics.MeterProvider) -> None:
@@ -120,7 +121,7 @@ def _lost(_: CallbackOptions) -> Iterable[Observation]:
 def _suppress_errors(
     method: Callable[Concatenate[ObservedFlow, _P], None],
 ) -> Callable[Concatenate[ObservedFlow, _P], None]:
-    """Return a wrapper of `method` that logs exceptions instead of raising them: telemetry must not stop a call."""
+    """Return a wrapper of `method` that logs exceptions and does not raise them, so that they cannot stop a call."""
 
     def safe(flow: ObservedFlow, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
@@ -132,12 +133,12 @@ def _suppress_errors(
 
 
 class ObservedFlow(Generator[Effect, Any, None]):
-    """Wrapper of a call's flow that reports what happens in the flow as spans and metrics.
+    """Wrapper of a call's flow (a generator) that reports checks, waits and the outcome as spans and metrics.
 
-    It observes the effects that the flow yields (requests for I/O, see `_effects`) and the replies to them.
+    It observes the effects (requests for I/O, see `_effects`) that the flow yields, and the replies to them.
 
     Args:
-        flow: The flow of one call.
+        flow: The generator that checks and logs one call.
         call: State of the call.
         tool: Name of the function, or None for a `with` block.
         telemetry: Tracer and instruments.
@@ -154,9 +155,9 @@ class ObservedFlow(Generator[Effect, Any, None]):
         self._outcome: tuple[str, BaseException | None] = ("success", None)
 
     def send(self, value: Any) -> Effect:
-        """Send the reply to the last effect into the flow; report the reply and the next effect."""
+        """Send the reply to the last effect (request for I/O) into the flow; report the reply and the next effect."""
         self._received(value)
-        # The call's span is current while the flow runs, so that log entries refer to it.
+        # The span of the call is current while the flow runs, so that log entries contain the id of this span.
         self._attach_call()
         try:
             effect = self._flow.send(value)
@@ -173,7 +174,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         value: BaseException | object = None,
         traceback: TracebackType | None = None,
     ) -> Effect:
-        """Throw an error of the gateway, or `Interrupted`, into the flow, and return the next effect."""
+        """Throw an error of the gateway, or `Interrupted`, into the flow; return the next effect (request for I/O)."""
         self.detach()
         if isinstance(kind, Interrupted):
             return self._flow.throw(kind)
@@ -186,7 +187,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
         return effect
 
     def close(self) -> None:
-        """Close the flow and end its spans, because the call was abandoned before its end."""
+        """Close the flow (generator of the call) and end its spans; called if the call is abandoned before its end."""
         self._end("interrupted", None)
         self._flow.close()
 
@@ -198,10 +199,10 @@ class ObservedFlow(Generator[Effect, Any, None]):
         self._end(outcome, error)
 
     def detach(self) -> None:
-        """Restore the span that was current before this flow set its own."""
+        """Restore the span that was current before the span of this call."""
         attached, self._attached = self._attached, None
-        # If the flow continues in another context, such as another task, the span is not current there, and there is
-        # nothing to restore.
+        # If the call continues in another context, such as another task, its span is not current there. The previous
+        # span then need not be restored.
         if attached is not None and contexts.get_current() is attached[1]:
             contexts.detach(attached[0])
 
@@ -225,7 +226,8 @@ class ObservedFlow(Generator[Effect, Any, None]):
         if span is None:
             return
         if self._child is not None and not isinstance(effect, GetApproval | Sleep):
-            # The flow has stopped polling, since the deadline for the approver's decision has passed.
+            # The flow (generator of the call) has stopped polling, because the deadline for the approver's decision has
+            # passed.
             self._end_child("pending", None)
         if isinstance(effect, SendCheck):
             self._attach(self._start_child("toolgate.check", effect, SpanKind.CLIENT))

@@ -59,11 +59,11 @@ def iter_agents(client: GatewayClient, environment: str) -> Iterator[tuple[Agent
 
 
 def get_agent(client: GatewayClient, wanted: str, environment: str) -> tuple[Agent, dict[str, Any]]:
-    """Return the agent whose name is `wanted`, else the one whose id begins with `wanted`, and the agent's JSON.
+    """Return the agent whose name is `wanted`, or else the agent whose id begins with `wanted`, and its JSON.
 
     Raises:
         GatewayError: a request failed.
-        typer.Exit: there is no such agent, or more than one.
+        typer.Exit: there is no such agent, or more than one agent.
     """
     everything = list(iter_agents(client, environment))
     found = [one for one in everything if one[0].name == wanted] or match_id(everything, wanted)

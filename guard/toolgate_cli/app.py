@@ -1,4 +1,4 @@
-"""The command ``toolgate``, to which all other modules' commands and groups are added."""
+"""Root command ``toolgate``, which contains the commands and command groups of all other modules."""
 
 from typing import Annotated
 

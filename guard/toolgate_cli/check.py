@@ -74,7 +74,7 @@ def check(
 
 
 def parse_context(fields: Sequence[str], as_json: str | None) -> dict[str, Any] | None:
-    """Return the context that the options `--context` and `--context-json` give, or None if neither is given.
+    """Return the arguments of the call from the options `--context` and `--context-json`; None without these options.
 
     Args:
         fields: values of `--context`, each `NAME=VALUE`.

@@ -1,4 +1,4 @@
-"""HTTP client of all commands: requests to the gateway with a user's token or an agent's API key."""
+"""HTTP client of all commands. It sends requests to the gateway with a user's token or an agent's API key."""
 
 import json
 import re
@@ -26,14 +26,14 @@ Query = Mapping[str, str | int | None]
 _TIMEOUT = 15.0
 #: maximum number of entries in one page of a list
 PAGE_SIZE = 100
-#: maximum total seconds that a command waits for consecutive responses with status 429 (rate limit)
+#: maximum total seconds that a command waits after consecutive responses with status 429 (rate limit)
 MAX_RATE_LIMIT_WAIT = 60.0
 #: minimum seconds that a command waits after status 429, because `Retry-After` may be 0
 _MIN_RATE_LIMIT_WAIT = 1.0
 _MAX_ERROR_BODY = 64 * 1024
 
 _NEXT_CURSOR = re.compile(r'[?&]cursor=([^&>]+)[^>]*>; rel="next"')
-#: statuses of temporary failures: from a rate limit, from a proxy, or from a gateway that starts or stops
+#: HTTP statuses of temporary failures, caused by a rate limit, by a proxy, or by a gateway that starts or stops
 _TEMPORARY = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
 })  # fmt: skip
@@ -44,9 +44,8 @@ class GatewayError(Exception):
     """The gateway refused a request, sent an invalid response, or did not respond; the message is one line.
 
     Attributes:
-        status: the HTTP status; None if there was no response, or if the response's JSON does not have the
-            expected form.
-        detail: the gateway's own error message, safe to print; empty without one.
+        status: the HTTP status; None if there was no response, or if its JSON does not have the expected form.
+        detail: the error message in the gateway's response, safe to print; empty if there is none.
         unavailable: whether there was no response.
         is_change: whether the request was meant to change data at the gateway.
     """
@@ -179,7 +178,7 @@ class GatewayClient:
             raise self._wrap_error(error, "GET") from error
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Response:
-        """Send a request and return its response, whatever its status; use `read_response` to raise an error."""
+        """Send a request and return the response, even with an error status; `read_response` raises the error."""
         request = self._request(method, path, body)
         try:
             while True:
@@ -284,7 +283,7 @@ def parse_model(model: type[Model], content: Any, name: str) -> Model:
     """Validate the JSON of a response and return it as an instance of `model`; error messages contain `name`.
 
     Raises:
-        GatewayError: the content does not fit the model.
+        GatewayError: the JSON does not have the form of the model.
     """
     try:
         return model.model_validate(content)
@@ -323,6 +322,6 @@ def _read_error_body(chunks: Iterator[bytes]) -> bytes:
 
 def _with_query(path: str, query: Query) -> str:
     given = {name: value for name, value in query.items() if value is not None}
-    # An argument of the command line may contain bytes that are not valid text. They are replaced by question marks;
-    # the value then matches nothing at the gateway, but raises no error here.
+    # An argument of the command line may contain bytes that are not valid text. They are replaced by question marks.
+    # The value then raises no error here, and matches nothing at the gateway.
     return f"{path}?{urlencode(given, errors='replace')}" if given else path

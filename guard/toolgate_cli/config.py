@@ -18,7 +18,7 @@ config = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, in ASCII.")]
 
 _STATES: Final = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
-#: environment variables of the SDK, the plugins and the command line; they are not settings of the gateway
+#: environment variables of the SDK, the plugins and the command line, which are not settings of the gateway
 CLIENT_VARIABLES: Final = frozenset(
     {
         "TOOLGATE_AGENT_ID",

@@ -1,8 +1,8 @@
 """``toolgate login``, ``logout`` and ``whoami``, and the clients with which all other commands send requests.
 
 The stored login is a token of scope ``cli`` in the user's configuration folder. Commands that use it can read
-data and manage agents, but they cannot decide approval requests or show keys. A command that does one of these asks for
-the password, creates a second login with all rights, and ends this second login when it is done.
+data and manage agents, but they cannot decide approval requests or show keys. A command that decides requests or shows
+keys asks for the password, creates a second login with all rights, and ends this login when the command is done.
 """
 
 import json
@@ -122,7 +122,7 @@ def password_session(
     Args:
         purpose: what the password is used for, such as "create a webhook"; the prompt ends with "to" and this text.
         password_stdin: read the password from the first line of standard input.
-        refusal: text with which the error message begins if the login fails.
+        refusal: beginning of the error message if the login fails.
 
     Raises:
         typer.Exit: the user is not logged in, the password is wrong, or a request failed.
@@ -156,7 +156,7 @@ def request_token(url: str, email: str, password: str, scope: Literal["full", "c
     """Exchange e-mail and password for a token.
 
     Raises:
-        GatewayError: the gateway refused the login, or the response is not that of a Toolgate gateway.
+        GatewayError: the gateway refused the login, or a server that is not a Toolgate gateway responded.
     """
     with GatewayClient(url) as client:
         content = client.post("/auth/login", {"email": email, "password": password, "scope": scope})
@@ -221,7 +221,7 @@ def logout(
             with stored.client() as client:
                 _revoke(client)
         except GatewayError as error:
-            # An expired token need not be ended at the gateway; only the file is removed.
+            # An invalid or expired token does not have to be revoked at the gateway, so only the file is removed.
             if not error.is_unauthorized:
                 fail(
                     f"{error}; you are still logged in (--here-only removes the file, but the token stays valid)"
@@ -271,6 +271,6 @@ def _revoke(client: GatewayClient) -> None:
 
 
 def _is_token(token: object) -> bool:
-    # The token is sent in a header. If it contained characters that a header must not contain, an error message would
-    # show the header and so the secret token.
+    # The token is sent in a header. If it contained characters that are invalid in a header, an error message would
+    # show the header, which contains the secret token.
     return isinstance(token, str) and token != "" and all("!" <= char <= "~" for char in token)

@@ -69,16 +69,6 @@ def backup(
 
 
 @db.command()
-def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup of 'toolgate db backup'.")],
-    database: Database = None,
-    as_json: AsJson = False,
-) -> None:
-    """Replace the embedded SQLite file by a backup, while no gateway runs; the former file is kept."""
-    _run("restoring the database", as_json, "restore", file, database)
-
-
-@db.command()
 def copy(
     to: Annotated[
         str,

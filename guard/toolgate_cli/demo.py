@@ -81,8 +81,8 @@ def _example_folder(name: str) -> Path:
 
 def _prepare_process(*, keep: bool) -> str | None:
     """Remove the TOOLGATE_ variables from the environment, set signal handlers, and return the gateway's secret."""
-    # With --keep, the user can serve the demo's database later. That gateway uses the user's TOOLGATE_SECRET, so the
-    # demo must use the same secret.
+    # With --keep, the user can later run a gateway with the demo's database. That gateway uses the user's
+    # TOOLGATE_SECRET, so the demo must use the same secret.
     secret = os.environ.get("TOOLGATE_SECRET") if keep else secrets.token_urlsafe(32)
     for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
         del os.environ[name]
@@ -90,7 +90,8 @@ def _prepare_process(*, keep: bool) -> str | None:
         signal.signal(number, lambda received, _frame: sys.exit(128 + received))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A character that the terminal's encoding lacks is printed as a question mark, and raises no error.
+            # A character that the terminal's encoding does not support is printed as a question mark instead of raising
+            # an error.
             stream.reconfigure(errors="replace")
     return secret
 

@@ -1,4 +1,4 @@
-"""Durations as people write and read them: ``30m`` in an option, ``2 h 5 min`` in output."""
+"""Parser and formatter for durations: ``30m`` in an option, ``2 h 5 min`` in output."""
 
 import re
 from datetime import UTC, datetime
@@ -37,5 +37,5 @@ def format_age(moment: datetime) -> str:
 
 
 def format_remaining(moment: datetime) -> str:
-    """Return the time until a moment, as text such as ``3 h 12 min``; ``0 s`` if it has passed."""
+    """Return the time until a moment, as text such as ``3 h 12 min``; ``0 s`` if the moment has passed."""
     return format_duration((moment - datetime.now(UTC)).total_seconds())

@@ -1,4 +1,4 @@
-"""Access to the gateway and the plugins, which are optional: they are loaded through entry points and not imported."""
+"""Loading of optional packages (the gateway and the plugins) through entry points instead of direct imports."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """``toolgate grants``: list and revoke temporary approvals.
 
-A temporary approval (in the API: grant) covers further calls like the one that was approved.
+A temporary approval (in the API: grant) covers further calls like the call that was approved.
 """
 
 from typing import Annotated, Any

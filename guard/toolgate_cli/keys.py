@@ -25,8 +25,8 @@ _ROTATE_PATHS: Final = {
     Environment.PRODUCTION: "/api/organization/regenerate-key",
     Environment.TEST: "/api/organization/test-key/regenerate",
 }
-#: fields that `--json` prints for an organization's key; all other fields of the response are left out, because the
-#: response for the production environment contains the whole organization
+#: fields that `--json` prints for an organization's key; other fields of the response are omitted, because the response
+#: for the production environment contains the whole organization
 _FIELDS: Final = ("id", "name", "api_key", "created_at")
 _COLUMNS: Final = (Column("id", no_wrap=True), Column("key", no_wrap=True), Column("age", no_wrap=True))
 

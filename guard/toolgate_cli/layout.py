@@ -1,11 +1,12 @@
 """Layout of a tool call's context on a terminal, so that no value can be mistaken for another field.
 
 The context contains the arguments of the call. Strings are printed in quotation marks, with all unsafe characters
-escaped. This module breaks long lines, so that the terminal does not: continuation lines begin with the same bar as
-other lines, and are indented further than the names of fields.
+escaped. This module breaks long lines, because the terminal would continue them at its left edge. Continuation lines
+begin with the same vertical bar as all other lines, and are indented further than the names of fields.
 
-Amounts come first, then recipients. A field is classified by the words of its name, which is split at ``_``, ``-``,
-``.``, spaces and capitals: ``refund_amount``, ``refundAmount`` and ``amount`` are amounts, ``amounted`` is not.
+Fields with amounts come first, then fields with recipients, then all others. A field is classified by the words of its
+name, which is split at ``_``, ``-``, ``.``, spaces and capitals: ``refund_amount``, ``refundAmount`` and ``amount`` are
+amounts, ``amounted`` is not.
 """
 
 import re
@@ -46,7 +47,7 @@ _MAX_NAME_COLUMN = 22
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
 _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
-# Pieces of a text that are never split over two lines: an escape sequence, or one character.
+# Matches one piece of a text that is never split over two lines: an escape sequence, or one character.
 _PIECE = re.compile(r"\\(?:U[0-9a-f]{8}|u[0-9a-f]{4}|x[0-9a-f]{2}|.)|.", re.DOTALL)
 _TEXT_WORD = re.compile(r"[^ ]+| +")
 
@@ -80,7 +81,7 @@ class Layout:
         return [*self._members([(_name(name), value)], 0)]
 
     def line(self, label: str, text: str, *, column: int = 13) -> list[str]:
-        """Return the lines that show a label and a sanitized text, without the bar of a context."""
+        """Return the lines that show a label and a sanitized text, without the vertical bar that marks a context."""
         return [*self._wrap("  ", f"{label:<{column}}", text, by_lines=False)]
 
     def _members(self, members: list[tuple[str, Any]], depth: int) -> Iterator[str]:
@@ -124,7 +125,7 @@ class Layout:
             room -= _cells(piece)
             is_new = by_lines and piece == "\\n"
             if is_new:
-                # The value contains a line break here: after its visible escape \n, a new line of output begins.
+                # A line break in the value is printed as the escape \n, and a new line of output begins after it.
                 yield line
                 line, room = hanging, self._room(hanging)
         if not is_new:
@@ -152,12 +153,12 @@ def sort_fields(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def is_hidden(value: Any) -> bool:
-    """Return whether a context contains only the digest of this value, so that the value itself cannot be shown."""
+    """Return whether only the digest of this value is known, so that the value itself cannot be shown."""
     return _has_digest(value) and value.keys() <= {"$digest", "bytes", "$object"}
 
 
 def redacted_text(value: Any) -> str | None:
-    """Return the text of a value that is hidden only in part (its secrets are masked), or None for any other value."""
+    """Return the text of a value in which only the secrets are masked, or None for any other value."""
     if _has_digest(value) and value.keys() <= {"$redacted", "$digest", "bytes"}:
         text = value.get("$redacted")
         return text if isinstance(text, str) else None
@@ -165,7 +166,7 @@ def redacted_text(value: Any) -> str | None:
 
 
 def find_hidden(value: Any, name: str = "") -> Iterator[str]:
-    """Yield the paths, such as `customer.emails[0]`, of all values that are hidden wholly or in part."""
+    """Yield the paths, such as `customer.emails[0]`, of all values that are hidden completely or partly."""
     if _has_digest(value):
         yield name or "everything"
     if isinstance(value, dict):
@@ -242,9 +243,10 @@ def _hidden_text(value: dict[str, Any], text: str = "hidden from you") -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the pieces of a text that must stay on one line, each with a number.
+    """Yield the pieces of a text that must not be split over two lines, each with a number.
 
-    The number is the width of the word in cells for the first piece of each word, and 0 for all other pieces.
+    For the first piece of a word, the number is the width of the whole word in cells (columns of the terminal). For all
+    other pieces, the number is 0.
     """
     for word in _TEXT_WORD.findall(text):
         word_cells = _cells(word.split("\\n", 1)[0])
@@ -254,7 +256,7 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _cells(text: str) -> int:
-    # Characters of ambiguous width take one or two cells, depending on the terminal, and are counted as two. If they
-    # were counted as one, a line could be too long, and the terminal would continue it at the left edge, outside of the
-    # bar.
+    # Characters of ambiguous width take one or two cells, depending on the terminal, and are counted as two cells. If
+    # they were counted as one cell, a line could be too long. The terminal would then continue the line at the left
+    # edge, outside of the bar.
     return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)

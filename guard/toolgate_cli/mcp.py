@@ -161,7 +161,7 @@ def _fetch_permissions(settings: Settings) -> Any:
 
 
 def _check_settings(settings: Settings) -> None:
-    """End the command if the gateway refuses the API key; if the gateway does not respond, only print a note."""
+    """End the command if the gateway rejects the API key; if the gateway does not respond, only print a note."""
     try:
         _fetch_permissions(settings)
     except GatewayError as error:
@@ -220,13 +220,13 @@ def _print_changes(tool: str, pin: Any) -> None:
     typer.echo(f"{sanitize(tool)}")
     before, after = _description_lines(pin.was), _description_lines(pin.now)
     for number, line in enumerate(unified_diff(before, after, n=2, lineterm="")):
-        # The first two lines of a unified diff contain file names, but no files are compared here. They are left out.
+        # The first two lines of a unified diff contain file names. They are omitted, because no files are compared.
         if number > 1 and not line.startswith("@@"):
             typer.echo(f"  {line}")
 
 
 def _description_lines(description: str) -> list[str]:
-    """Return the members of a tool's JSON description as sanitized lines; a text with line breaks becomes several."""
+    """Return a tool's JSON description as sanitized lines, one or more for each member."""
     lines: list[str] = []
     for part, value in sorted(json.loads(description).items()):
         if isinstance(value, str):

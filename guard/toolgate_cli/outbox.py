@@ -37,7 +37,7 @@ _COLUMNS: Final = (
     Column("reason"),
 )
 _MAX_ROWS: Final = 100
-#: number of characters that the table shows of an entry's key
+#: number of characters of an entry's key that the table shows
 _KEY_LENGTH: Final = 12
 #: minimum number of characters of an entry's key with which a user can select the entry
 _MIN_KEY_LENGTH: Final = 4

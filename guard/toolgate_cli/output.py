@@ -22,17 +22,17 @@ from toolgate._capture.jsontext import dumps
 
 MAX_CELL = 40
 
-#: cells of a line if the output is not a terminal
+#: number of cells (columns) in a line if the output is not a terminal
 _DEFAULT_WIDTH = 100
-#: cells of a line in a table if the output is not a terminal; this is wide enough that each row takes one line
+#: number of cells (columns) in a line of a table if the output is not a terminal, so that each row takes only one line
 _PIPED_TABLE_WIDTH = 240
 
 # Unicode categories that `sanitize` escapes: controls, formats (bidirectional, zero width), surrogates, private use,
 # unassigned, line and paragraph separators, and spaces. Of the spaces only U+0020 is printed, because a no-break space
 # would make two different names look alike.
 _ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-# Ranges of characters that are displayed as nothing although Unicode classifies them as letters, marks or symbols:
-# those with the property Default_Ignorable_Code_Point outside of the categories above, and the empty Braille pattern.
+# Ranges of characters that are invisible although Unicode classifies them as letters, marks or symbols: characters with
+# the property Default_Ignorable_Code_Point outside of the categories above, and the empty Braille pattern.
 _BLANK = (
     (0x034F, 0x034F),
     (0x115F, 0x1160),
@@ -44,7 +44,7 @@ _BLANK = (
     (0xFFA0, 0xFFA0),
     (0xE0000, 0xE0FFF),
 )
-# Maximum combining marks on one letter; a taller stack of marks would cover the lines above and below.
+# Maximum number of combining marks on one letter. More marks would cover the lines above and below.
 _MAX_MARKS = 4
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 _NOT_ASCII = re.compile(r"[^ -~]")
@@ -56,7 +56,8 @@ def fail(message: str) -> NoReturn:
     Raises:
         typer.Exit: always.
     """
-    # Backslashes are printed as they are: parts of the message may be sanitized already, and would be escaped twice.
+    # Backslashes are printed unchanged, because they may be part of escape sequences that `sanitize` has already
+    # inserted.
     line = "".join(char if char == "\\" else sanitize(char) for char in message)
     print_note(line)
     raise typer.Exit(1)
@@ -68,7 +69,7 @@ def print_note(message: str) -> None:
 
 
 def print_progress(step: str) -> None:
-    """Print the current step of a command on standard error; print nothing if that is not a terminal."""
+    """Print the current step of a command on standard error; print nothing if standard error is not a terminal."""
     if sys.stderr.isatty():
         typer.echo(f"{step} …", err=True)
 
@@ -89,7 +90,7 @@ class Column:
 
     Attributes:
         heading: the text above the column.
-        no_wrap: whether cells are never broken into lines.
+        no_wrap: if true, the text of a cell is never broken into several lines.
         right: whether cells are aligned to the right.
     """
 
@@ -128,7 +129,7 @@ def terminal_width() -> int:
 
 
 def sanitize(text: object, *, quote: str = "") -> str:
-    """Return a text on one line, with every invisible or unsafe character replaced by an escape.
+    """Return a text on one line, with every invisible or unsafe character replaced by an escape sequence.
 
     The results for two different texts are always different.
 

@@ -93,7 +93,7 @@ class Permission(Resource):
 
     @property
     def amount_text(self) -> str:
-        """Return the maximum amount, with "(required)" if calls without amount are denied; empty without a maximum."""
+        """Return the maximum amount, with "(required)" if calls without one are denied; without a maximum, ""."""
         if self.max_amount is None:
             return ""
         return f"{self.max_amount:f} (required)" if self.amount_required else f"{self.max_amount:f}"
@@ -113,7 +113,7 @@ class Permission(Resource):
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """Values of the command-line options that limit a permission; None for each option that is not given."""
+    """Values of the command-line options that limit a permission; an option that is not given has the value None."""
 
     max_amount: str | None = None
     amount_required: bool | None = None

@@ -1,6 +1,6 @@
 """Passwords and confirmations, which are read from the terminal.
 
-A password is never an argument, because other users of the machine can read the arguments of a process.
+Commands do not accept passwords as arguments, because other users of the machine can read the arguments of a process.
 """
 
 import getpass

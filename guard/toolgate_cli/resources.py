@@ -40,7 +40,7 @@ def match_id(everything: Sequence[tuple[AnyResource, Any]], wanted: str) -> list
 def pick_one(
     found: Sequence[tuple[AnyResource, Any]], wanted: str, *, plural: str, missing: str
 ) -> tuple[AnyResource, Any]:
-    """Return the only element of `found`, the resources that match the user's input; otherwise end the command.
+    """Return the only element of `found`; if there is none or more than one, end the command with an error.
 
     Args:
         found: the resources that match, each with its JSON.
@@ -49,7 +49,7 @@ def pick_one(
         missing: the error message if no resource matches.
 
     Raises:
-        typer.Exit: no resource matches, or more than one.
+        typer.Exit: no resource matches, or more than one resource matches.
     """
     if not found:
         fail(missing)
@@ -67,7 +67,7 @@ def print_list(
     empty: str,
     as_json: bool,
 ) -> None:
-    """Print resources, each with its JSON, as a table or as JSON; `empty` is printed in place of an empty table."""
+    """Print resources, each with its JSON, as a table or as JSON; the text `empty` replaces an empty table."""
     if as_json:
         print_json([raw for _, raw in found])
     elif not found:
@@ -77,7 +77,7 @@ def print_list(
 
 
 def print_page(title: str, fields: Mapping[str, str | None]) -> None:
-    """Print a title and, below it, fields that the caller has sanitized; empty fields are left out."""
+    """Print a title and, below it, fields that the caller has sanitized; empty fields are omitted."""
     typer.echo(title)
     layout = Layout(terminal_width())
     for label, text in fields.items():

@@ -44,11 +44,11 @@ def serve(
     TOOLGATE_SECRET (default: created once, in your configuration folder), TOOLGATE_DEFAULT_PLAN. `toolgate config show`
     prints all of them.
     """
-    # The first start takes seconds: Python compiles the modules, and the database's schema may be upgraded.
+    # The first start takes several seconds, because Python compiles the modules, and the schema may be upgraded.
     print_progress("starting the gateway")
     run = load_gateway("serve")
     termination = _Termination()
-    # After its shutdown the gateway raises SIGTERM again; this handler then ends the process with status 0.
+    # After its shutdown, the gateway raises SIGTERM again. This handler then ends the process with status 0.
     signal.signal(signal.SIGTERM, termination)
     try:
         with gateway_errors():
@@ -66,7 +66,7 @@ def setting_overrides(**options: object) -> Mapping[str, str]:
 
 
 class _Termination:
-    """Handler of SIGTERM while the gateway starts and after it has stopped; in between, the gateway handles SIGTERM."""
+    """Handler of SIGTERM before the gateway runs and after it has stopped; in between, the gateway handles SIGTERM."""
 
     def __init__(self) -> None:
         self._is_received = False
@@ -78,9 +78,9 @@ class _Termination:
     def unless_received(self, announce: Callable[[str], object]) -> Callable[[str], None]:
         """Return a function that the gateway calls with a line for the user when it has started.
 
-        Usually the function passes the line to `announce`. But if SIGTERM was received during the start and the process
-        still runs, the function raises SIGTERM again, which stops the gateway. This happens if the handler ran inside a
-        finalizer: Python drops the exceptions of finalizers, so the handler's `SystemExit` had no effect.
+        Usually the function passes the line to `announce`. If SIGTERM arrived during the start but did not end the
+        process, the function raises SIGTERM again, which stops the gateway. This happens if the handler ran inside a
+        finalizer, because Python ignores exceptions in finalizers, such as the handler's `SystemExit`.
         """
 
         def on_started(line: str) -> None:

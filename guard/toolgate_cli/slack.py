@@ -1,4 +1,4 @@
-"""``toolgate slack link``: link your Slack account, so that you can decide approval requests in Slack."""
+"""``toolgate slack link``: link the user's Slack account, so that the user can decide approval requests in Slack."""
 
 from typing import Annotated, Final
 
@@ -13,7 +13,7 @@ _PATH: Final = "/api/slack/link-codes"
 slack = typer.Typer(name="slack", no_args_is_help=True)
 
 
-# Without a callback, Typer would turn a group with one command into that command.
+# Without a callback, Typer would replace a group that contains one command by that command.
 @slack.callback()
 def _slack() -> None:
     """Link your Slack account, to decide approval requests there."""

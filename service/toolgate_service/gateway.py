@@ -1,141 +1,161 @@
-"""The gateway's parts, made once and shared by every request."""
+"""Container of the objects that all requests of one gateway process share."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from fastapi import Depends, Request
-
-from toolgate_service.accounts.passwords import Passwords
-from toolgate_service.approvals.hub import DecisionHub
+from toolgate_service.auth_store.protocol import AuthStore
 from toolgate_service.billing.signature import ProviderSignature
-from toolgate_service.hearing import Hearing, listener_of, stalled_sessions_of
-from toolgate_service.hotpath.recent_keys import RecentKeys
-from toolgate_service.hotpath.stores import stores_of
-from toolgate_service.hotpath.writer import LogWriter
-from toolgate_service.mail.post import Post
-from toolgate_service.mail.smtp import SmtpMailer
-from toolgate_service.metrics.entries import CountedStore
-from toolgate_service.metrics.figures import Figures
-from toolgate_service.organizations.strangers import Strangers
-from toolgate_service.sealed import refuse_other_secret
-from toolgate_service.settings import Settings
-from toolgate_service.slack.replies import Replies
-from toolgate_service.storage.database import EXPORTS, open_database
-from toolgate_service.storage.readiness import Readiness
-from toolgate_service.turnstile import Turnstile
-from toolgate_service.upkeep.loop import Upkeep
-from toolgate_service.upkeep.steps import upkeep_steps, watch_steps
-from toolgate_service.vault import Vault
-from toolgate_service.web.auth_failures import AuthFailures
-from toolgate_service.web.parsing import BodyParser
-from toolgate_service.webhooks.outbox import equip
+from toolgate_service.context import AppContext
+from toolgate_service.core.concurrency import BodyParser
+from toolgate_service.core.settings import Settings
+from toolgate_service.db.database import Database, Usage
+from toolgate_service.db.health import Readiness
+from toolgate_service.db.pubsub import NotificationHandler
+from toolgate_service.db.sqlite import SqliteDatabase
+from toolgate_service.jobs.scheduler import Scheduler
+from toolgate_service.logs.writer import LogStore, LogWriter
+from toolgate_service.maintenance import frequent_jobs, maintenance_jobs
+from toolgate_service.organizations.ip_allowlist import AllowlistAlerts
+from toolgate_service.rate_limit.auth_failures import AuthFailures
+from toolgate_service.rate_limit.limiter import RateLimiter
+from toolgate_service.secret_check import refuse_other_secret
+from toolgate_service.slack.blocks import slack_message
+from toolgate_service.slack.client import Replies
+from toolgate_service.webhooks.events import configure
 from toolgate_service.webhooks.sender import Sender
 from toolgate_service.webhooks.worker import Worker
 
+if TYPE_CHECKING:
+    from toolgate_service.core.metrics import Metrics
 
-class Gateway:
-    """Everything a request may need.
+
+class Gateway(AppContext):
+    """Dependencies of the services, plus rate limiter, log writer, readiness check, background jobs and notifications.
 
     Raises:
-        StorageError: the database or the secret cannot be used.
+        StorageError: The database URL or the secret is invalid.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.plans = settings.plans
+        super().__init__(settings)
         secret = settings.provider_webhook_secret
         self.provider_signature = ProviderSignature(secret.get_secret_value()) if secret else None
-        self.database = open_database(settings.database_url)
-        self.vault = Vault.of(settings)
-        self.passwords = Passwords(settings.login_threads, settings.login_queue)
         self.parser = BodyParser()
         self.auth_failures = AuthFailures(settings.failed_authentications_per_minute)
-        self.recent_keys = RecentKeys()
-        self.hub = DecisionHub()
-        self.strangers = Strangers(self.database)
-        self.exports = Turnstile("exports", EXPORTS, EXPORTS // 2)
-        self.post = _post(settings)
-        self.reader, self.rates, self.log_store = stores_of(
-            self.database,
-            self.plans,
-            shared=settings.workers > 1,
-            redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
-        )
-        self.figures = Figures() if settings.metrics_address else None
-        counted = CountedStore(self.log_store, self.figures) if self.figures else self.log_store
-        self.log_writer = LogWriter(counted)
+        self.allowlist_alerts = AllowlistAlerts(self.database)
+        self.rate_limiter, self.auth_store, self.log_store = _open_stores(self.database, settings)
+        self.metrics = _open_metrics(settings)
+        self.log_writer = LogWriter(self.log_store, self.metrics)
         self.readiness = Readiness(self.database)
-        steps = upkeep_steps(self.database, settings, self.plans)
-        self.upkeep = Upkeep(self.database, settings.upkeep_seconds, steps, self.readiness.problem)
-        self.watch = Upkeep(
+        jobs = maintenance_jobs(self.database, settings, self.plans)
+        self.maintenance = Scheduler(self.database, settings.upkeep_seconds, jobs, self.readiness.problem)
+        self.frequent_jobs = Scheduler(
             self.database,
             settings.approval_watch_seconds,
-            watch_steps(self.database, settings),
+            frequent_jobs(self.database, settings),
             self.readiness.problem,
-            alone=False,
+            exclusive=False,
         )
         sender = Sender(allow_private=settings.webhooks_allow_private)
-        self.webhooks = Worker(self.database, self.vault, sender, settings.webhook_poll_seconds)
+        self.webhooks = Worker(
+            self.database, self.vault, sender, settings.webhook_poll_seconds, slack_message
+        )
         self.slack = Replies(sender, allow_private=settings.webhooks_allow_private)
-        equip(self.database, self.plans, self.webhooks.wake)
-        self.listener = listener_of(self.database, Hearing(self.hub, self.webhooks.nudge))
-        self.stalled_sessions = stalled_sessions_of(self.database)
+        configure(self.database, self.plans, self.webhooks.wake)
+        notifications = NotificationHandler(self.notifier, self.webhooks.wake_later)
+        self.listener = self.database.listener(notifications.on_notify, notifications.on_connection_change)
+        self.stalled_sessions = self.database.stalled_sessions()
 
     async def start(self) -> None:
-        """Open the database, bring it up to date, and begin to take log entries.
+        """Open and migrate the database, and start the background jobs.
 
         Raises:
-            StorageError: the database cannot be used, or the secret does not open its keys.
+            StorageError: The database cannot be used, or the secret does not decrypt the values stored in it.
         """
         await self.database.start(migrate=self.settings.migrate == "auto")
         await refuse_other_secret(self.database, self.settings, self.vault)
-        await self.reader.open()
-        await self.rates.open()
+        await self.auth_store.open()
+        await self.rate_limiter.open()
         await self.log_writer.start()
-        self.upkeep.start()
-        self.watch.start()
+        self.maintenance.start()
+        self.frequent_jobs.start()
         self.webhooks.start()
         if self.listener is not None:
             self.listener.start()
         if self.stalled_sessions is not None:
             self.stalled_sessions.start()
 
-    def leave(self) -> None:
-        """Be ready no more, and send home whoever waits for news; everything else goes on until `stop`."""
-        self.readiness.leaving = True
-        self.hub.close()
+    def begin_shutdown(self) -> None:
+        """Report the gateway as not ready, and end long polls. Everything else continues until `stop`."""
+        self.readiness.is_shutting_down = True
+        self.notifier.close()
 
     async def stop(self) -> None:
-        """Write what waits, then close everything."""
+        """Stop the background jobs, write the waiting log entries, and close all connections."""
         if self.listener is not None:
             await self.listener.stop()
         if self.stalled_sessions is not None:
             await self.stalled_sessions.stop()
-        # Before the deliveries, whose connections it uses.
+        # Slack replies stop before the webhook worker, because they use its HTTP connections.
         await self.slack.stop()
         await self.webhooks.stop()
-        await self.upkeep.stop()
-        await self.watch.stop()
+        await self.maintenance.stop()
+        await self.frequent_jobs.stop()
         await self.readiness.stop()
-        if self.post is not None:
-            await self.post.close()
+        if self.mail is not None:
+            await self.mail.close()
         await self.log_writer.stop()
-        await self.rates.close()
-        await self.reader.close()
+        await self.rate_limiter.close()
+        await self.auth_store.close()
         await self.database.close()
         self.passwords.close()
         self.parser.close()
 
+    def connection_usage(self) -> Mapping[str, Usage]:
+        """Return the numbers of busy and idle database connections, by the name of their pool."""
+        found = {
+            "requests": self.auth_store.usage(),
+            "windows": self.rate_limiter.usage(),
+            "entries": self.log_store.usage(),
+        }
+        return {
+            **self.database.usage(),
+            **{name: usage for name, usage in found.items() if usage is not None},
+        }
 
-def _post(settings: Settings) -> Post | None:
-    if settings.smtp_url is None or settings.mail_from is None:
+
+def _open_stores(database: Database, settings: Settings) -> tuple[RateLimiter, AuthStore, LogStore]:
+    """Create the rate limiter, auth store and log store for a database. They are not connected yet."""
+    plans = settings.plans
+    if isinstance(database, SqliteDatabase):
+        from toolgate_service.auth_store.sqlite import SqliteAuthStore
+        from toolgate_service.logs.store_sqlite import SqliteLogStore
+        from toolgate_service.rate_limit.memory import MemoryRateLimiter
+        from toolgate_service.rate_limit.sqlite import SqliteRateLimiter
+
+        local = SqliteRateLimiter(database) if settings.workers > 1 else MemoryRateLimiter()
+        return local, SqliteAuthStore(database, local, plans), SqliteLogStore(database)
+    from toolgate_service.auth_store.postgres import PostgresAuthStore
+    from toolgate_service.db.postgres import PostgresDatabase
+    from toolgate_service.logs.store_postgres import PostgresLogStore
+    from toolgate_service.rate_limit.postgres import PostgresRateLimiter
+
+    if not isinstance(database, PostgresDatabase):
+        raise TypeError(f"no stores for a {type(database).__name__}")
+    counted = PostgresRateLimiter(database)
+    if settings.redis_url is None:
+        # The auth store counts requests with API keys in its own statement. The limiter only counts requests of users.
+        return counted, PostgresAuthStore(database, plans), PostgresLogStore(database)
+    from toolgate_service.rate_limit.redis import RedisRateLimiter
+
+    shared = RedisRateLimiter(settings.redis_url.get_secret_value(), counted)
+    return shared, PostgresAuthStore(database, plans, shared), PostgresLogStore(database)
+
+
+def _open_metrics(settings: Settings) -> "Metrics | None":
+    if settings.metrics_address is None:
         return None
-    return Post(SmtpMailer.from_url(settings.smtp_url.get_secret_value(), settings.mail_from))
+    # Imported late, because the module requires an optional dependency.
+    from toolgate_service.core.metrics import Metrics
 
-
-async def gateway_of(request: Request) -> Gateway:
-    """Return the gateway that serves a request."""
-    gateway: Gateway = request.app.state.gateway
-    return gateway
-
-
-GatewayDep = Annotated[Gateway, Depends(gateway_of)]
+    return Metrics()

@@ -3,7 +3,7 @@
 import pytest
 from load.one_by_one import limit
 
-from toolgate_service.hotpath.writer import LogWriter
+from toolgate_service.logs.writer import LogWriter
 
 
 def test_every_writer_takes_one_entry_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

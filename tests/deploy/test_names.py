@@ -6,8 +6,8 @@ import re
 import pytest
 from support.readme import ROOT
 
-from toolgate_service.configuration.masking import is_secret
-from toolgate_service.settings import Settings
+from toolgate_service.cli.settings_list import is_secret
+from toolgate_service.core.settings import Settings
 
 DEPLOY = ROOT / "service" / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and "__pycache__" not in path.parts)

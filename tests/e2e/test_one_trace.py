@@ -20,8 +20,8 @@ from support.receiver import Answer, Receiver
 from support.waiting import until
 
 from toolgate import Guard
-from toolgate_service.errors import StartError
-from toolgate_service.settings import load_settings
+from toolgate_service.core.errors import StartError
+from toolgate_service.core.settings import load_settings
 
 SECRET = "sesame-open-sesame"
 

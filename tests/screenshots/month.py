@@ -10,7 +10,7 @@ from typing import Any
 from support.gateway import PASSWORD
 from support.inside import Clock, InsideGateway
 
-from toolgate_service.counts.folding import fold
+from toolgate_service.logs.rollup import roll_up
 
 OWNER = "maya@northwind.example"
 COLLEAGUES = {
@@ -88,7 +88,7 @@ def live_through(gateway: InsideGateway, clock: Clock) -> Shop:
     _allowed_for_a_while(gateway, shop)
     clock._moment = now
     # What the upkeep did in each of these hours, had they passed.
-    gateway.within(lambda database: fold(database, 500))
+    gateway.within(lambda database: roll_up(database, 500))
     return shop
 
 

@@ -20,7 +20,7 @@ from support.inside import Clock, InsideGateway
 from support.readme import ROOT
 from support.tables import execute
 
-from toolgate_service.clock import wire
+from toolgate_service.core.clock import wire
 
 FOLDER = ROOT / "docs" / "screenshots"
 WIDE = {"width": 1280, "height": 800}

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.clock import from_wire, utcnow, wire
-from toolgate_service.ids import new_id
-from toolgate_service.vault import Vault
+from toolgate_service.core.clock import from_wire, utcnow, wire
+from toolgate_service.core.crypto import Vault
+from toolgate_service.core.ids import new_id
 
 PLACE = {"table": "ApiKey", "row": "1", "organization": "o"}
 SECRET = b"a secret for tests, long enough"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from support.gateway import LiveGateway, Owner
 from support.tables import execute, rows
-from toolgate_service.clock import wire
+from toolgate_service.core.clock import wire
 
 #: written by one statement
 CHUNK = 500

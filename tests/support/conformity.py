@@ -10,9 +10,8 @@ import httpx
 import jsonschema_rs
 import pytest
 
-from toolgate_service.app import ROUTERS
-from toolgate_service.openapi.document import describe
-from toolgate_service.openapi.outline import resolved
+from toolgate_service.api.app import ROUTERS
+from toolgate_service.api.openapi import describe
 
 
 @cache
@@ -26,6 +25,21 @@ def _templates() -> list[tuple[re.Pattern[str], str]]:
     # Words go before parameters: /sdk/permissions is not /sdk/{…}. The edge knows no path with NUL in it.
     paths = sorted(document()["paths"], key=lambda path: path.count("{"))
     return [(re.compile(re.sub(r"\{\w+\}", "[^/\0]+", path)), path) for path in paths]
+
+
+def resolved(document: Mapping[str, Any], value: Any) -> Any:
+    """Return a part of the document with its references replaced by what they refer to."""
+    match value:
+        case {"$ref": str(reference)}:
+            found: Any = document
+            for part in reference.removeprefix("#/").split("/"):
+                found = found[part]
+            return resolved(document, found)
+        case dict():
+            return {name: resolved(document, inner) for name, inner in value.items()}
+        case list():
+            return [resolved(document, inner) for inner in value]
+    return value
 
 
 def template(path: str) -> str | None:
@@ -66,7 +80,7 @@ def conforms(answer: httpx.Response) -> None:
     status = str(answer.status_code)
     assert status in responses, (
         f"{where} is not documented (only {', '.join(responses)}): declare it beside the route with responses=problems(…) "
-        f"of toolgate_service.openapi.problems. {answer.text[:300]}"
+        f"of toolgate_service.http.problems. {answer.text[:300]}"
     )
     response = responses[status]
     for name, reference in response.get("headers", {}).items():

@@ -1,4 +1,4 @@
-"""Somebody at a browser, as far as HTTP goes: a cookie, the Origin of every form, and the tokens that pages give out."""
+"""Client of the console that behaves like a browser without scripts: cookie, Origin header and form tokens."""
 
 import html
 import re
@@ -12,11 +12,11 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class Reader:
-    """A browser without scripts.
+    """Browser of one user.
 
     Args:
-        url: the gateway's.
-        transport: in place of the network.
+        url: Address of the gateway.
+        transport: Replaces the network.
     """
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
@@ -25,18 +25,18 @@ class Reader:
 
     @classmethod
     def of(cls, url: str, email: str, password: str = PASSWORD) -> Self:
-        """Return the browser of somebody who signs in."""
+        """Sign in and return the browser."""
         reader = cls(url)
         answer = reader.submit("/console/sign-in", email=email, password=password)
         assert answer.status_code == 303, answer.text
         return reader
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        """Go to a page."""
+        """Request a page."""
         return self.http.get(path, headers=headers)
 
     def page(self, path: str) -> str:
-        """Return a page that is there."""
+        """Request a page that must exist; return its HTML."""
         answer = self.get(path)
         assert answer.status_code == 200, f"{answer.status_code} {answer.text}"
         return answer.text
@@ -49,13 +49,13 @@ class Reader:
         return self.http.post(path, data=fields, headers=headers)
 
     def token(self) -> str:
-        """Return the token that forms of this session carry."""
+        """Return the form token of this session."""
         return field(self.page("/console/shortcuts"), "token")
 
     def decide(
         self, approval: str, what: str, *, environment: str = "production", part: bool = False, **fields: str
     ) -> httpx.Response:
-        """Press a button of a card, as its page has it."""
+        """Submit the form of an approval request's page."""
         way = f"/console/approvals/{approval}"
         shown = self.page(f"{way}?environment={environment}")
         given = {"token": field(shown, "token"), "digest": digest_of(shown)} | fields
@@ -73,19 +73,19 @@ class Reader:
 
 
 def field(page: str, name: str) -> str:
-    """Return the value of the first field of that name."""
+    """Return the value of the first form field with a name."""
     found = re.search(rf'name="{name}"[^>]*value="([^"]*)"', page)
     assert found, f"no field {name!r} in {page[:2000]}"
     return html.unescape(found[1])
 
 
 def digest_of(page: str) -> str:
-    """Return the digest that a request's page shows."""
+    """Return the digest on an approval request's page."""
     found = re.search(r"\b[0-9a-f]{64}\b", re.sub(r'name="token" value="[^"]*"', "", page))
     assert found, page[:2000]
     return found[0]
 
 
 def text_of(page: str) -> str:
-    """Return what a person reads of a page, without the tags."""
+    """Return the text of a page without tags."""
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page)))

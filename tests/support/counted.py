@@ -5,8 +5,8 @@ from collections import Counter
 from support.databases import finished
 from support.gateway import LiveGateway, Owner
 from support.tables import execute, rows
-from toolgate_service.counts.folding import fold
-from toolgate_service.storage.database import open_database
+from toolgate_service.db.database import open_database
+from toolgate_service.logs.rollup import roll_up
 
 #: organization's entries under: environment, subject, name, outcome
 Counts = Counter[tuple[str, str, str, str]]
@@ -57,7 +57,7 @@ def fold_counts(gateway: LiveGateway, batch: int = 100) -> int:
     async def once() -> int:
         database = open_database(gateway.database_url)
         try:
-            return await fold(database, batch)
+            return await roll_up(database, batch)
         finally:
             await database.close()
 

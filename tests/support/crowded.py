@@ -6,8 +6,8 @@ import asyncpg
 from sqlalchemy import Boolean, CheckConstraint, Column, Integer, LargeBinary, Table
 
 from support.databases import finished
-from toolgate_service.storage.tables import METADATA
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Timestamp
+from toolgate_service.migrations.metadata import METADATA
 
 ROWS = 3_000
 ORGANIZATIONS = 50

@@ -13,7 +13,7 @@ from sqlalchemy import event, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from toolgate_service.storage.migrate import upgrade
+from toolgate_service.db.migrate import upgrade
 
 T = TypeVar("T")
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from toolgate_service.core.plans import UNLIMITED
 from toolgate_service.logs.entries import NewEntry
-from toolgate_service.plans import UNLIMITED
 
 
 def new_entry(**fields: Any) -> NewEntry:

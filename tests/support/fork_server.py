@@ -23,7 +23,7 @@ from pwdlib.hashers.argon2 import Argon2Hasher
 
 MODULES = (
     "toolgate_cli.app",
-    "toolgate_service.server",
+    "toolgate_service.server.run",
     "asyncpg",
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
@@ -47,8 +47,8 @@ def main() -> None:
 async def _live_once() -> None:
     """Let a gateway begin and end here: what the first one in a process makes ready is ready in every child."""
     from toolgate_service.app import build
+    from toolgate_service.core.settings import Settings
     from toolgate_service.gateway import Gateway
-    from toolgate_service.settings import Settings
 
     for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
         del os.environ[name]
@@ -133,7 +133,7 @@ def _become(asked: dict[str, Any]) -> None:
     os.environ.update(asked["env"])
     sys.argv = ["toolgate", *asked["arguments"]]
     if asked["cheap_passwords"]:
-        from toolgate_service.accounts import passwords
+        from toolgate_service.core import passwords
 
         # The gateway has no such setting, and shall have none.
         cheap = partial(Argon2Hasher, time_cost=1, memory_cost=8, parallelism=1)

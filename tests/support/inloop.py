@@ -13,8 +13,8 @@ from pwdlib.hashers.argon2 import Argon2Hasher
 from support.databases import database_url
 from support.gateway import PASSWORD, SECRET
 from toolgate_service.app import build
+from toolgate_service.core.settings import Settings
 from toolgate_service.gateway import Gateway
-from toolgate_service.settings import Settings
 
 
 @dataclass

@@ -16,12 +16,12 @@ from starlette.types import ASGIApp, Message
 
 from support.databases import CHOICE, database_url
 from support.gateway import SECRET
-from toolgate_service import clock, exact_json
 from toolgate_service.app import build
-from toolgate_service.checks.explaining import Explanation, explain
+from toolgate_service.checks.explain import Explanation, explain
+from toolgate_service.core import clock, strict_json
+from toolgate_service.core.settings import Settings
+from toolgate_service.db.database import Database
 from toolgate_service.gateway import Gateway
-from toolgate_service.settings import Settings
-from toolgate_service.storage.database import Database
 
 T = TypeVar("T")
 
@@ -104,9 +104,11 @@ class InsideGateway:
 
     def explain(self, organization: str, environment: str, body: bytes) -> Explanation:
         """Explain what a check would be answered."""
-        asked = exact_json.loads(body)
+        asked = strict_json.loads(body)
         assert isinstance(asked, dict)
-        return self._finish(explain(self._gateway, organization, environment, asked))
+        return self._finish(
+            explain(self._gateway, self._gateway.rate_limiter, organization, environment, asked)
+        )
 
     def restart(self) -> None:
         """End the application and begin it anew on the same data: whatever it kept in memory is gone."""

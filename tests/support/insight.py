@@ -2,7 +2,7 @@
 
 from support.gateway import SECRET, LiveGateway, Owner
 from support.tables import execute, rows
-from toolgate_service.vault import Vault
+from toolgate_service.core.crypto import Vault
 
 __all__ = ["execute", "key_to_test", "move_into", "rows", "set_active", "set_role", "vault"]
 

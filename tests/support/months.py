@@ -8,8 +8,9 @@ from typing import Any
 import asyncpg
 
 from support.databases import finished
-from toolgate_service.logs.months.catalogue import PAST, Part, bound, month_of, parts_of
-from toolgate_service.storage.postgres import PostgresDatabase
+from toolgate_service.core.clock import month_start
+from toolgate_service.db.postgres import PostgresDatabase
+from toolgate_service.logs.partitions import PAST, Partition, list_partitions, sql_month
 
 
 @asynccontextmanager
@@ -54,12 +55,12 @@ def fetched(url: str, query: str) -> list[tuple[Any, ...]]:
     return finished(work())
 
 
-def parts(url: str) -> list[Part]:
+def parts(url: str) -> list[Partition]:
     """Return the parts of the log, in order."""
 
-    async def work() -> list[Part]:
+    async def work() -> list[Partition]:
         async with connected(url) as connection:
-            return list(await parts_of(connection))
+            return list(await list_partitions(connection))
 
     return finished(work())
 
@@ -71,7 +72,7 @@ def names(url: str) -> list[str]:
 
 def this_month(later: int = 0) -> datetime:
     """Return when this month began, or one so many months later."""
-    return month_of(datetime.now(UTC), later)
+    return month_start(datetime.now(UTC), later)
 
 
 def named(later: int) -> str:
@@ -83,8 +84,8 @@ def with_months(url: str, first: int, last: int) -> None:
     """Have exactly the months from one to another, counted from this one, and before them one empty part."""
     made = [
         f"CREATE TABLE {named(month)} PARTITION OF log_entries "
-        f"FOR VALUES FROM ({bound(this_month(month))}) TO ({bound(this_month(month + 1))})"
+        f"FOR VALUES FROM ({sql_month(this_month(month))}) TO ({sql_month(this_month(month + 1))})"
         for month in range(first, last + 1)
     ]
-    past = f"CREATE TABLE {PAST} PARTITION OF log_entries FOR VALUES FROM (MINVALUE) TO ({bound(this_month(first))})"
+    past = f"CREATE TABLE {PAST} PARTITION OF log_entries FOR VALUES FROM (MINVALUE) TO ({sql_month(this_month(first))})"
     run(url, *(f"DROP TABLE {name}" for name in names(url)), past, *made)

@@ -6,14 +6,14 @@ from typing import Any
 from pydantic import BaseModel
 from sqlmodel import select
 
-from toolgate_service import exact_json
 from toolgate_service.accounts.models import User
-from toolgate_service.ids import new_id
+from toolgate_service.core import strict_json
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.database import Database, now
+from toolgate_service.db.models import ENVIRONMENTS, PRODUCTION
 from toolgate_service.organizations.models import Environment, Organization
-from toolgate_service.storage.base import ENVIRONMENTS, PRODUCTION
-from toolgate_service.storage.database import Database, now
+from toolgate_service.webhooks.events import emit
 from toolgate_service.webhooks.models import Delivery, Event, Webhook
-from toolgate_service.webhooks.outbox import emit
 
 
 class Thing(BaseModel):
@@ -76,7 +76,7 @@ class Outbox:
                     environment=environment,
                     created_by=self._user_id,
                     created_at=now(session),
-                    events=exact_json.dumps(list(events)) if events else None,
+                    events=strict_json.dumps(list(events)) if events else None,
                     **{"url": "https://example.test/hook"} | fields,
                 )
             )

@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 
 from support.databases import finished
-from toolgate_service.storage.sqlite import sqlite_path
+from toolgate_service.db.sqlite import sqlite_path
 
 #: what says whose or which, compared with one value
 WHOSE = re.compile(r"\b(\w*id|digest|slug|email|subject|job|\w+_hash)\b(\)::text)? *=")

@@ -6,11 +6,10 @@ from typing import Any
 
 import httpx
 
-from support.conformity import document
+from support.conformity import document, resolved
 from support.gateway import PASSWORD, Owner
 from support.slack import SlackHook, linked
-from toolgate_service.openapi.derived import API_KEY, BEARER
-from toolgate_service.openapi.outline import resolved
+from toolgate_service.http.operations import API_KEY, BEARER
 
 
 class Scene:

@@ -15,7 +15,7 @@ import asyncpg
 
 from support.databases import CHOICE, finished
 from support.gateway import LiveGateway
-from toolgate_service.clock import wire
+from toolgate_service.core.clock import wire
 
 
 def execute(gateway: LiveGateway, statement: str, *values: object, constrained: bool = True) -> int:

@@ -12,10 +12,10 @@ from support.gateway import LiveGateway, Owner
 from support.insight import execute
 from support.people import ACTION, Board
 from support.tables import contents
-from toolgate_service.ids import new_id
-from toolgate_service.storage.database import Database, open_database
-from toolgate_service.upkeep.expiry import expire_approvals, remind
-from toolgate_service.webhooks.kinds import KINDS
+from toolgate_service.approvals.jobs import expire_approvals, remind
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.database import Database, open_database
+from toolgate_service.webhooks.events import EVENT_TYPES
 
 PAST = "2020-01-01T00:00:00.000000Z"
 ASKED = {"amount": 80, "to": "eve@example.test"}
@@ -149,7 +149,7 @@ def listen(gateway: LiveGateway, owner: Owner) -> None:
     """Give an organization a webhook that wants every kind of event."""
     columns = "id, organization_id, environment, kind, url, events, include_context, is_active, created_by, created_at"
     values = (new_id(), owner.user["organization_id"], "production", "standard", "https://example.test/hook")
-    more = (json.dumps(KINDS), False, True, owner.user["id"], PAST)
+    more = (json.dumps(EVENT_TYPES), False, True, owner.user["id"], PAST)
     statement = f"INSERT INTO webhooks ({columns}) VALUES ({', '.join('?' * 10)})"
     assert execute(gateway, statement, *values, *more) == 1
 

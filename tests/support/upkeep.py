@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from toolgate_service.clock import wire
+from toolgate_service.core.clock import wire
 
 
 class Prune(Protocol):

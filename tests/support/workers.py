@@ -10,8 +10,16 @@ from support.wire import Wire
 
 
 def workers_of(pid: int) -> list[int]:
-    """Return the process ids of a gateway's workers."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Return the process ids of a gateway's workers, without the helper process of `multiprocessing`."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"--multiprocessing-fork" in _command_line(child)]
+
+
+def _command_line(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 @contextmanager

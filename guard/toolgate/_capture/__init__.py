@@ -1,1 +1,1 @@
-"""Capture: converts the arguments of a call to the context that the gateway checks, with secrets hidden."""
+"""Conversion of a tool call's arguments to the JSON object that the gateway checks, with secrets hidden."""

@@ -1,4 +1,4 @@
-"""The arguments of one call: converted to a context, compared before the tool runs, and edited by an approver."""
+"""Arguments of one call: conversion to JSON, comparison before the tool runs, and application of an approver's edit."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ __all__ = ["CallArguments", "Snapshot"]
 
 
 class Snapshot:
-    """Frozen copy of one call's arguments; the arguments are compared with it before the tool runs.
+    """Immutable copy of one call's arguments, to find out before the tool runs whether they changed since the check.
 
     Args:
-        rules: Rules by which the arguments are shown, hidden or omitted.
-        fingerprinter: Computes the digests of hidden values.
+        rules: Options that decide which arguments are shown, hidden or omitted.
+        fingerprinter: Computes the digests that replace hidden values.
     """
 
     def __init__(self, rules: Rules, fingerprinter: Fingerprinter) -> None:
         self._rules = rules
         self._fingerprinter = fingerprinter
-        # JSON texts are stored and not the values: strings are immutable, but other code in the process could get a
-        # reference to a stored list and change it.
+        # JSON texts are stored instead of the values, because strings are immutable. A stored list could be changed by
+        # other code in the process.
         self._taken: dict[tuple[str, str], str] = {}
         self._derived: dict[str, Any] = {}
 
     @property
     def derived(self) -> frozenset[str]:
-        """Names of the values in the context that were computed from the arguments."""
+        """Names of the values that the options `amount` and `context` add to the arguments."""
         return frozenset(self._derived)
 
     def take(self, arguments: Mapping[str, Any]) -> Captured:
-        """Freeze the arguments and return their context.
+        """Copy the arguments, and return the JSON object that the gateway checks (the context).
 
         Raises:
-            ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from the arguments.
+            ConfigurationError: An argument cannot be written as JSON, or the `amount` or `context` function failed.
         """
         self._derived = self._rules.derive(arguments)
         frozen = freeze_call(arguments, self._rules, self._derived)
@@ -52,11 +52,12 @@ class Snapshot:
         """Return the name of an argument or computed value that has changed since `take`, or None.
 
         Raises:
-            ConfigurationError: A value cannot be computed from the arguments.
+            ConfigurationError: The `amount` or `context` function failed.
         """
         changeable = self._rules.changeable(arguments)
-        # Values that were computed from immutable arguments only are not computed again. A function that reads the
-        # clock, for example, would return another value, and the call would be denied although no argument changed.
+        # The `amount` and `context` functions are not called again if they use only immutable arguments. Otherwise a
+        # function that reads the clock, for example, would return another value, and the call would be denied although
+        # no argument has changed.
         derived = self._rules.derive(arguments) if self._rules.derives_from(changeable) else self._derived
         try:
             now = _texts(freeze_call(arguments, self._rules, derived))
@@ -77,16 +78,16 @@ def _texts(call: FrozenCall) -> dict[tuple[str, str], str]:
 
 
 class CallArguments:
-    """Arguments of one call; an approver's edit replaces arguments, and never changes the caller's objects.
+    """Arguments of one call, to which an approver's edit can be applied without changing the caller's objects.
 
     Args:
         binder: Binds arguments to the parameters of the function.
-        args: Positional arguments; with `drop_first`, without the instance or class.
+        args: Positional arguments. With `drop_first`, they do not contain the instance or class.
         kwargs: Keyword arguments.
         bound: All arguments by name, as `binder.bind` returned them.
-        drop_first: Whether the method was called on an instance or class, which `args` does not contain.
-        rules: Rules by which the arguments are shown, hidden or omitted.
-        fingerprinter: Computes the digests of hidden values.
+        drop_first: True if the function's first parameter is the instance or class (`self` or `cls`).
+        rules: Options that decide which arguments are shown, hidden or omitted.
+        fingerprinter: Computes the digests that replace hidden values.
     """
 
     def __init__(
@@ -111,14 +112,14 @@ class CallArguments:
 
     @property
     def is_changeable(self) -> bool:
-        """Whether other code could change an argument during the check."""
+        """True if other code could change an argument during the check."""
         return bool(self._rules.changeable(self._bound))
 
     def capture(self) -> Captured:
-        """Freeze the arguments, including those that an approver edited, and return their context.
+        """Copy the arguments, including an approver's edit, and return the JSON object that the gateway checks.
 
         Raises:
-            ConfigurationError: An argument cannot be written as JSON, or a value cannot be computed from the arguments.
+            ConfigurationError: An argument cannot be written as JSON, or the `amount` or `context` function failed.
         """
         return self._snapshot.take({**self._bound, **self._edits})
 
@@ -126,12 +127,12 @@ class CallArguments:
         """Return the name of an argument or computed value that has changed since `capture`, or None.
 
         Raises:
-            ConfigurationError: A value cannot be computed from the arguments.
+            ConfigurationError: The `amount` or `context` function failed.
         """
         return self._snapshot.difference({**self._bound, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
-        """Apply an approver's edit, by which the call's context changed from `asked` to `approved`.
+        """Apply an approver's edit: the difference between the requested arguments `asked` and the `approved` ones.
 
         Return None, or the reason why the edit cannot be applied.
         """
@@ -149,11 +150,11 @@ class CallArguments:
         return None
 
     def discard_edit(self) -> None:
-        """Discard an applied edit, so that the call has the caller's arguments again."""
+        """Discard an applied edit, so that the tool gets the caller's arguments."""
         self._edits = {}
 
     def passed(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """Return the arguments to call with: the caller's own objects, except those that an approver edited."""
+        """Return the arguments for the tool: the caller's own objects, except those that an approver edited."""
         if not self._edits:
             return self._args, self._kwargs
         return self._binder.rebind(

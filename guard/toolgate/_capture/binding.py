@@ -19,19 +19,19 @@ _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
 
 def free_name(name: str, taken: Mapping[str, object]) -> str:
-    """Return `name`, with trailing underscores if they are needed to differ from every name in `taken`."""
+    """Return `name`, with as many trailing underscores as are needed to make it differ from all names in `taken`."""
     while name in taken:
         name += "_"
     return name
 
 
 class Binder:
-    """Binds calls to the signature of one function.
+    """Binds the arguments of calls to the parameters of one function.
 
     Args:
         function: The function that is called; for a method, usually the function as defined in the class.
-        in_class: Whether the function was defined in a class. If so, a first parameter called `self` or `cls` is the
-            instance or class and not an argument, even if a call passes it explicitly.
+        in_class: True if the function was defined in a class. A first parameter called `self` or `cls` is then the
+            instance or class, and is not treated as an argument even if a call passes it explicitly.
 
     Raises:
         ConfigurationError: The function has no signature that can be read.
@@ -44,9 +44,8 @@ class Binder:
             raise ConfigurationError(
                 f"{function!r} has no signature that can be read; guard a function that calls it"
             ) from error
-        # `inspect.signature` omits `self` or `cls` if a method is already bound, so that no first parameter must be
-        # removed from such a signature.
         self._function = function
+        # The signature of a bound method does not contain `self` or `cls`, so no parameter has to be removed.
         self._bound = getattr(function, "__self__", None) is not None
         self._method = self._without_first()
         parameters = self._signature.parameters.values()
@@ -60,7 +59,7 @@ class Binder:
         return frozenset(self._signature.parameters) - {self.extra}
 
     def is_single(self, name: str) -> bool:
-        """Return whether `name` is a parameter other than `*args` and `**kwargs`, and so has exactly one value."""
+        """Return whether `name` is a parameter with exactly one value, and not `*args` or `**kwargs`."""
         parameter = self._signature.parameters.get(name)
         return parameter is not None and parameter.kind not in (
             Parameter.VAR_POSITIONAL,
@@ -70,14 +69,14 @@ class Binder:
     def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, drop_first: bool, reserved: str | None
     ) -> dict[str, Any]:
-        """Return all arguments by name, including defaults; those of `**kwargs` are at the same level as the others.
+        """Return all arguments by name, including defaults; `**kwargs` arguments are at the same level as the others.
 
         Args:
-            args: Positional arguments; with `drop_first`, without the instance or class.
+            args: Positional arguments. With `drop_first`, they do not contain the instance or class.
             kwargs: Keyword arguments.
-            drop_first: Whether the method was called on an instance or class, which `args` does not contain.
-            reserved: Name that no argument of `**kwargs` may have in the result, or None. An argument with this name
-                is renamed: `_` is appended.
+            drop_first: True if the function's first parameter is the instance or class (`self` or `cls`).
+            reserved: Name that no argument from `**kwargs` may have in the result, or None. An argument with this name
+                gets a trailing underscore.
 
         Raises:
             TypeError: The function cannot be called with these arguments.
@@ -116,8 +115,8 @@ class Binder:
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
         named = _named(extra, arguments, reserved)
         if any(name not in named and name not in bound.arguments for name in changes):
-            # An argument that the caller did not pass gets a new value. If it must be passed by position, so must the
-            # defaults before it; the new call therefore contains all defaults.
+            # A new value replaces the default of an argument that the caller did not pass. If this argument is
+            # positional, all arguments before it must be passed as well, so the new call contains all defaults.
             bound = whole
         bound.arguments.update({name: value for name, value in changes.items() if name not in named})
         changed = {named[name]: value for name, value in changes.items() if name in named}
@@ -126,7 +125,7 @@ class Binder:
         return bound.args, bound.kwargs
 
     def hint(self, name: str) -> object:
-        """Return the annotation of an argument, or `UNKNOWN` if it has none that can be evaluated."""
+        """Return the annotation of an argument, or `UNKNOWN` if there is none or it cannot be evaluated."""
         parameter = self._signature.parameters.get(name)
         if parameter is None and self.extra is not None:
             parameter = self._signature.parameters[self.extra]
@@ -136,7 +135,7 @@ class Binder:
         inner: Any = inspect.unwrap(self._function)
         inner = inner if hasattr(inner, "__globals__") else getattr(type(inner), "__call__", None)  # noqa: B004 - the method itself is needed, not only whether it exists
         try:
-            # Each annotation is evaluated alone, so that one that cannot be evaluated affects no other parameter.
+            # Each annotation is evaluated separately, so that a failure affects only its own parameter.
             hint: Any = get_type_hints(holder, globalns=getattr(inner, "__globals__", {}))["it"]
             if parameter.kind is Parameter.VAR_POSITIONAL:
                 return GenericAlias(tuple, (hint, ...))
@@ -161,19 +160,19 @@ class Binder:
 
 
 def _named(extra: Mapping[str, Any], taken: Mapping[str, Any], reserved: str | None) -> dict[str, str]:
-    """Map each `**kwargs` key in the result of `bind` to the name the caller used.
+    """Return the names of the `**kwargs` arguments: each name in the result of `bind`, mapped to the caller's name.
 
-    A key is renamed if the caller's name is in `taken`, which contains the other arguments, or is `reserved`.
+    The two names differ if the caller's name is `reserved`, or is the name of another argument (`taken`).
     """
     used = {*taken, reserved} if reserved else set(taken)
     return {_beside(name, used): name for name in sorted(extra)}
 
 
 def _beside(name: str, used: set[str]) -> str:
-    """Return a name that is not in `used` for the `**kwargs` argument `name`; two arguments never get the same name.
+    """Return a name that is not in `used` for the `**kwargs` argument `name`; different arguments get different names.
 
-    If `a` is used, `a` becomes `a_` and `a_` becomes `a__`, whether or not both are passed, so that the name alone
-    shows which keyword was passed.
+    The result does not depend on the other `**kwargs` arguments of the call: if `used` contains `a`, the argument `a`
+    is always renamed to `a_`, and the argument `a_` to `a__`.
     """
     stem = name.rstrip("_")
     taken = {len(each) - len(stem) for each in used if each.rstrip("_") == stem}

@@ -1,4 +1,4 @@
-"""The context of a call: the JSON object that the gateway compares, an approver reads and the log stores."""
+"""The context of a call: the JSON object that the gateway checks, an approver reads and the log stores."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Captured", "FrozenCall", "Rules", "capture", "copy_context", "fit", 
 _MAX_DEPTH: Final = 28
 _MAX_TEXT: Final = 8 * 1024
 _MAX_NAME: Final = 255
-# Limits of a context. The gateway accepts 64 KiB and 5,000 values per request, and a log entry contains other fields
-# beside the context.
+# Maximum size in bytes, and maximum number of values, of a call's context. The gateway accepts 64 KiB and 5,000 values
+# per request, and a log entry also contains other fields.
 _MAX_BYTES: Final = 60 * 1024
 _MAX_VALUES: Final = 4_500
-# Number of values in the JSON of a digest, an object with two members. A value that is no larger than a digest is not
-# replaced, since that would save nothing.
+# Number of JSON values in a digest: the object and its two members. A large value is replaced by its digest only if the
+# digest is smaller.
 _DIGEST_VALUES: Final = 3
 # Size of the JSON of a digest in bytes.
 _DIGEST_BYTES: Final = 112
@@ -39,12 +39,12 @@ _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """Context of one call, and the secrets to redact in error messages of the call.
+    """Context of one call (the JSON object that the gateway checks), and the secrets to redact in error messages.
 
     Attributes:
         context: JSON within the limits of the gateway.
-        hidden: Texts that the context hides, in the forms in which an error message may contain them.
-        patterns: Patterns that are redacted in error messages beside the built-in ones.
+        hidden: Secrets that `context` does not show, in each form in which an error message may contain them.
+        patterns: Additional patterns of secrets; text that matches them is redacted in error messages.
     """
 
     context: dict[str, Json]
@@ -54,12 +54,12 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class FrozenCall:
-    """Frozen copies of the arguments of one call, which no other code can change.
+    """Copies of the arguments of one call that no other code can change.
 
     Attributes:
-        arguments: Frozen arguments that an approval covers, by name.
-        derived: Frozen values that were computed from the arguments, by name.
-        left_out: Strings among the arguments that the option `ignore` omits; error messages must not contain them.
+        arguments: Copies of the arguments that an approval covers, by name.
+        derived: Copies of the values that were computed from the arguments, by name.
+        left_out: Values of the string arguments that the option `ignore` omits; error messages must not contain them.
     """
 
     arguments: dict[str, Frozen]
@@ -86,12 +86,12 @@ def capture(
     fingerprinter: Fingerprinter,
     derived: Mapping[str, Any] | None = None,
 ) -> Captured:
-    """Return the context of a call.
+    """Convert the arguments of a call to its context, the JSON object that the gateway checks.
 
     Args:
         arguments: Arguments by name.
-        rules: Rules by which the arguments are shown, hidden or omitted.
-        fingerprinter: Computes the digests of hidden values.
+        rules: Options that decide which arguments are shown, hidden or omitted.
+        fingerprinter: Computes the digests that replace hidden values.
         derived: Values that `Rules.derive` computed from the arguments.
 
     Raises:
@@ -103,7 +103,7 @@ def capture(
 def freeze_call(
     arguments: Mapping[Any, Any], rules: Rules, derived: Mapping[str, Any] | None = None
 ) -> FrozenCall:
-    """Return frozen copies of the arguments that an approval covers, and of the values that were computed from them.
+    """Return immutable copies of the arguments that an approval covers, and of the values computed from them.
 
     Raises:
         ConfigurationError: An argument cannot be written as JSON.
@@ -124,7 +124,7 @@ def freeze_call(
 
 
 def show(call: FrozenCall, rules: Rules, fingerprinter: Fingerprinter) -> Captured:
-    """Return the context of a frozen call, with secrets hidden and within the limits of the gateway."""
+    """Return the copied arguments as JSON: secrets are hidden, and the size is within the limits of the gateway."""
     redactor = _Redactor(fingerprinter, rules.names)
     for text in call.left_out:
         redactor.hidden.extend(forms(text))
@@ -149,11 +149,11 @@ def show(call: FrozenCall, rules: Rules, fingerprinter: Fingerprinter) -> Captur
 
 
 class _Redactor:
-    """Replaces secrets, and values that are too large, by digests.
+    """Replaces secrets, and values that are too large for the gateway, by their digests.
 
     Attributes:
-        hidden: Forms in which an error message may contain a hidden value; each method that hides a value adds the
-            forms of that value.
+        hidden: Hidden values, in each form in which an error message may contain them. Each method that hides a value
+            adds its forms.
     """
 
     def __init__(self, fingerprinter: Fingerprinter, names: SecretRule) -> None:
@@ -162,30 +162,30 @@ class _Redactor:
         self.hidden: list[str] = []
 
     def argument(self, value: Frozen) -> Json:
-        """Return the JSON for one argument: a digest if it contains more values than the gateway accepts."""
+        """Return the JSON for one argument. If it contains more values than the gateway accepts, return its digest."""
         has_many = isinstance(value, (list, dict, Extended)) and _count(value) > _MAX_VALUES
         return self._cut(value) if has_many else self._show(value, 0)
 
     def member(self, name: str, value: Frozen) -> Json:
-        """Return the JSON for a value: a digest if `name` is the name of a secret."""
+        """Return the JSON for a value. If `name` is the name of a secret, this is a digest."""
         return self.hide(value) if value is not None and self._names.hides(name) else self.argument(value)
 
     def amount(self, value: Frozen) -> Json:
-        """Return the JSON for an amount. It is not searched for secrets, since it may look like a card number."""
+        """Return the JSON for an amount. Amounts are not searched for secrets: they may look like card numbers."""
         number = value.value if isinstance(value, Extended) else value
         if isinstance(number, (int, float, Decimal)):
             return number
         return self._sendable(value) if isinstance(value, str) else self.argument(value)
 
     def hide(self, value: Frozen) -> dict[str, Json]:
-        """Return the digest of a value, and add its forms to `hidden`."""
+        """Return the digest of a value. Add to `hidden` the forms in which an error message may contain the value."""
         self.hidden.extend(forms_within(value))
         return self._fingerprinter.frozen(value)
 
     def name(self, name: str) -> str:
         """Return a name with its secrets masked.
 
-        A name that begins with `$` gets a second `$`, since the names that the SDK generates begin with one.
+        A name that begins with `$` gets a second `$`, because names that the SDK generates begin with a single `$`.
         """
         if len(name) > _MAX_NAME or _UNSENDABLE.search(name):
             return self._fingerprinter.label(name)
@@ -224,15 +224,15 @@ class _Redactor:
 
     def _items(self, items: list[Frozen], depth: int) -> list[Json]:
         if len(items) == _PAIR and isinstance(items[0], str):
-            # An HTTP header is often a pair, such as ("Authorization", "…"): the first item is the name of the second.
+            # In a pair such as the HTTP header ("Authorization", "…"), the first item may be the name of the second.
             return [self._show(items[0], depth), self._member(items[0], items[1], depth)]
         return [self._show(item, depth) for item in items]
 
     def _members(self, members: dict[str, Frozen], depth: int) -> dict[str, Json]:
         shown = {self.name(name): self._member(name, item, depth) for name, item in members.items()}
         if members.get("value") is not None:
-            # An HTTP header may also be an object, such as {"name": "Authorization", "value": "…"}: the value is hidden
-            # if the name is that of a secret.
+            # An HTTP header may also be an object, such as {"name": "Authorization", "value": "…"}. The member `value`
+            # is hidden if the member `name` is the name of a secret.
             names = [members[name] for name in _NAMES_IN_PAIRS & members.keys()]
             if any(isinstance(each, str) and self._names.hides(each) for each in names):
                 shown["value"] = self.hide(members["value"])
@@ -256,19 +256,19 @@ class _Redactor:
             self.hidden.extend(forms(secret))
 
     def _sendable(self, value: str) -> Json:
-        # Characters are counted first, so that only the few long texts are encoded to count their bytes.
+        # A character has at most four bytes in UTF-8, so short texts need not be encoded to count their bytes.
         if len(value) * 4 > _MAX_TEXT and len(value.encode("utf-8", "surrogatepass")) > _MAX_TEXT:
             return self._fingerprinter.text(value)
         return self._fingerprinter.text(value) if _UNSENDABLE.search(value) else value
 
     def _cut(self, value: Frozen) -> dict[str, Json]:
-        """Return the digest of a value that is too large, and add the forms of its secrets to `hidden`."""
+        """Return the digest of a value that is too large. Add to `hidden` the forms of the secrets inside the value."""
         left = [value]
         while left:
             inside = left.pop()
             if len(self.hidden) > _MAX_HIDDEN:
-                # There are too many secrets to collect all of them. The empty form makes `scrub` redact error messages
-                # completely.
+                # The value contains too many secrets to collect all of them. The empty text makes `scrub` redact error
+                # messages completely.
                 self.hidden.append("")
                 break
             if isinstance(inside, Secret):
@@ -297,7 +297,7 @@ def fit(
     Args:
         context: JSON values by name.
         fingerprinter: Computes the digests.
-        beside: Members of the request beside the context; their bytes count towards the same limit.
+        beside: Further members of the request. Their size is subtracted from the maximum size of the context.
     """
     fitted = dict(context)
     limit = _MAX_BYTES - (size(dict(beside)) if beside else 0)
@@ -319,7 +319,7 @@ def fit(
 
 
 def _count(value: object) -> int:
-    """Return the number of values in JSON or in a frozen value, including the value itself."""
+    """Return the number of values in `value`, including `value` itself and the values inside it."""
     count, left = 1, [value]
     while left:
         inside = left.pop()

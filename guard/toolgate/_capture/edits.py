@@ -1,7 +1,7 @@
 """Application of an approver's edit, which is JSON, to the Python arguments of a call.
 
-An approver may change arguments of a call and approve the changed call. Each new value keeps the type of the value that
-it replaces, or gets the annotated type. Its JSON form must be exactly what was approved.
+An approver may change arguments of a call and approve the changed call. Each new value gets the type of the value that
+it replaces, or the annotated type. Its JSON form must be equal to the JSON that the approver approved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UneditableError(Exception):
 
 
 class _OtherTypeError(Exception):
-    """The value cannot be converted to a type, or its JSON form would differ from what was approved."""
+    """A value cannot be converted to the expected type, or the conversion would change its JSON form."""
 
 
 def edits_of(
@@ -43,11 +43,11 @@ def edits_of(
     """Return the new values of the arguments that an approver changed, by name.
 
     Args:
-        values: Current values of the arguments, by their names in the context.
-        asked: Context of the check, before the edit.
-        approved: Context as the approver edited and approved it.
+        values: Current values of the arguments, by name.
+        asked: JSON of the arguments as the check contained it, before the edit.
+        approved: JSON of the arguments as the approver edited and approved it.
         hint: Returns the annotation of the argument with the given name.
-        derived: Names to skip, because their values in the context are computed from arguments.
+        derived: Names to skip, because their values are computed from arguments and are not arguments themselves.
 
     Raises:
         UneditableError: A change cannot be applied; the message contains the argument's name, but not its value.
@@ -72,9 +72,9 @@ def edits_of(
 def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> Any:
     """Return the value `old` with an approver's changes.
 
-    `asked` is the JSON form of `old`, and `approved` is the JSON form that the result must have. Parts that the
-    approver did not change, hidden values included, stay the same objects. Changed values keep their type. If that is
-    impossible, or if there was no value before, the annotation `hint` determines the type.
+    `asked` is the JSON form of `old`, and `approved` is the JSON form that the result must have. Values inside `old`
+    that the approver did not change, including hidden values, stay the same objects. Changed values keep their type. If
+    that is impossible, or if there was no value before, the annotation `hint` determines the type.
 
     Raises:
         UneditableError: No value of these types has the approved JSON form.
@@ -93,11 +93,12 @@ def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> 
 
 
 class _Edit:
-    """Applies an edit to one argument and, recursively, to its parts: items, members and fields.
+    """Applies an approver's edit to one argument and, recursively, to the items, members and fields inside it.
 
     Attributes:
-        is_open: Whether a new part has no old value that determines its type, such as an item added to an empty list.
-        problem: Reason why a new part does not have the type of the old one, or None.
+        is_open: True if the type of a new value is not known, because there is no old value to compare it with, such as
+            for an item that the approver added to an empty list.
+        problem: Reason why a new value does not have the type of the old value, or None.
     """
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class _Edit:
         return self._single(old, _native(approved), nested=nested)
 
     def _single(self, old: Any, made: Any, *, nested: bool) -> Any:
-        """Return the approver's value `made`, which replaces `old` completely, with the type of `old` if possible."""
+        """Convert the approver's value `made`, which replaces `old`, to the type of `old` if possible."""
         kind = type(old)
         if old is None:
             self.is_open = True
@@ -184,13 +185,14 @@ class _Edit:
         return made
 
     def _new(self, value: Json, others: Iterable[object]) -> Any:
-        """Return a value that the approver added to a container: of the type that all `others` in it have, or JSON."""
+        """Convert a value that the approver added to a container to the type of `others`, if they have one type."""
         if _is_marked(value):
             raise UneditableError("would hide something that was not there")
         made = _native(value)
         kinds = set(map(type, others))
         kind = kinds.pop() if len(kinds) == 1 else None
-        # If the other values are containers or None, their type does not determine the type of the new value.
+        # The other items do not determine the type of the new value if they are None or containers, because the types
+        # of the items in a container are not known.
         if kind is None or kind in {list, tuple, dict, type(None)}:
             self.is_open = True
             return made
@@ -201,7 +203,7 @@ class _Edit:
             return made
 
     def _rebuilt(self, old: Any, fields: dict[str, Any], asked: Json, approved: Json) -> Any:
-        """Return a new object of the same dataclass or model with the approved fields, validated by its class."""
+        """Return a new object of the dataclass or pydantic model of `old`, with the approved fields, validated."""
         kind: Any = type(old)
         is_data = dataclasses.is_dataclass(kind)
         if getattr(kind, "__pydantic_root_model__", False):
@@ -223,8 +225,8 @@ class _Edit:
             changes[name] = edited(fields[name], asked[name], approved[name], hints.get(name, UNKNOWN))
         if is_data:
             return _by_class(kind, lambda: dataclasses.replace(old, **changes))
-        # Only fields that were set are passed: a field with its default value must stay unset, since pydantic's
-        # `exclude_unset` omits unset fields.
+        # Only fields that were set in `old` are passed. A field that was not set must stay unset, because a tool may
+        # omit unset fields with pydantic's `exclude_unset`.
         was_set = {name: fields[name] for name in fields if name in old.model_fields_set}
         return _by_class(kind, lambda: _validate_model(old, {**was_set, **changes}))
 
@@ -266,7 +268,10 @@ def _written(value: object) -> str:
 
 
 def _moment(old: Any, made: Any) -> Any:
-    """Return the edited date-time or time `made` with the time zone of `old`; its ISO 8601 text must stay the same."""
+    """Return the edited date-time or time `made` with the time zone object of `old`, if its ISO 8601 text is unchanged.
+
+    If `old` has a fixed UTC offset, the edit may change the offset. Any other change of the time zone is an error.
+    """
     zone = old.tzinfo
     if (zone is None) != (made.tzinfo is None):
         raise UneditableError("would gain or lose its time zone")
@@ -282,7 +287,7 @@ def _moment(old: Any, made: Any) -> Any:
 
 
 def _native(value: Json) -> Any:
-    """Return JSON with its decimals converted to `int` or `float`, except those that would lose digits."""
+    """Return JSON with each `Decimal` and `float` converted to `int`, or else to `float`, if it loses no digits."""
     if isinstance(value, list):
         return [_native(item) for item in value]
     if isinstance(value, dict):
@@ -299,7 +304,7 @@ def _native(value: Json) -> Any:
 
 
 def _is_marked(value: Json) -> bool:
-    """Return whether the JSON contains an object with names that begin with `$`, which replaces a hidden value."""
+    """Return True if the JSON contains a name that begins with `$`: such objects replace hidden values."""
     if isinstance(value, dict):
         return any(name.startswith("$") or _is_marked(item) for name, item in value.items())
     return isinstance(value, list) and any(map(_is_marked, value))

@@ -1,4 +1,4 @@
-"""Facts that a log entry contains beside the arguments: the outcome, the duration, the error."""
+"""Facts that a log entry contains in addition to the arguments, such as the duration and the error."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the context of a log entry: the context of the check, with the facts added.
+    """Return the context of a log entry: the checked arguments, with facts such as the duration added.
 
-    If an argument already has the name of a fact, the fact gets a trailing underscore; arguments are never replaced.
+    If an argument has the same name as a fact, the name of the fact gets a trailing underscore.
     """
     entry = dict(context)
     for name, value in facts.items():
@@ -35,9 +35,9 @@ def describe_error(
     """Return the type of an exception and the first 1,000 characters of its message, with secrets redacted.
 
     Args:
-        error: The exception.
-        hidden: Texts to redact beside those that have the form of a secret.
-        patterns: Patterns to redact beside the built-in ones.
+        error: Exception to describe.
+        hidden: Secrets to redact in addition to texts that have the form of a secret.
+        patterns: Patterns of secrets to redact in addition to the built-in patterns.
     """
     try:
         message = str(error)
@@ -49,7 +49,8 @@ def describe_error(
 def clip(text: str) -> str:
     """Return the beginning of `text` for a log entry: at most 1,000 characters and 3,000 bytes of JSON.
 
-    The gateway accepts requests of 64 KiB, of which a context leaves 4 KiB for the facts.
+    The gateway accepts requests of up to 64 KiB. The arguments may take up 60 KiB, which leaves 4 KiB for the other
+    fields of the log entry.
     """
     text = _UNSENDABLE.sub("�", text[:_MAX_MESSAGE])
     while size(text) > _MAX_BYTES:

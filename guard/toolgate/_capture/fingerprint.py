@@ -1,4 +1,4 @@
-"""Keyed digests that replace hidden values in a context, so that an approval covers a value without revealing it."""
+"""Keyed digests that replace hidden arguments in checks: an approval covers the value, but does not reveal it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Fingerprinter:
     """Computes keyed digests; equal values have equal digests in all processes that use the same API key.
 
     Args:
-        api_key: API key, from which the key of the digests is derived by HKDF-SHA256 (RFC 5869, no salt). The key
-            prevents guessing: a reader of a log, who does not have it, cannot compute the digests of possible secrets
-            and compare them with the digests in the log.
+        api_key: API key. The key of the digests is derived from it by HKDF-SHA256 (RFC 5869, no salt). A reader of the
+            log does not have this key, and so cannot find a secret by comparing digests of guessed values with the
+            digests in the log.
     """
 
     def __init__(self, api_key: str) -> None:
@@ -29,7 +29,7 @@ class Fingerprinter:
 
     def text(self, value: str) -> dict[str, Json]:
         """Return the digest of a text."""
-        # A Python string may contain lone surrogates, which UTF-8 rejects by default; they must not make a call fail.
+        # Without "surrogatepass", encoding a string with lone surrogates would raise an error.
         return self._digest(b"text", value.encode("utf-8", "surrogatepass"))
 
     def binary(self, value: bytes) -> dict[str, Json]:
@@ -37,17 +37,17 @@ class Fingerprinter:
         return self._digest(b"bytes", value)
 
     def json(self, value: Json) -> dict[str, Json]:
-        """Return the digest of a JSON value; for a string it is the same as that of `text`."""
+        """Return the digest of a JSON value. For a string, `text` returns the same digest."""
         if isinstance(value, str):
             return self.text(value)
         return self._digest(b"json", dumps(value, canonical=True).encode("utf-8", "surrogatepass"))
 
     def frozen(self, value: Frozen) -> dict[str, Json]:
-        """Return the digest of a value that a `Freezer` returned."""
+        """Return the digest of an argument that `Freezer` copied."""
         return self.binary(value) if isinstance(value, bytes) else self.json(plain(value))
 
     def label(self, value: str) -> str:
-        """Return a digest that replaces a name in a context; it begins with one `$`, unlike names of arguments."""
+        """Return a digest that replaces a name. It begins with a single `$`, unlike all names of arguments."""
         return f"${self.text(value)['$digest']}"
 
     def _digest(self, kind: bytes, value: bytes) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""Functions that read and write JSON text, in which a `Decimal` is a number that keeps all its digits."""
+"""Functions that read and write JSON text without losing digits of `Decimal` numbers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators
 _CANONICAL: Final = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=_SEPARATORS, sort_keys=True
 )
-# Maximum number of digits, and maximum exponent, of a number; the gateway has the same limit. Without it, a number with
-# a large exponent could be converted to gigabytes of digits.
+# Maximum number of digits, and maximum exponent, of a number; the gateway has the same limits. Without the limit of the
+# exponent, a short number such as 1e999999999 would be written out as a gigabyte of digits.
 _LONGEST_NUMBER: Final = 400
 
 
@@ -43,12 +43,12 @@ def size(value: Json) -> int:
 
 
 def exact(value: Json) -> str:
-    """Return the canonical JSON text by which the gateway compares contexts; 1, 1.0 and 1e0 have the same text."""
+    """Return the canonical JSON text that the gateway uses to compare arguments; 1, 1.0 and 1e0 have the same text."""
     return "".join(_pieces(value, canonical=True, exactly=True))
 
 
 def first_difference(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> str | None:
-    """Return the first name whose value differs between two contexts, or None; values are compared by `exact`."""
+    """Return the first name whose value differs between two JSON objects, or None; values are compared by `exact`."""
     for name in sorted({*ours, *theirs}):
         if name not in ours or name not in theirs or exact(ours[name]) != exact(theirs[name]):
             return name

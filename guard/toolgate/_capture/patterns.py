@@ -1,4 +1,4 @@
-"""Search for secrets in texts by patterns; the result is the position of each secret.
+"""Patterns that find secrets in texts; the result of a search is the position of each secret.
 
 A match never contains a character that ends a value or separates commands, such as ``;``, ``|``, ``&``, a quote, a
 line break or ``$(``. Otherwise a text such as ``token=x;rm -rf /`` could hide a command from the approver.
@@ -12,22 +12,23 @@ from typing import Final
 
 __all__ = ["LEAST_CARD", "secret_spans"]
 
-# One character of a value without quotes. A backslash is part of the value only before a line break, where a shell
-# joins the two lines. `$(` and `${` are not part of the value, since they begin a command or an expansion.
+# Matches one character of a value without quotes. A backslash is part of the value only before a line break, because a
+# shell then joins the two lines. `$(` and `${` end the value, because they begin a shell command or a shell variable.
 _CHAR: Final = r"(?:[^\s&,;|<>()`\"'\\$]|\$(?![({])|\\\r?\n)"
-# Excludes the marker of an earlier redaction, which is not a secret.
+# Excludes `[redacted]` and `[redacted 1]`: these markers replaced a secret in an earlier redaction.
 _NEW: Final = r"(?!\[redacted(?: \d{1,9})?\](?:[\s&,;|<>()`\"'\\@]|\Z))"
-# The end of a value: white space, a delimiter or the end of the text.
+# Matches the end of a value: white space, a delimiter or the end of the text.
 _END: Final = r"(?:[\s&,;|<>()`\"'\\]|\Z)"
-# Excludes URLs, paths and host names, even after a secret's name as in `token=`: the approver must see them.
+# Excludes URLs, paths and host names, even after the name of a secret, such as `token=`: the approver must see them.
 _PLACE: Final = (
     r"(?![a-zA-Z][a-zA-Z0-9+.-]{1,20}://|\.{1,2}/|~/|\$HOME\b|(?-i:(?:/[a-z_.-]{1,64}){1,20}/?"
     rf"|(?:[a-z0-9-]{{1,63}}\.){{1,5}}[a-z]{{2,10}}(?::[0-9]{{1,5}})?){_END})"
 )
-# Values of one to three characters are too common to be secrets, except before a delimiter such as `|`, where they may
-# be the beginning of a longer secret.
+# Matches a value. One to three characters count only before a delimiter such as `|`, where they may be the beginning of
+# a longer secret; otherwise, such short values are rarely secrets.
 _VALUE: Final = rf"{_NEW}{_PLACE}(?:{_CHAR}{{4,4096}}|{_CHAR}{{1,3}}(?=[|<>()`\\$]))"
-# A value in quotes may contain escape sequences, and spaces between words that look like neither an option nor a path.
+# Matches one character of a value in quotes, including escape sequences. The value may also contain spaces, unless the
+# word after a space looks like a command-line option or a path.
 _QUOTED_CHAR: Final = r"(?:[^\s&;|<>`\"'\\$]|\$(?![({])|\\[\"'/bfnrtu\\])"
 _QUOTED: Final = (
     rf"{_NEW}{_PLACE}(?:{_QUOTED_CHAR}(?:{_QUOTED_CHAR}|[ ](?=[-+=:] [^\s&;|<>()`\"'\\$]{{1,64}}[\"']|[A-Za-z0-9_.!?]{{1,64}}(?:[ \"'\\]|\Z))){{3,4095}}"
@@ -37,11 +38,11 @@ _KEY: Final = (
     r"(?:passw(?:or)?d|pwd|passphrase|secret|token"
     r"|(?:api|access|secret|account|private|master|signing|encryption)[_-]?key)"
 )
-# Where the text may also be a sentence, a value is a secret only if it contains a digit, since words seldom do.
+# In a text that may be a sentence, a value counts as a secret only if it contains a digit: words seldom contain one.
 _DIGIT: Final = r"(?=[^\s&,;|<>()`\"'\\$]{0,200}[0-9])"
 _RANDOM: Final = rf"{_DIGIT}({_NEW}{_PLACE}{_CHAR}{{6,4096}})"
-# The text between a name and its value: `=`, `:`, `:=` or `=>`, with spaces, quotes, a bracket or a prefix of a string
-# literal such as `b`.
+# Matches the text between a name and its value: `=`, `:`, `:=` or `=>`, and spaces, quotes, a bracket or the prefix of
+# a string literal such as `b`.
 _SIGN: Final = r"(?:\\?[\"'])?[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}(?:[\[({][ \t]?)?(?:[bfru]{1,2}(?=[\"']))?\$?(?:\\?[\"']){0,3}"
 # Excludes words in lower case that are joined by hyphens or underscores, as in "sk-delete-all-the-data".
 _WORDS: Final = r"(?!(?:[a-z]{1,14}[-_]){2,20}[a-z]{1,14}(?![A-Za-z0-9_-]))"
@@ -55,14 +56,15 @@ _HEADER: Final = (
     r"\\?[\"']?[ \t]{0,3}:[ \t]{0,3}\\?[\"']?(?:[a-z]{2,20}[ \t]{1,3})?)"
 )
 
-# Before each pattern stands a text that every match contains, or a tuple of texts of which every match contains one:
-# searching for that text first is much faster. All patterns are anchored or bounded, so that the search takes linear
-# time. The secret is group 1, or the complete match of a pattern without groups.
+# Each entry is a pair of a literal text and a pattern. Every match contains the literal text (or one text of a tuple),
+# and searching for that text first is much faster. All patterns are anchored or bounded, so that the search takes
+# linear time. The secret is group 1, or the complete match of a pattern without groups.
 _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ("", r"(?i:\bbearer[ \t]{1,20}([A-Za-z0-9._~+/=-]{8,}))"),
-    # The value must contain an upper-case letter, a digit or padding, so that "basic understanding" is not masked.
+    # The value must contain an upper-case letter, a digit or `=`. Otherwise, texts such as "basic understanding" would
+    # be masked.
     ("", r"\b(?i:basic)[ \t]{1,20}(?=[a-z._~+/-]{0,200}[A-Z0-9=])([A-Za-z0-9._~+/=-]{8,})"),
-    # A value on the next line must be long and contain a digit; otherwise it may be a command.
+    # A value on the line after "bearer" or "basic" must be long and contain a digit; otherwise it may be a command.
     ("\n", r"(?i:\b(?:bearer|basic)\s{1,20}(?=[a-z._~+/=-]{0,200}[0-9])([a-z0-9._~+/=-]{16,}))"),
     ("ak_", r"\bak_[a-z0-9]{37}\b"),
     ("test_", r"\btest_[a-z0-9]{35}\b"),
@@ -83,11 +85,11 @@ _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ((":", "="), rf"(?i:(?:{_KEY}|\bpass|\bapi key|\bauthorization(?==)){_SIGN}){_RANDOM}"),
     ("<", rf"(?i:<{_KEY}>)({_VALUE})"),
     ("value=", rf"(?i:{_KEY}[\"'][ \t]{{1,8}}value=[\"']){_RANDOM}"),
-    # In URLs: a token instead of the user name, and keys and signatures in the query.
+    # Secrets in URLs: a token in place of the user name, and keys and signatures in the query.
     ("://", r"(?<=://)(?=[A-Za-z._~-]{0,200}[0-9])([A-Za-z0-9._~-]{16,200})@"),
     ("=", r"(?i:(?:[?&](?:sig|key|auth|code)|\b(?:[a-z]{1,10}-){0,3}signature)=)(?=[a-zA-Z%._~+/=-]{0,200}[0-9])([A-Za-z0-9%._~+/=-]{12,4096})"),
     ("igest", r"\bresponse=[\"']?([A-Za-z0-9+/=]{16,128})"),
-    # A member of JSON that is contained in a JSON string, so that its quotes are escaped.
+    # JSON inside a JSON string: the quotes around the name and the value are escaped.
     ('\\":', rf"(?i:{_KEY})\\{{1,7}}\":[ \t]{{0,8}}\\{{1,7}}\"((?:[^\s&;|<>`\"\\$]|\$(?![({{])){{1,4096}})"),
     ("--", rf"(?i:--(?:password|passwd|passphrase|secret|token|api-?key)[= ])(?!-)({_VALUE})"),
     ("--", rf"(?i:--(?!no-)(?:[a-z0-9]{{1,20}}-){{1,3}}(?:password|passwd|passphrase|secret|token|key)[= ][\"']?)(?!-){_RANDOM}"),
@@ -95,13 +97,13 @@ _PATTERNS: Final = tuple((needle, re.compile(pattern)) for needle, pattern in (
     ("mysql", rf"\bmysql(?:dump|admin)?[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-p[\"']?({_NEW}{_CHAR}{{3,1000}})"),
     ("redis-cli", rf"\bredis-cli[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-a[ \t]{{1,3}}[\"']?({_NEW}{_CHAR}{{3,1000}})"),
     ("login", rf"\blogin[ \t][^\n;|&]{{0,100}}?(?<=[ \t])-p[ \t]{{1,3}}[\"']?{_RANDOM}"),
-    # A header in a command line. Its value must contain a digit, since words of a sentence seldom do.
+    # An HTTP header in a command line. The value must contain a digit, because words of a sentence seldom contain one.
     (":", rf"{_HEADER}(?=[^\s\"',;]{{0,200}}[0-9])({_NEW}{_CHAR}{{8,4096}})"),
     ("curl", rf"(?<!\S)(?:-u|--user)[ =]{{0,3}}[\"']?[^\s\"':-][^\s\"':]{{0,200}}:({_NEW}{_CHAR}{{1,1000}})"),
     ("e", r"(?i:aws_?secret_?(?:access_?)?key['\" :=]{1,8}([a-z0-9/+]{40})(?![a-z0-9/+]))"),
 ))  # fmt: skip
 
-# Values in quotes. Group 1 is the secret, and the character before it is the quote.
+# Patterns of values in quotes. Group 1 is the secret, and the character before group 1 is the quote.
 _QUOTED_PATTERNS: Final = tuple(re.compile(pattern) for pattern in (
     rf"(?i:{_KEY})[ \t]{{0,8}}=[ \t]{{0,8}}[\"']({_QUOTED})",
     rf"(?i:{_KEY})(?:\\?[\"'])?[ \t]{{0,8}}:[ \t]{{0,8}}[\"']({_QUOTED})",
@@ -110,26 +112,26 @@ _QUOTED_PATTERNS: Final = tuple(re.compile(pattern) for pattern in (
 # An apostrophe between letters is not a quote.
 _QUOTES: Final = {'"': re.compile('"'), "'": re.compile(r"(?<![A-Za-z])'|'(?![A-Za-z])")}
 
-# The password in a URL. If it contains delimiters, only its parts before the first delimiter and after the last
-# delimiter are masked, see `_passwords_in_addresses`.
+# Matches the password in a URL. If the password contains delimiters, `_passwords_in_addresses` masks only the text
+# before the first delimiter and the text after the last one.
 _ADDRESS: Final = re.compile(r"(?<=://)[^\s/?#@:]{0,200}:([^\s/?#]{1,200})@")
 _DELIMITER: Final = re.compile(r"[;|&<>()`\"'\\]|\$[({]")
 _REDACTED: Final = re.compile(r"\[redacted(?: \d{1,9})?\]")
 
 _PEM: Final = re.compile(r"-----(?:BEGIN [A-Z ]{0,40}PRIVATE KEY|BEGIN|END)")
-# A possible line of base64. `_lines_of_key` accepts a long match, and a short match only if it is alone on its line and
-# does not look like a command.
+# Matches a possible line of base64. `_lines_of_key` accepts every long match, and a short match only if it is alone on
+# its line and does not look like a command.
 _PEM_LINE: Final = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{4,}={0,2}(?![A-Za-z0-9+/=])")
 _PEM_LONG: Final = 32
 _PEM_WORD: Final = 12
 
-# At least 13 digits in groups. Some of the groups may form a card number; other groups, such as an expiry month, may
-# follow it.
+# Matches at least 13 digits in groups. Some of the groups may form a card number; the others may be further numbers,
+# such as an expiry month.
 _DIGITS: Final = re.compile(
     r"(?<![0-9A-Za-z])(?<![0-9]\.)[0-9](?:[ \-\u00a0\u2010-\u2013\u202f]?[0-9]){12,}(?![0-9A-Za-z])"
 )
-# Card numbers with other separators, such as points. Only the groups that are printed on cards match: other digits with
-# a point are usually a decimal number.
+# Matches card numbers whose groups are separated by points, slashes, underscores or two spaces. The digits must be
+# grouped as on a printed card, because digits with a point in another place are usually a decimal number.
 _PRINTED_CARD: Final = re.compile(
     r"(?<![0-9A-Za-z.])[0-9]{4}([._/]|  )(?:[0-9]{4}\1[0-9]{4}\1[0-9]{1,7}|[0-9]{6}\1[0-9]{5})(?![0-9A-Za-z])"
 )
@@ -141,7 +143,8 @@ _SENTENCE: Final = re.compile(r"[A-Za-z]{1,20}(?: [A-Za-z]{1,20}){4,}[.!?]?")
 _GROUP: Final = re.compile("[0-9]+")
 _LONGEST_CARD: Final = 19
 _FIRST_GROUP: Final = 4
-# Prefixes and lengths of the issuers' card numbers. The Luhn checksum alone would also accept every tenth order number.
+# Matches the prefixes and lengths that card issuers use. The Luhn checksum alone would accept one in ten numbers, such
+# as order numbers.
 _ISSUED: Final = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|220[0-4]\d{12,15}"
     r"|3[47]\d{13}|3(?:0[0-59]|[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}(?:\d{3})?"
@@ -155,8 +158,8 @@ def _cards(text: str) -> Iterator[tuple[int, int]]:
         groups = [each.span() for each in _GROUP.finditer(text, *run.span())]
         even = len({stop - start for start, stop in groups[:-1]}) == 1
         for first, (start, stop) in enumerate(groups):
-            # A group of fewer than four digits usually begins a telephone number. It may begin a card number only if it
-            # is the first group, and all groups but the last have the same length.
+            # A number that begins with fewer than four digits in a group is usually a telephone number. It can be a
+            # card number only if this is the first group, and all groups except the last have the same length.
             if stop - start < _FIRST_GROUP and (first or not even):
                 continue
             digits = ""
@@ -187,13 +190,13 @@ def _is_card(digits: str) -> bool:
         return False
     total = 0
     for index, digit in enumerate(reversed(digits)):
-        # Luhn: every second digit counts twice, as the sum of its digits.
+        # Luhn checksum: every second digit is doubled, and the digits of the result are added.
         total += sum(divmod(int(digit) * (1 + index % 2), 10))
     return total % 10 == 0
 
 
 def secret_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of every secret that has a known form, in no particular order; they may overlap."""
+    """Yield the start and end of every secret that has a known form. The positions are unsorted, and may overlap."""
     for needle, pattern in _PATTERNS:
         if needle in text if isinstance(needle, str) else any(each in text for each in needle):
             for match in pattern.finditer(text):
@@ -220,13 +223,13 @@ def _values_in_quotes(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int
             quotes[quote] += sum(1 for _ in form.finditer(text, counted, start - 1))
         counted = start - 1
         if quotes[text[start - 1]] % 2:
-            # After an odd number of quotes, this quote closes an earlier text and does not begin the value, which
-            # therefore ends at the first space.
+            # If the number of earlier quotes is odd, this quote ends an earlier text and does not begin the value. The
+            # value is then not in quotes, so it ends at the first space.
             blank = text.find(" ", start, end)
             end = end if blank < 0 else blank
         elif _SENTENCE.fullmatch(text, start, end) and "pass" not in text[match.start() : start].lower():
-            # A sentence is masked only after the name of a password. After another name it may be an instruction to
-            # the tool, which the approver must see.
+            # A value of several words is masked only after the name of a password, such as `password:`. After other
+            # names, such as `token:`, it may be an instruction to the tool, which the approver must see.
             continue
         yield start, end
 
@@ -263,7 +266,8 @@ def _lines_of_key(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         line = match[0]
         begins, ends = match.span()
         if line[0] in "nr" and text[begins - 1] == "\\":
-            # The line break is written as the escape sequence `\n` or `\r`, whose letter is not part of the key.
+            # The line break before this line of the private key is the escape sequence `\n` or `\r`. Its letter is
+            # skipped, because it is not part of the key.
             begins, line = begins + 1, line[1:]
         if len(line) < _PEM_LONG:
             before = text[max(start, begins - 2) : begins].strip(" \t")

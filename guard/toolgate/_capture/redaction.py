@@ -1,4 +1,4 @@
-"""Redaction: secrets in arguments and messages are found by their name or their form, and masked."""
+"""Redaction of secrets in arguments and messages. A secret is found by its name or by its form."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ REDACTED: Final = "[redacted]"
 
 # Maximum length of a message in characters.
 _LONGEST: Final = 1000
-# Minimum length of a hidden text that is masked inside a message. If a message contains a shorter hidden text as a
-# word, `scrub` redacts the complete message.
+# Minimum length of a secret that is replaced within a message. If a message contains a shorter secret as a word,
+# `scrub` redacts the whole message.
 _SHORTEST: Final = 4
-# Maximum length of a name whose result is cached, so that the cache stays small.
+# Maximum length of a name whose result (secret or not) is cached. The limit keeps the cache small.
 _LONGEST_KEPT: Final = 255
 
 _WORDS: Final = frozenset((
@@ -30,18 +30,20 @@ _WORDS: Final = frozenset((
     "cvc", "cvv", "cvv2", "dsn", "iban", "pan", "ssn", "otp", "passcode", "passphrase", "token",
     "passwd", "password", "passwords", "pw", "pwd", "secret", "secrets",
 ))  # fmt: skip
-# Names that are secret only as a whole; as a part of a longer name they mean something else.
+# Names that mean a secret only on an exact match. In a longer name they mean something else: `tokens` is a secret, but
+# `max_tokens` is not.
 _WHOLE: Final = frozenset((
     "pass", "pin", "pincode", "session", "sessionid", "sessionkey", "tokens",
 ))  # fmt: skip
-# Compounds that mean a secret even inside a longer name; separators are removed from the name before the search.
+# Matches compounds that mean a secret even inside a longer name. Separators are removed from the name before the
+# search.
 _COMPOUNDS: Final = re.compile(
     r"password|passwd|passphrase|apikey|privatekey|secretkey|accesskey|signingkey|encryptionkey|clientsecret"
     r"|credential|authorization|setcookie|cardnumber|cardno|creditcard|securitycode|connectionstring|connstr"
     r"|(?:access|auth|refresh|session|bearer|id|api)tokens?$"
     r"|(?:admin|card|db|database|ftp|mail|mysql|pg|redis|root|smtp|sql|user)(?:pass|pin)$"
 )
-# Words after which `key` is not a secret, as in `primary_key`. After any other word, it is a secret.
+# Words before `key` in names that are not secret, such as `primary_key`. After any other word, `key` means a secret.
 _OPEN_KEYS: Final = frozenset((
     "any", "answer", "attribute", "blob", "bucket", "by", "cache", "candidate", "child", "column", "composite",
     "config", "context", "count", "data", "dedup", "dedupe", "dict", "document", "entity", "entry", "event",
@@ -56,12 +58,13 @@ _OPEN_KEYS: Final = frozenset((
 _BOUNDARY: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-# A text with more secrets than this is hidden completely.
+# Maximum number of secrets that are masked in a text. A text with more secrets is hidden completely.
 _MOST: Final = 1000
 _LONGEST_JSON: Final = 32 * 1024
-# Maximum number of parts of a hidden value. If it has more, error messages are redacted completely.
+# Maximum number of items and names of a hidden value for which error messages are searched. If the value contains more,
+# error messages are redacted completely.
 _MOST_PARTS: Final = 10_000
-# Texts that `repr`, `ascii` and JSON do not change.
+# Matches texts that `repr`, `ascii` and JSON do not change.
 _UNCHANGED: Final = re.compile(r"[ !#-&(-\[\]-~]*")
 _JSON_STRING: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:\s*)?')
 
@@ -80,12 +83,12 @@ class Masked:
 
 
 class SecretRule:
-    """Rule that finds secrets, by the name of a value or by the form of the value itself.
+    """Finds secrets by the name of a value, such as `password`, or by the form of the value, such as a card number.
 
     Args:
-        names: Names to hide beside the built-in ones; case and separators do not matter.
-        patterns: Patterns to hide beside the built-in ones. They are searched for in texts, in names and in the JSON
-            text of numbers.
+        names: Additional names whose values are secrets; case and separators are ignored.
+        patterns: Additional patterns that match secrets. They are applied to strings, to names, and to numbers after
+            conversion with `str`.
     """
 
     def __init__(self, names: Iterable[str] = (), patterns: Iterable[re.Pattern[str]] = ()) -> None:
@@ -103,8 +106,8 @@ class SecretRule:
         for span in self._spans(text):
             spans.append(span)
             if len(spans) > _MOST or span[0] == span[1]:
-                # There are too many secrets, or a pattern has an empty match, which gives no position of the secret:
-                # the complete text is hidden.
+                # The complete text is hidden if it contains too many secrets, or if a pattern has an empty match: an
+                # empty match does not contain the secret that the pattern is meant to find.
                 return Masked(None, (text,))
         if not spans:
             return None
@@ -113,7 +116,7 @@ class SecretRule:
         return Masked(visible, tuple(text[start:end] for start, end in merged))
 
     def found_in_name(self, name: str) -> bool:
-        """Return whether `name` contains a secret."""
+        """Return whether `name` itself contains a secret, such as an API key."""
         # Results for names are cached, since most calls contain the same few names.
         looks = _name_looks_secret if len(name) <= _LONGEST_KEPT else looks_secret
         return looks(name) or any(pattern.search(name) for pattern in self.patterns)
@@ -134,7 +137,7 @@ class SecretRule:
             yield from self._members(text)
 
     def _members(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the position of each value that has the name of a secret, if the complete text is JSON."""
+        """Yield the start and end of each value that has the name of a secret, if the complete text is JSON."""
         decoder = json.JSONDecoder()
         try:
             decoder.decode(text)
@@ -146,7 +149,7 @@ class SecretRule:
             if found[2] is None or not self.hides(decoder.decode(found[1])):
                 continue
             value, position = decoder.raw_decode(text, position)
-            # The quotes of a string are not masked.
+            # Only the content of a string is masked, not its quotes.
             quote = isinstance(value, str)
             if value is not None and value != "":
                 yield found.end() + quote, position - quote
@@ -168,7 +171,7 @@ def _compact(name: str) -> str:
 
 
 def looks_secret(text: str) -> bool:
-    """Return whether `text` contains a credential, a private key, a known kind of key or a card number."""
+    """Return whether `text` contains a secret of a known form, such as a password, private key or card number."""
     return any(True for _ in secret_spans(text))
 
 
@@ -180,13 +183,14 @@ def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] 
 
     Args:
         text: A message.
-        hidden: Texts to redact beside those that have the form of a secret. The complete message is redacted if one
-            of them has fewer than four characters and occurs in it as a word, or if one is empty, which means that
-            the list is incomplete.
-        patterns: Patterns to redact beside the built-in ones.
+        hidden: Secrets to redact in addition to texts that have the form of a secret. If the message contains a secret
+            of fewer than four characters as a word, the whole message is redacted. The same applies if `hidden`
+            contains an empty text, which means that the list is incomplete.
+        patterns: Patterns of secrets to redact in addition to the built-in patterns.
     """
-    # It is enough to search the first 2,000 characters: only 1,000 are returned, and hidden texts are cut to 1,000
-    # characters, so that a hidden text that begins in the returned part ends within the first 2,000.
+    # Only secrets that begin in the first 1,000 characters affect the result, and at most 1,000 characters of each
+    # value in `hidden` are compared. Such a value therefore ends within the first 2,000 characters, so only these are
+    # searched.
     text = text[: 2 * _LONGEST]
     spans: list[tuple[int, int]] = []
     for value in set(hidden):
@@ -198,14 +202,14 @@ def scrub(text: str, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] 
             spans.extend(_occurrences(value[:_LONGEST], text))
     spans.extend(secret_spans(text))
     spans.extend(match.span() for pattern in patterns for match in pattern.finditer(text))
-    # A secret that extends beyond the limit is masked completely.
+    # A secret that begins before the limit of 1,000 characters and ends after it is masked completely.
     shown = [span for span in _merged(spans) if span[0] < _LONGEST]
     end = max(_LONGEST, shown[-1][1]) if shown else _LONGEST
     return _without(text[:end], shown, REDACTED)
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the spans in order, without empty ones; spans that overlap or touch are joined."""
+    """Return the spans (start and end) in order, without empty ones; spans that overlap or touch are joined."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if start == end:
@@ -218,7 +222,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]], marker: str) -> str:
-    """Return `text` with a marker in place of each span."""
+    """Return `text` with each span (start and end of a secret) replaced by a marker such as `[redacted]`."""
     pieces: list[str] = []
     position = 0
     for start, end in spans:
@@ -228,7 +232,7 @@ def _without(text: str, spans: Sequence[tuple[int, int]], marker: str) -> str:
 
 
 def _marker(text: str) -> str:
-    """Return a marker that `text` does not contain, so that a text cannot imitate a masked secret."""
+    """Return a marker such as `[redacted]` that `text` does not contain, so that `text` cannot imitate it."""
     if REDACTED not in text:
         return REDACTED
     number = 1
@@ -245,21 +249,22 @@ def _occurrences(value: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def forms(text: str) -> set[str]:
-    """Return the forms in which a message may contain `text`: unchanged, and as `repr`, `ascii` and JSON write it."""
+    """Return the forms in which a message may contain `text`: unchanged, and as written by `repr`, `ascii` and JSON."""
     text = text[:_LONGEST]
     if not text or _UNCHANGED.fullmatch(text):
         return {text} - {""}
-    # `repr` escapes a quote only if the text contains both kinds of quotes. A message may contain this text beside
-    # another one, so that the forms with and without the escape are needed.
+    # `repr` escapes a single quote only if the text contains both kinds of quotes. The message may contain the
+    # `repr` of a longer text that also contains other quotes, so both forms are returned: with and without the escape.
     quoted = {repr(text)[1:-1], ascii(text)[1:-1], repr("'\"" + text)[4:-1], json.dumps(text)[1:-1]}
     found = {text, *quoted, json.dumps(text, ensure_ascii=False)[1:-1]}
     return {form[:_LONGEST] for form in found | {repr(form)[1:-1] for form in quoted}}
 
 
 def forms_within(value: Frozen) -> Iterator[str]:
-    """Yield the forms in which an error message may contain parts of a hidden value, such as its items and names.
+    """Yield the forms in which an error message may contain the items and names inside a hidden value.
 
-    If the value has too many parts, an empty form is yielded, for which `scrub` redacts the complete message.
+    If the value contains more than 10,000 items and names, yield an empty text: `scrub` then redacts the complete
+    message.
     """
     left: list[Frozen] = [value]
     for _ in range(_MOST_PARTS):
@@ -287,6 +292,6 @@ def _parts(value: list[Frozen] | dict[str, Frozen] | Secret | Extended) -> list[
 
 
 def _forms_of_bytes(value: bytes) -> set[str]:
-    """Return the forms in which a message may contain bytes: decoded, as `repr` writes them, and in hexadecimal."""
+    """Return the forms in which a message may contain bytes: as text, as written by `repr`, and in hexadecimal."""
     found = forms(value.decode("utf-8", "replace")) | forms(value.decode("latin-1"))
     return {form[:_LONGEST] for form in found | {repr(value)[2:-1], value.hex()}} - {""}

@@ -1,6 +1,7 @@
-"""Options of a guarded function or block: which arguments its context shows, hides or omits, and which values it adds.
+"""Options of a guarded function or block that decide which arguments the context shows, hides or omits.
 
-The context is the JSON object that the gateway compares, an approver reads and the log stores.
+The context is the JSON object that the gateway checks, an approver reads and the log stores. Options can also add
+computed values to it.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ ContextFrom: TypeAlias = "str | Callable[..., Mapping[str, object]]"
 
 
 class Rules:
-    """Rules by which the arguments of a call are converted to its context.
+    """Options for converting a call's arguments to the JSON object that the gateway checks (the context).
 
     Args:
         include: Names of the arguments to show; all others are hidden. None shows all arguments.
         exclude: Names of arguments to hide. The context contains their digests, so that an approval covers their
             values without showing them.
-        redact: Further names to hide wherever they occur, also inside arguments, and patterns of values to hide.
+        redact: Additional names of arguments or fields, whose values are hidden at any depth, and patterns of secrets.
         ignore: Names of arguments to omit from the context. An approval does not cover them: their values may change
             between the check and the run.
         amount: Name of the argument whose value is also sent as `amount`, which the gateway compares with
@@ -44,7 +45,8 @@ class Rules:
         context: Name of an argument whose members are added to the context, or a function that returns such members.
 
     Raises:
-        ConfigurationError: A collection is a string, a name is not a string, or the amount would be hidden.
+        ConfigurationError: An option has an invalid type, two options contradict each other, or the amount would be
+            hidden or omitted.
     """
 
     def __init__(
@@ -79,23 +81,23 @@ class Rules:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no option is set, so that the context consists of the arguments alone."""
+        """True if no option hides, omits or adds a value."""
         hidden = self.exclude or self.redact or self._patterns or self.ignore
         derived = (self.amount, self._computed_amount, self.context, self._computed_context)
         return self.include is None and not hidden and all(each is None for each in derived)
 
     @cached_property
     def names(self) -> SecretRule:
-        """Rule that finds secrets by name or form; created on first use, since its module compiles many patterns."""
+        """Rule that finds secrets; created on first use, because importing its module compiles many patterns."""
         from toolgate._capture.redaction import SecretRule
 
         return SecretRule(self.redact, self._patterns)
 
     def fits(self, binder: Binder, function: Callable[..., Any]) -> Rules:
-        """Return a copy of these rules that is validated against the signature of `function`.
+        """Check that `function` has all arguments that the options name, and return a copy of these rules for it.
 
         Raises:
-            ConfigurationError: An option contains the name of an argument that the function does not have.
+            ConfigurationError: An option names an argument that the function does not have.
         """
         label = getattr(function, "__qualname__", repr(function))
         fitted = copy.copy(self)
@@ -122,11 +124,11 @@ class Rules:
         return fitted
 
     def leaves_out(self, name: str) -> bool:
-        """Return whether the context omits the argument `name`."""
+        """Return True if the argument `name` is not sent to the gateway."""
         return self._is_named_in(self.ignore, name) and name not in self.visible
 
     def hides(self, name: str) -> bool:
-        """Return whether the context contains a digest instead of the value of the argument `name`."""
+        """Return True if the gateway receives a digest instead of the value of the argument `name`."""
         if name in self.visible:
             return False
         if self.include is not None and not self._is_named_in(self.include, name):
@@ -134,10 +136,11 @@ class Rules:
         return self._is_named_in(self.exclude, name) or self.names.hides(name)
 
     def derive(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return the values that the options `amount` and `context` add to the context.
+        """Return the values that the options `amount` and `context` add to the checked arguments.
 
         Raises:
-            ConfigurationError: A value cannot be computed, or has the name of an argument.
+            ConfigurationError: The `amount` or `context` function failed, or an added value has the name of an
+                argument.
         """
         if self.reserved is not None and AMOUNT in arguments:
             raise ConfigurationError(f"the context has {AMOUNT!r} already; leave it or the option amount out")
@@ -152,7 +155,7 @@ class Rules:
         return derived
 
     def changeable(self, arguments: Mapping[Any, Any]) -> frozenset[str]:
-        """Return the names of arguments that affect the context and that other code could change during a check."""
+        """Return the names of the arguments that the check uses and that are mutable."""
         from toolgate._capture.serializer import is_immutable
 
         found = frozenset(name for name, value in arguments.items() if not is_immutable(value))
@@ -163,7 +166,7 @@ class Rules:
         )
 
     def derives_from(self, names: frozenset[str]) -> bool:
-        """Return whether a value that is added to the context is computed from one of these arguments."""
+        """Return True if the `amount` or `context` function, or the option `context`, reads one of these arguments."""
         if self.context in names:
             return True
         computed = (self._computed_amount, self._computed_context)
@@ -187,20 +190,21 @@ class Rules:
         return found
 
     def _is_named_in(self, names: frozenset[str], name: str) -> bool:
-        # The name of the `**kwargs` parameter stands for every argument that this parameter receives.
+        # If an option names the `**kwargs` parameter, the option applies to every argument that this parameter
+        # receives.
         if name in names:
             return True
         return bool(names & self.extra) and self.known is not None and name not in self.known
 
 
 class _Computed:
-    """Function that was passed as the option `amount` or `context`.
+    """Wrapper of a function that was passed as the option `amount` or `context`.
 
-    The function gets those arguments of the tool for which it has parameters, as keyword arguments.
+    The function is called with keyword arguments: the tool's arguments whose names match its parameters.
 
     Args:
         option: `amount` or `context`, for error messages.
-        function: The function.
+        function: Synchronous function that accepts keyword arguments.
 
     Raises:
         ConfigurationError: The function cannot be called with keyword arguments alone, or is asynchronous.
@@ -233,7 +237,7 @@ class _Computed:
             label: Name of the tool, for the error message.
 
         Raises:
-            ConfigurationError: The tool does not have a required argument.
+            ConfigurationError: The function requires an argument that the tool does not have.
         """
         if missing := self._needs - names:
             raise ConfigurationError(
@@ -241,11 +245,11 @@ class _Computed:
             )
 
     def reads(self, names: frozenset[str]) -> bool:
-        """Return whether one of these arguments is passed to the function."""
+        """Return True if at least one of these arguments is passed to the function."""
         return bool(names) and (self._takes_all or not self._takes.isdisjoint(names))
 
     def of(self, arguments: Mapping[Any, Any]) -> Any:
-        """Call the function with the arguments that it has parameters for, and return its result.
+        """Call the function with the tool's arguments whose names match its parameters, and return the result.
 
         Raises:
             ConfigurationError: A required argument is missing, or the function raised an exception.
@@ -298,7 +302,7 @@ def _members_of(source: object) -> dict[str, Any] | None:
 
 
 def _source(option: str, source: Any) -> tuple[str | None, _Computed | None]:
-    """Return an option as (name of an argument, None) or (None, function), or as (None, None) if it is not set."""
+    """Return a pair: the name of an argument, and the function. The one that the option does not contain is None."""
     if source is None or isinstance(source, str):
         return source, None
     if not callable(source):

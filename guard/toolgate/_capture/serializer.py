@@ -1,8 +1,8 @@
-"""Frozen copies of arguments: values that can be written as JSON and that no other code can change.
+"""Immutable copies of arguments, which can be written as JSON.
 
-An argument that cannot be written as JSON causes an error that contains its name. Types are compared with `type()`,
-and values are read with the methods of the built-in types, so that a class that overrides `items`, `__int__` or
-`__class__` cannot show the approver another value than the one it contains.
+An argument that cannot be written as JSON causes an error that contains its name. The type of a value
+is read with `type()`, and its content with the methods of the built-in types. Otherwise a class that overrides `items`,
+`__int__` or `__class__` could show the approver a value that differs from the value that the tool uses.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ __all__ = [
 
 Frozen: TypeAlias = "bool | int | float | Decimal | str | bytes | list[Frozen] | dict[str, Frozen] | Secret | Extended | Opaque | None"
 
-# The option that omits an argument, as it is written in the error for an unsupported argument.
+# Option that omits an argument from the check; error messages recommend it for an argument that is not JSON.
 _LEAVE_OUT: Final = "ignore="
 _CURE: Final = f"pass plain data, or name the argument in {_LEAVE_OUT} and show what matters of it with a context= function"
 
 _MAX_VALUES: Final = 1_000_000
 _MAX_CHARACTERS: Final = 100_000_000
 _MAX_DEPTH: Final = 100
-# The gateway rejects numbers of more than 400 digits, which are 1,329 bits.
+# Maximum number of digits in a number, because the gateway rejects longer numbers; and minimum number of bits of an
+# integer with more digits.
 _MAX_DIGITS: Final = 400
 _MAX_BITS: Final = 1_329
 
 _WORD: Final = object.__basicsize__ // 2
 _SCALARS: Final = frozenset((bool, type(None)))
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
-# Modules of standard types. Slots that these types define contain the value itself or a cache of it, and are not read
-# as further attributes.
+# Modules of standard types. Their `__slots__` are not copied as further attributes, because they contain only the value
+# itself or a cached form of it.
 _STANDARD: Final = frozenset(
     ("builtins", "collections", "datetime", "decimal", "enum", "pathlib", "pathlib._local", "uuid")
 )
@@ -67,7 +68,7 @@ _WRITERS: Final[tuple[tuple[Any, Any], ...]] = (
     (UUID, UUID.__str__),
     (PurePath, PurePath.__str__),
 )
-# Modules of IP addresses and URLs, whose text is their complete value.
+# Modules whose objects (IP addresses and URLs) are converted with `str`: the string contains the complete value.
 _ADDRESSES: Final = frozenset(("ipaddress", "pydantic.networks"))
 _IMMUTABLE: Final = frozenset(
     (str, int, float, bool, type(None), bytes, Decimal, UUID, dt.date, dt.timedelta)
@@ -76,16 +77,16 @@ _IMMUTABLE: Final = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Secret:
-    """Frozen value of pydantic's types `Secret`, `SecretStr` and `SecretBytes`; the context contains its digest."""
+    """Copy of a pydantic `Secret`, `SecretStr` or `SecretBytes` value; the gateway receives only its digest."""
 
     value: Frozen
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extended:
-    """Frozen value of an enumeration, or of a subclass of a built-in type, that has further attributes.
+    """Copy of a value with further attributes: an enumeration member, or an instance of a subclass of a built-in type.
 
-    Numbers with too many digits are represented in this way, too.
+    A number with too many digits for the gateway is also copied to an object of this class.
 
     Attributes:
         label: Full name of the class.
@@ -111,7 +112,7 @@ class UnsupportedArgumentError(ConfigurationError):
 
     Attributes:
         name: Name of the argument.
-        problem: What is wrong with it, as the continuation of "argument 'x' …".
+        problem: The problem, as the continuation of "argument 'x' …".
     """
 
     def __init__(self, name: str, problem: str) -> None:
@@ -121,15 +122,15 @@ class UnsupportedArgumentError(ConfigurationError):
 
 
 class _UnsupportedError(Exception):
-    """A value cannot be frozen; the message is the continuation of "argument 'x' …"."""
+    """A value cannot be copied by `Freezer`; the message is the continuation of "argument 'x' …"."""
 
 
 class Freezer:
-    """Creates frozen copies of one call's arguments; the limits of size apply to all arguments together.
+    """Creates immutable copies of one call's arguments; the size limits apply to all arguments together.
 
     Args:
-        accepts_objects: Whether a value that cannot be written as JSON is represented by its identity. Otherwise
-            such a value causes an error.
+        accepts_objects: True to accept objects that cannot be written as JSON; their copies are compared by identity.
+            If False, such an object causes an error.
     """
 
     def __init__(self, *, accepts_objects: bool = False) -> None:
@@ -139,7 +140,7 @@ class Freezer:
         self._characters = _MAX_CHARACTERS
 
     def arguments(self, arguments: Mapping[Any, Any]) -> dict[str, Frozen]:
-        """Return frozen copies by name; a name that is not a string is converted to one.
+        """Return immutable copies of the arguments by name; a name that is not a string is converted to a string.
 
         Raises:
             UnsupportedArgumentError: An argument is not JSON, contains itself, or is too large.
@@ -153,7 +154,7 @@ class Freezer:
         return frozen
 
     def argument(self, name: str, value: object) -> Frozen:
-        """Return a frozen copy of one argument.
+        """Return an immutable copy of one argument.
 
         Raises:
             UnsupportedArgumentError: As for `arguments`.
@@ -163,7 +164,7 @@ class Freezer:
         except _UnsupportedError as error:
             raise UnsupportedArgumentError(name, str(error)) from None
         except Exception as error:
-            # Properties and methods of a subclass may raise anything.
+            # Properties and methods of a subclass may raise any exception.
             raise UnsupportedArgumentError(name, f"raises {type(error).__name__} when it is read") from error
         finally:
             self._open.clear()
@@ -244,7 +245,8 @@ class Freezer:
         if base is dict:
             return self._members(value, dict.items(value), dict.__len__(value))
         self._enter(value, base.__len__(value))
-        # Copied to a list first: if other code adds an item during the loop, iterating over `value` itself could fail.
+        # The items are copied to a list first, because iterating over `value` itself could fail if other code changes
+        # `value` during the loop.
         items = [self._freeze(item) for item in list(base.__iter__(value))]
         self._open.discard(id(value))
         return items if base in {list, tuple} else sorted(items, key=canonical_text)
@@ -314,7 +316,8 @@ def _written(value: Any, base: Any, write: Any) -> str:
     if kind is not base and kind.__module__ not in _STANDARD:
         own = value.isoformat() if hasattr(base, "isoformat") else str(value)
         if own != text:
-            # The subclass has a greater precision, such as nanoseconds, which only its own text contains.
+            # A subclass may have a greater precision, such as nanoseconds. Its digits are missing from the text of the
+            # base class, so the approver would not see them.
             raise _UnsupportedError(
                 f"contains a value of type {_label(value)!r}, which has a text of its own"
             )
@@ -350,10 +353,10 @@ def _attributes(value: object) -> dict[str, Any]:
         try:
             found[name] = object.__getattribute__(value, name)
         except AttributeError:
-            # The slot was never set.
+            # No value has been assigned to this slot.
             continue
     own = kind.__dictoffset__ and object.__getattribute__(value, "__dict__")
-    # Some subclasses of dict use themselves as their `__dict__`; their items are frozen as items and not as attributes.
+    # Some subclasses of dict use themselves as their `__dict__`. Their items are copied as items and not as attributes.
     if isinstance(own, dict) and own is not value:
         found.update((name, item) for name, item in dict.items(own) if type(name) is str)
     return found
@@ -381,14 +384,15 @@ def _label(value: object) -> str:
 
 
 def canonical_text(value: Frozen) -> str:
-    """Return the JSON text of a frozen value; different values have different texts."""
+    """Return JSON text for a value that `Freezer` copied. Different values have different texts."""
     return dumps(plain(value), canonical=True)
 
 
 def plain(value: Frozen) -> Json:
-    """Return a frozen value as JSON; different values have different JSON.
+    """Convert a copy that `Freezer` made to JSON. Different values have different JSON.
 
-    Names that begin with `$` get a second `$`, which distinguishes them from names of this format such as `$bytes`.
+    Names that begin with `$` get a second `$`, to distinguish them from names that this function adds, such as
+    `$bytes`.
     """
     if isinstance(value, list):
         return [plain(item) for item in value]
@@ -406,12 +410,12 @@ def plain(value: Frozen) -> Json:
 
 
 def same(one: Frozen, other: Frozen) -> bool:
-    """Return whether two frozen values have the same JSON text; the texts of 1, 1.0 and True differ."""
+    """Return True if two values that `Freezer` copied have the same JSON text; the texts of 1, 1.0 and True differ."""
     return canonical_text(one) == canonical_text(other)
 
 
 def same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether the arguments of two calls are the same JSON; objects that are not JSON are compared by identity.
+    """Return True if two calls have the same arguments as JSON; objects that are not JSON are compared by identity.
 
     Raises:
         UnsupportedArgumentError: An argument contains itself, or is too large.
@@ -421,13 +425,13 @@ def same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def is_immutable(value: object) -> bool:
-    """Return whether no other code can change `value`."""
+    """Return True if no other code can change `value`."""
     kind = type(value)
     if kind in _IMMUTABLE:
         return True
     if issubclass(kind, Enum):
-        # The enum member is shared by the complete process: other code may set attributes of the member, or change its
-        # value if that is, for example, a list.
+        # An enum member is shared by all code in the process, which may set its attributes, or change its value if the
+        # value is mutable, such as a list.
         has_more = any(not _is_reserved(name) for name in _attributes(value))
         return not has_more and is_immutable(value._value_)  # type: ignore[attr-defined]  # every enum member has it
     if kind is dt.datetime or kind is dt.time:

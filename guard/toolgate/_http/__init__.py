@@ -1,1 +1,1 @@
-"""HTTP client of the gateway: operations, retries, circuit breaker, and the only code that uses httpx."""
+"""HTTP client that sends requests to the gateway, with retries and a circuit breaker; only this package uses httpx."""

@@ -1,14 +1,14 @@
-"""Circuit breaker: if the gateway does not respond, one call waits for the time-out, and others fail at once.
+"""Circuit breaker: while the gateway does not respond, single calls test the connection; all others fail at once.
 
     closed ── a call got no response within its deadline ──► open ── the pause is over ──► one call probes
        ▲                                                      ▲  │                               │
        │                                                      │  └─ other calls fail at once     │
        └──────────── any response, to any call ───────────────┴───────── no response ────────────┘
 
-A probe is a call that is sent to find out whether the gateway responds again; it has one attempt without retries. If
-failures are fast, as with a refused connection, the next call probes at once, and later pauses between probes are at
-most a second, so that the first call after a restart succeeds. If failures are slow, the pauses grow from one second to
-thirty.
+A probe is a call that tests whether the gateway responds again. It is attempted only once, without retries. After a
+fast failure, such as a refused connection, the first probe follows without a pause. Later pauses grow to at most one
+second, so that calls soon succeed after a restart of the gateway. After a slow failure, such as a time-out, the pauses
+grow from one second to thirty seconds.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from toolgate._logging import logger
 
 __all__ = ["CircuitBreaker", "CircuitOpen"]
 
-# A failure of a call is slow if its longest attempt took at least this many seconds.
+# A failed call counts as slow if its longest attempt took at least this many seconds.
 _SLOW: Final = 0.25
-# First and longest pause between two probes, in seconds: after fast failures (key False) and slow failures (key True).
+# First and longest pause, in seconds, between two probes (test calls during an outage). Key False: after fast failures.
+# Key True: after slow failures.
 _FIRST_PAUSE: Final = {False: 0.05, True: 1.0}
 _LONGEST_PAUSE: Final = {False: 1.0, True: 30.0}
 _MAX_EXPONENT: Final = 10
 
 
 class CircuitOpen(Exception):
-    """The breaker rejects a call.
+    """The circuit breaker rejects a call, because the gateway did not respond to an earlier call.
 
     Attributes:
-        reached: Whether a gateway may have received the request whose failure opened the breaker.
+        reached: Whether a gateway may have received the last request that failed.
     """
 
     def __init__(self, message: str, *, reached: bool) -> None:
@@ -49,17 +50,19 @@ class CircuitOpen(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """State of an open breaker.
+    """State of an open circuit breaker.
 
     Attributes:
         since: Start of the first call that failed, in monotonic seconds, like all times in this class.
-        reason: Failure of the last probe, or of the call that opened the breaker.
-        slow: Whether the failure in `reason` was slow, see `_SLOW`.
-        reached: Whether a gateway may have received the call in `reason`; if so, that gateway may be overloaded.
-        failures: Number of consecutive failed probes of the same kind, slow or fast; 0 after a failure of the other
-            kind.
+        reason: Description of the last failure: of the last probe, or else of the call that opened the breaker.
+        slow: Whether the last failure was slow: its longest attempt took at least `_SLOW` seconds.
+        reached: Whether a gateway may have received the call that failed last. Such a gateway may be overloaded, and
+            may have denied the call.
+        failures: Number of failed probes since the kind of failure (slow or fast) last changed. The first failure of
+            the new kind is not counted.
         next_probe: Earliest start of the next probe.
-        probe: Process id and latest end of the current probe, or None.
+        probe: Pair of the id of the process that sends the current probe, and the latest end of this probe. None if no
+            probe is in progress.
     """
 
     since: float
@@ -76,8 +79,9 @@ class CircuitBreaker:
 
     Args:
         name: Address of the gateway, for messages.
-        clock: Returns monotonic seconds.
-        spread: Returns a random number between its two arguments, so that processes do not probe at the same time.
+        clock: Function that returns monotonic seconds.
+        spread: Function that returns a random number between its two arguments. Pauses are random, so that several
+            processes do not send probes at the same time.
     """
 
     def __init__(
@@ -89,20 +93,20 @@ class CircuitBreaker:
         self._name = name
         self._clock = clock
         self._spread = spread
-        # `_Outage` is immutable and replaced as a whole: a child that is forked during a change finds either the old
-        # or the new state, and no mixture of them.
+        # `_Outage` is immutable and replaced as a whole. A child process that is forked during a change therefore has
+        # either the old state or the new state, and never a mixture.
         self._outage: _Outage | None = None
         self._last_response: float | None = None
-        # One lock per process id, since a fork may happen while another thread holds the lock. The lock is reentrant:
-        # while this thread holds it, the garbage collector may end a coroutine whose call is the probe, and
-        # `abandon_probe` then acquires the lock again in this thread.
+        # Each process id has its own lock: if another thread holds a lock during a fork, nothing releases the copy of
+        # the lock in the child. The locks are reentrant: while a thread holds one, the garbage collector may end the
+        # coroutine of the probe in the same thread, and `abandon_probe` then acquires the lock again.
         self._locks: dict[int, threading.RLock] = {}
 
     def admit(self, seconds: float) -> bool:
-        """Admit a call that takes at most `seconds`, and return whether this call is the probe.
+        """Admit a call of at most `seconds`. Return True if the call is a probe, which tests an unavailable gateway.
 
         Raises:
-            CircuitOpen: If there is an outage and the call is not the probe.
+            CircuitOpen: If the gateway is unavailable, and no probe is due or a probe is already in progress.
         """
         if not self.is_open:
             return False
@@ -133,9 +137,9 @@ class CircuitBreaker:
 
         Args:
             began: Start of the call, in monotonic seconds.
-            longest: Duration of its longest attempt, in seconds.
+            longest: Duration of the call's longest attempt, in seconds.
             reason: Description of the failure, for messages.
-            probe: Whether the call was the probe.
+            probe: Whether the call was a probe (a test call during an outage).
             reached: Whether a gateway may have received the call.
         """
         with self._lock():
@@ -147,8 +151,9 @@ class CircuitBreaker:
             next_probe = now + self._pause(failures, slow=slow)
             self._outage = _Outage(since, reason, slow, reached, failures, next_probe)
             if self.has_response_since(began):
-                # Another thread got a response after the first check of this function and before the breaker opened.
-                # Its `record_response` found a closed breaker and changed nothing, so the breaker is closed here.
+                # Another thread received a response after the check at the start of this method. If that thread called
+                # `record_response` before the breaker opened, its call had no effect. The breaker is therefore closed
+                # here.
                 self._outage = None
                 return
         if outage is None:
@@ -157,7 +162,7 @@ class CircuitBreaker:
             )
 
     def abandon_probe(self) -> None:
-        """Let the next call be the probe, since the current probe ended without a result."""
+        """Allow the next call to be a probe, because the current probe ended without a result."""
         with self._lock():
             if self._outage is not None:
                 self._outage = replace(self._outage, probe=None)
@@ -168,13 +173,13 @@ class CircuitBreaker:
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether the last failure proved that no connection to a gateway could be established."""
+        """True if the last failure proved that no connection to a gateway could be established."""
         outage = self._outage
         return outage is not None and not outage.reached
 
     @property
     def is_open(self) -> bool:
-        """Whether the breaker is open, because the gateway does not respond."""
+        """True while the circuit breaker is open, because the gateway does not respond."""
         return self._outage is not None
 
     def _pause(self, failures: int, *, slow: bool) -> float:

@@ -1,7 +1,8 @@
 """Synchronous and asynchronous clients of the gateway, and the operations that they share.
 
-An operation is a generator without I/O: it yields a `Send` or `Pause`, receives the response or exception, and returns
-the result. `GatewayClient` and `AsyncGatewayClient` differ only in how they perform these two steps.
+An operation, such as a check, is a generator without I/O: it yields a `Send` or `Pause`, receives the response or
+exception, and returns the result. `GatewayClient` performs these two steps synchronously, `AsyncGatewayClient`
+asynchronously.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _MAX_ID: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Step of an operation: send a request within `seconds`; the operation receives a response or `TransportError`."""
+    """Step that an operation yields: the client sends a request within `seconds`, and sends the response back."""
 
     request: Request
     seconds: float
@@ -56,7 +57,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Step of an operation: pause for `seconds` before the next attempt."""
+    """Step that an operation yields: the client pauses for `seconds` before the next attempt."""
 
     seconds: float
 
@@ -65,11 +66,13 @@ Operation: TypeAlias = Generator[Send | Pause, Any, _Result]
 
 
 class _Operations:
-    """Operations that both clients perform, without I/O: check, log, approval and cancel.
+    """Base class of `GatewayClient` and `AsyncGatewayClient`, which performs no I/O.
+
+    It builds the requests, decides about retries and evaluates the responses for check, log, approval and cancel.
 
     Attributes:
-        clock: Returns monotonic seconds.
-        key_scope: Organization and environment of the API key, or None before the first decision.
+        clock: Function that returns monotonic seconds.
+        key_scope: Organization and environment of the API key, or None until the gateway has returned a decision.
     """
 
     def __init__(self, settings: Settings, clock: Clock, breaker: CircuitBreaker | None) -> None:
@@ -106,8 +109,9 @@ class _Operations:
                 request, model, self._deadline(seconds), gated=check.approval_id is None
             )
         except (ConfigurationError, GatewayProtocolError) as error:
-            # A rejection by the gateway, such as status 401 or 403, is stored, so that the action does not fail open in
-            # the next outage. Other unexpected responses are not stored, since another server may have sent them.
+            # If the gateway rejects the API key or the check (status 401 or 403), the SDK stores the action as denied,
+            # so that it does not run without a decision (`fail_open`) in the next outage. After other unexpected
+            # responses the action is not stored, because another server may have sent them.
             if isinstance(error, ConfigurationError) or error.status == HTTPStatus.FORBIDDEN:
                 self._denied_actions.add(check)
             raise
@@ -158,7 +162,7 @@ class _Operations:
     ) -> Operation[tuple[_Model, Response]]:
         """Send a request, and repeat it after temporary errors until the deadline passes.
 
-        `gated` determines whether the circuit breaker may reject the request, see `Attempts`.
+        If `gated` is true, the circuit breaker rejects the request while the gateway is unavailable (see `Attempts`).
         """
         seconds = deadline.left()
         attempts = Attempts(
@@ -171,7 +175,8 @@ class _Operations:
         )
         with attempts:
             try:
-                # Only further attempts use tenacity, since the first attempt nearly always succeeds.
+                # The first attempt does not use the library tenacity: it nearly always succeeds, and is faster without
+                # the library.
                 return (yield from self._attempt(request, model, deadline, attempts))
             except RetryableError as error:
                 first: RetryableError | None = error
@@ -220,9 +225,10 @@ class GatewayClient(_Operations):
     Args:
         settings: Address, API key, time-out and network settings.
         transport: A transport of the HTTP library or an `InProcessGateway` that replaces the network.
-        clock: Returns monotonic seconds; the default is the in-process gateway's clock, or `time.monotonic`.
-        sleep: Pauses for the given seconds between attempts; the default is the in-process gateway's `sleep` method,
-            or `time.sleep`.
+        clock: Function that returns monotonic seconds; the default is the in-process gateway's clock, or
+            `time.monotonic`.
+        sleep: Function that pauses for the given seconds between attempts; the default is the in-process gateway's
+            `sleep` method, or `time.sleep`.
         breaker: Circuit breaker of the gateway; the default is a new one for this client.
     """
 
@@ -252,7 +258,7 @@ class GatewayClient(_Operations):
         """Return the gateway's decision about an action (`POST /sdk/check`).
 
         Args:
-            check: The check; the gateway treats requests with the same key as one check.
+            check: The check. The gateway treats several requests with the same idempotency key as one check.
             seconds: Seconds until the deadline; the default is the time-out of the settings.
 
         Raises:
@@ -266,7 +272,7 @@ class GatewayClient(_Operations):
         """Send a log entry and return it as the gateway stored it (`POST /sdk/log`).
 
         Args:
-            entry: The entry; requests with the same key create one log entry.
+            entry: The entry. The gateway stores several entries with the same idempotency key only once.
             seconds: Seconds until the deadline; the default is the time-out of the settings.
 
         Raises:
@@ -305,7 +311,7 @@ class GatewayClient(_Operations):
         return self._run(self._cancel(approval_id, seconds, rejected=rejected))
 
     def post_once(self, path: str, content: bytes, key: str | None, seconds: float) -> Response:
-        """Send one request without retries and return the response, whatever its status.
+        """Send one request without retries, and return the response, which may have any status.
 
         Args:
             path: Path below the gateway's address.
@@ -323,7 +329,7 @@ class GatewayClient(_Operations):
         return self._send(Request("POST", self._settings.url + path, headers, content), seconds)
 
     def parse(self, response: Response, model: type[_Model]) -> _Model:
-        """Return a response as `model`; raises the same exceptions as `ResponseParser.parse`."""
+        """Validate a response and return it as `model`; raises the same exceptions as `ResponseParser.parse`."""
         return self._parser.parse(response, model)
 
     def close(self) -> None:
@@ -389,7 +395,7 @@ class AsyncGatewayClient(_Operations):
         return await self._run(self._cancel(approval_id, seconds, rejected=rejected))
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop; those of other loops are closed with their loop."""
+        """Close the connections of the running event loop; other connections close with their event loop."""
         if self._http is not None:
             await self._http.aclose()
 
@@ -412,14 +418,14 @@ class AsyncGatewayClient(_Operations):
 
 
 def key_scope(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return organization and environment of the API key, or None if the headers do not contain both."""
+    """Return the API key's organization and environment from response headers, or None if one of them is missing."""
     organization = headers.get("x-toolgate-organization")
     environment = headers.get("x-toolgate-environment")
     return (organization, environment) if organization and environment else None
 
 
 def _approved_request(headers: Mapping[str, str]) -> str | None:
-    """Return the id of the approved request that allows a call, or None if the header contains no valid id."""
+    """Return the id of the approved request that allows a call, or None if the headers contain no valid id."""
     found = headers.get("x-approval-id")
     return found if found and found.isprintable() and len(found) <= _MAX_ID else None
 

@@ -1,4 +1,4 @@
-"""Deadlines for cases in which the time-outs of the HTTP library do not end a request."""
+"""Deadlines for complete requests. The time-outs of the HTTP library apply only to single steps, such as one read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from typing import Final
 
 __all__ = ["AsyncDeadline", "Watch", "look_up", "watchdog"]
 
-# Iterations of the event loop between the deadline and the cancellation; each iteration reads data that has arrived.
+# Number of event-loop iterations to wait after the deadline before the request is cancelled, so that a response that
+# has already arrived is still read.
 _ROUNDS: Final = 16
 
 
 class AsyncDeadline:
     """Asynchronous context manager that raises `TimeoutError` after `seconds`, like `asyncio.timeout`.
 
-    A tool that blocks the event loop delays the responses to all other calls. After the deadline the loop therefore
-    reads the data that has arrived, before it cancels the `with` block; `asyncio.timeout` would cancel it at once.
+    Unlike `asyncio.timeout`, it does not cancel the `with` block at once: the event loop first reads data that has
+    already arrived. A response may have arrived in time, but could not be read while a tool blocked the event loop.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -58,7 +59,7 @@ class Watch:
 
     Attributes:
         ends: Time of the deadline, in monotonic seconds.
-        abort: Function that aborts the request, called in the watchdog's thread.
+        abort: Function that aborts the request. The watchdog's thread calls it.
         done: Whether the request has ended.
         fired: Whether the deadline passed before the request ended.
     """
@@ -78,7 +79,7 @@ class _Watchdog:
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Watch]] = []
         self._count = itertools.count()
-        # No thread can be started during interpreter shutdown; then only httpx's time-outs apply.
+        # No thread can be started during interpreter shutdown. Requests then end by the time-outs of httpx alone.
         with suppress(RuntimeError):
             threading.Thread(target=self._run, name="toolgate-watchdog", daemon=True).start()
 
@@ -110,8 +111,8 @@ def watchdog(seconds: float, abort: Callable[[], None]) -> Iterator[Watch]:
     """Call `abort` in another thread if the `with` block takes longer than `seconds`."""
     dog = _watchdogs.get(os.getpid())
     if dog is None:
-        # Each process has a watchdog of its own, since a fork does not copy threads. If two threads create a
-        # watchdog at the same time, both use the one that `setdefault` stored first.
+        # Each process has its own watchdog, because a forked child does not inherit the threads of its parent. If two
+        # threads create a watchdog at the same time, both use the one that `setdefault` stored first.
         dog = _watchdogs.setdefault(os.getpid(), _Watchdog())
     watch = Watch(time.monotonic() + seconds, abort)
     dog.add(watch)
@@ -124,7 +125,7 @@ def watchdog(seconds: float, abort: Callable[[], None]) -> Iterator[Watch]:
 def look_up(host: str, port: int, seconds: float) -> int:
     """Look up a host and return the number of its addresses.
 
-    The look-up runs in a thread, since `socket.getaddrinfo` has no time-out; concurrent calls share one look-up.
+    The look-up runs in a thread, because `socket.getaddrinfo` has no time-out; concurrent calls share one look-up.
 
     Raises:
         TimeoutError: If there is no result within `seconds`.
@@ -136,7 +137,8 @@ def look_up(host: str, port: int, seconds: float) -> int:
         if future is None:
             future = _look_ups[key] = Future()
             try:
-                # A daemon thread, so that a resolver that does not respond cannot delay the end of the process.
+                # The thread is a daemon, so that a DNS server that does not respond cannot delay the end of the
+                # process.
                 threading.Thread(target=_resolve, args=key, name="toolgate-look-up", daemon=True).start()
             except RuntimeError:
                 # No thread can be started during interpreter shutdown; the look-up then runs in this thread.
@@ -158,6 +160,7 @@ def _resolve(process: int, host: str, port: int) -> None:
 
 
 _watchdogs: Final = dict[int, _Watchdog]()
-# One lock per process id, since a fork may happen while another thread holds the lock.
+# Each process id has its own lock: if another thread holds a lock during a fork, nothing releases the copy of the lock
+# in the child.
 _locks: Final = dict[int, threading.Lock]()
 _look_ups: Final = dict[tuple[int, str, int], Future[int]]()

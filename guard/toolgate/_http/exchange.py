@@ -1,7 +1,7 @@
-"""State of one request, without I/O: how far the request got, its response, and whether a failure is an outage.
+"""State of one request, without I/O: its progress, its response, and whether a failure means an outage.
 
-A call fails open (runs without a decision) only if no connection was established: a gateway that accepts a request and
-does not respond in time may be overloaded, and may have denied the call.
+With the option `fail_open`, a tool runs without a decision only if no connection to the gateway was established. If the
+gateway received the request but did not respond in time, it may be overloaded, or may have denied the call.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from toolgate._http.messages import Response, TransportError
 
 __all__ = ["Exchange", "describe", "gateway_reached", "is_from_proxy"]
 
-# Maximum number of bytes in a body; responses of the gateway are far smaller.
+# Maximum number of bytes in the body of a response; responses of the gateway are far smaller.
 _MAX_BODY: Final = 4 * 1024 * 1024
-# Replaces a body that cannot be decompressed. These bytes are not valid UTF-8, so that no parser reads them as JSON.
+# Replacement for a body that cannot be decompressed. The JSON parser rejects this byte, which is not valid UTF-8.
 _UNREADABLE: Final = b"\xff"
-# Statuses with which a proxy reports that it got no response from a gateway.
+# HTTP statuses with which a proxy reports that it got no response from the gateway.
 _NONE_BEHIND: Final = frozenset({502, 503, 504})
 _VERSION: Final = "x-api-version"
-# TLS errors that mean that the connection ended; every other TLS error is treated as a response.
+# TLS errors that mean that the connection ended. Every other TLS error proves that a server responded.
 _BROKEN: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-# Number of errors to inspect in a chain of causes: the errors of httpx, of its network library and of the socket.
-# Further causes are unrelated.
+# Number of exceptions to inspect in a chain of causes: one each of httpx, of its network library and of the socket.
+# Further causes are unrelated to the request.
 _LINKS: Final = 3
 _NO_RESPONSE: Final = "Server disconnected without sending a response"
 
 
 class Exchange:
-    """Stores how far one request got, from the events of httpx's `trace` extension, and the response to the request.
+    """Progress of one request, as reported by httpx's `trace` extension, and the response to the request.
 
     Args:
         httpx: The HTTP library.
-        traced: Whether the HTTP library's own transport is used, whose events report every connection attempt. A
-            transport of the application may report none.
-        on_connect: Called before a connection is established.
-        on_open: Called with each network stream that is opened.
+        traced: Whether the HTTP library's own transport is used. Its events report every connection attempt; a
+            transport that the application passed may report none.
+        on_connect: Function that is called before a connection is established.
+        on_open: Function that is called with each network stream that is opened.
 
     Attributes:
-        stream: The network stream that was opened for this request, or None if an existing one is used.
+        stream: The network stream that was opened for this request; None if the request uses an existing connection.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class Exchange:
         self._answered = not is_from_proxy(self._status, self._headers)
 
     def receive_body(self, chunk: bytes, *, late: bool = False) -> None:
-        """Receive a part of the body.
+        """Receive the next bytes of the body.
 
         Raises:
-            TransportError: If the part is `late`, so arrived after the deadline, or if the body is too long.
+            TransportError: If `late` is true (the bytes arrived after the deadline), or if the body is too long.
         """
         if late:
             raise TransportError("the response did not end in time")
@@ -128,8 +128,8 @@ class Exchange:
     def failure(self, error: Exception) -> TransportError:
         """Return the error for an exception of the HTTP library.
 
-        An exception that is not known to mean an outage is treated like a response, so that the call does not fail
-        open.
+        An exception that may have another cause than an outage is treated like a response, so that the tool does not
+        run without a decision (`fail_open`).
         """
         httpx, rejected = self._httpx, _tls_rejected(error)
         if self._handshaking and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
@@ -138,8 +138,8 @@ class Exchange:
         disconnected = str(error).startswith(_NO_RESPONSE)
         ended = disconnected or isinstance(error, (httpx.ReadError, ssl.SSLError))
         if self._has_new_tls and not self._answered and ended and not rejected:
-            # A peer that requires a client certificate sends a TLS alert, which may be lost when it closes the
-            # connection. The failure is therefore treated like a response.
+            # A server that requires a client certificate sends a TLS alert. The alert may be lost when the server
+            # closes the connection, so the closed connection is treated like a response.
             return TransportError(
                 "the peer hung up right after the TLS handshake; it may require a client certificate"
             )
@@ -159,7 +159,7 @@ class Exchange:
         return (
             isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
             and (self._connecting or not self._traced)
-            # A reset proves that there was a connection, since only a peer that accepted one can reset it.
+            # An error such as a connection reset proves that a connection was established.
             and not any(map(_was_established, _causes(error)))
         )
 
@@ -182,13 +182,14 @@ def is_from_proxy(status: int, headers: Mapping[str, str]) -> bool:
 def gateway_reached(status: int, headers: Mapping[str, str]) -> bool:
     """Return whether a gateway may have received the request.
 
-    That is so if a gateway responded, or if a proxy reports that the gateway did not respond in time (status 504).
+    The result is true if a gateway sent the response, or if a proxy reports that the gateway did not respond in time
+    (status 504).
     """
     return status == HTTPStatus.GATEWAY_TIMEOUT or not is_from_proxy(status, headers)
 
 
 def _tls_rejected(error: BaseException) -> bool:
-    """Return whether TLS failed because SDK or peer rejected the other, and not because the connection broke."""
+    """Return whether the SDK or the server rejected the TLS handshake; a connection that ended is not a rejection."""
     return any(
         isinstance(cause, ssl.SSLError) and not isinstance(cause, _BROKEN)
         for cause in islice(_causes(error), _LINKS)
@@ -198,17 +199,17 @@ def _tls_rejected(error: BaseException) -> bool:
 def _was_established(error: BaseException) -> bool:
     if isinstance(error, ConnectionError):
         return not isinstance(error, ConnectionRefusedError)
-    # `ENOTCONN` is the error for a connection that was established, and reset before it was first used.
+    # `ENOTCONN` means that the connection was established, but was reset before its first use.
     return isinstance(error, OSError) and error.errno == errno.ENOTCONN
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and its causes."""
+    """Yield an exception and the exceptions that caused it."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
         if isinstance(cause, BaseExceptionGroup):
-            # The group contains one exception for each address of the host.
+            # The group contains one exception for each IP address of the host.
             for each in cause.exceptions:
                 yield from _causes(each)
         cause = cause.__cause__ or cause.__context__

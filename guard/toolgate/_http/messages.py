@@ -18,8 +18,8 @@ class TransportError(Exception):
     """A request got no complete response.
 
     Attributes:
-        answered: Whether a gateway, or another server at its address, responded: it sent a part of a response or a
-            TLS alert.
+        answered: Whether a gateway, or another server at the gateway's address, sent a part of a response or a TLS
+            alert.
         reached: Whether a gateway may have received the request, because a connection was established.
         unsent: Whether the request was never sent, because too many requests of this process were in progress.
     """
@@ -40,9 +40,9 @@ class Request:
     Attributes:
         method: HTTP method.
         url: Absolute URL.
-        headers: HTTP headers; excluded from `repr`, since they contain the API key.
-        body: JSON; excluded from `repr`, since it contains arguments of tools.
-        long_poll: Whether the gateway may delay its response. Such requests have a limit of their own.
+        headers: HTTP headers; excluded from `repr`, because they contain the API key.
+        body: JSON; excluded from `repr`, because it contains arguments of tools.
+        long_poll: Whether the gateway may delay its response. The number of concurrent long polls has a separate limit.
     """
 
     method: str
@@ -62,7 +62,7 @@ class Response:
 
 
 class InProcessGateway(ABC):
-    """Gateway in this process, passed to a guard as its `transport`.
+    """Gateway in this process, such as a fake for tests; it is passed to a `Guard` as the option `transport`.
 
     Its methods may be called from any thread and event loop.
     """
@@ -81,7 +81,7 @@ class InProcessGateway(ABC):
         """Asynchronous form of `send`."""
 
     def clock(self) -> float:
-        """Return the current time in monotonic seconds, by which deadlines and pauses are measured."""
+        """Return the current time in monotonic seconds; a `Guard` uses this clock for deadlines and pauses."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -93,4 +93,4 @@ class InProcessGateway(ABC):
         await asyncio.sleep(seconds)
 
     def guard_closed(self) -> None:  # noqa: B027 - subclasses need not override it
-        """Clean up after the guard was closed; may be called more than once."""
+        """Clean up after a `Guard` that uses this gateway was closed; may be called more than once."""

@@ -1,4 +1,4 @@
-"""Network settings of a guard: trusted certificates, client certificate, proxy; validated when a guard is created."""
+"""Network settings of a `Guard`: trusted certificates, client certificate and proxy. `Guard()` validates them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    # Functions that need `ssl` import it themselves, so that an application that only decorates functions does not
-    # load it.
+    # At run time, only the functions that need `ssl` import it, so that decorating a function does not load it.
     import ssl
 
 __all__ = ["DEFAULT_NETWORK", "ClientCert", "Network", "load_network"]
@@ -28,8 +27,8 @@ class Network:
 
     Attributes:
         ca: File of certificates to trust instead of the system's, or an SSL context, which is used without changes.
-        client_cert: Files of the client certificate and of its key, and the key's password or an empty string.
-        proxy: Address of a proxy; excluded from `repr`, since it may contain a password.
+        client_cert: Paths of the client certificate and of its key, and the password of the key (empty if none).
+        proxy: Address of a proxy; excluded from `repr`, because it may contain a password.
     """
 
     ca: str | ssl.SSLContext | None = None
@@ -41,7 +40,7 @@ class Network:
 
         Args:
             url: Address of the gateway.
-            create_default: Returns an SSL context with the HTTP library's own trusted certificates.
+            create_default: Function that returns an SSL context with the HTTP library's own trusted certificates.
 
         Raises:
             ConfigurationError: If a file of certificates or keys cannot be used.
@@ -49,7 +48,7 @@ class Network:
         if not url.startswith("https:"):
             import ssl
 
-            # Without TLS no certificates are read: reading those of the system takes 50 ms, far longer than a call.
+            # Connections without TLS need no certificates, and reading the system's certificates would take 50 ms.
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is not None and not isinstance(self.ca, str):
             return self.ca
@@ -70,7 +69,7 @@ def load_network(
     *,
     transport: object | None = None,
 ) -> Network:
-    """Return validated network settings, from the arguments or else from the environment.
+    """Return validated network settings. Settings that are not passed as arguments are read from the environment.
 
     The variables are `TOOLGATE_CA_FILE`, `TOOLGATE_CLIENT_CERT`, `TOOLGATE_CLIENT_KEY`, `TOOLGATE_CLIENT_KEY_PASSWORD`
     and `TOOLGATE_PROXY`.
@@ -79,7 +78,7 @@ def load_network(
         ConfigurationError: If a value is invalid; the message contains the argument, variable or file, and the fix.
     """
     if transport is not None:
-        # A transport of the application replaces the network, so that network settings would have no effect.
+        # The application passed a transport that replaces the network: network settings would have no effect.
         for name, given in (("ca", ca), ("client_cert", client_cert), ("proxy", proxy)):
             if given is not None:
                 raise ConfigurationError(f"{name} has no effect beside transport; give it to the transport")
@@ -92,7 +91,7 @@ def load_network(
             raise ConfigurationError(
                 "ca is an SSLContext and client_cert is set; load the certificate into the context instead"
             )
-        # The files are read here as well, so that a wrong file is reported now and not by the first call.
+        # The files are read here, so that an invalid file raises an error now and not in the first call.
         network.context("https:", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     return network
 
@@ -184,7 +183,7 @@ def _load_client_cert(context: ssl.SSLContext, certificate: str, key: str, passw
     _readable(certificate, "client certificate", "TOOLGATE_CLIENT_CERT")
     _readable(key, "client key", "TOOLGATE_CLIENT_KEY")
     try:
-        # The password is passed even if it is empty, since OpenSSL would otherwise ask for one on the terminal.
+        # The password is passed even if it is empty. With None, OpenSSL would ask for a password on the terminal.
         context.load_cert_chain(certificate, key, password)
     except OSError as error:
         raise ConfigurationError(

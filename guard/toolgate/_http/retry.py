@@ -25,10 +25,10 @@ _MAX_EXPONENT: Final = 10
 
 
 class RetryableError(Exception):
-    """An attempt failed and may be repeated.
+    """An attempt failed, and the request may be sent again.
 
     Attributes:
-        error: The exception to raise if no attempt succeeds.
+        error: The exception to raise if no further attempt succeeds.
         retry_after: Seconds to wait before the next attempt, as the gateway requested, or None.
     """
 
@@ -39,7 +39,7 @@ class RetryableError(Exception):
 
 
 class Deadline:
-    """Deadline for all attempts of a request together, `seconds` after the creation of this object."""
+    """Common deadline of all attempts of a request, `seconds` after the creation of this object."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._clock = clock
@@ -57,7 +57,8 @@ class Deadline:
 def retry_after(header: str | None, now: datetime) -> float | None:
     """Return the seconds to wait according to a `Retry-After` header (RFC 9110, section 10.2.3).
 
-    The header contains a whole number or a date. The result is None for anything else and 0 for a date in the past.
+    The header contains a whole number of seconds or a date. The result is 0 for a date in the past, and None for a
+    missing or invalid header.
     """
     if header is None:
         return None
@@ -72,10 +73,10 @@ def retry_after(header: str | None, now: datetime) -> float | None:
 
 
 def retry_policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, Any]:
-    """Return arguments for tenacity's `Retrying`, which calls `is_last` after each attempt and stops if it is True."""
+    """Return arguments for tenacity's `Retrying`. Retrying stops if `is_last` returns True after an attempt."""
 
     def stop(state: RetryCallState) -> bool:
-        # If the next pause would end after the deadline, the error is raised now and not after the pause.
+        # If the next pause would end after the deadline, there is no retry, and the error is raised without the pause.
         return is_last() or deadline.passes_within(state.upcoming_sleep)
 
     return {"retry": retry_if_exception_type(RetryableError), "wait": _pause, "stop": stop, "reraise": True}
@@ -84,11 +85,11 @@ def retry_policy(deadline: Deadline, is_last: Callable[[], bool]) -> dict[str, A
 def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = (error.retry_after or 0.0) if isinstance(error, RetryableError) else 0.0
-    # The exponent is bounded, since after a thousand attempts the power would be too large for a float.
+    # The exponent is limited, because `2.0 ** 1024` is too large for a float.
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, _MAX_EXPONENT))
-    # The pause is random, so that callers that failed at the same time do not retry at the same time.
+    # Jitter: the pause is random, so that callers that failed at the same time do not retry at the same time.
     pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - not used for secrets
-    # The random pause is a minimum, so that `Retry-After: 0` does not cause a busy loop.
+    # The pause is at least as long as the random pause. Otherwise `Retry-After: 0` would cause retries without a pause.
     return max(asked, pause)
 
 
@@ -98,12 +99,12 @@ class Attempts:
     Args:
         url: Address of the gateway, for messages.
         breaker: Circuit breaker of the gateway.
-        clock: Returns monotonic seconds.
+        clock: Function that returns monotonic seconds.
         seconds: Time for all attempts together, in seconds.
-        gated: Whether the breaker may reject the request, and may open if the request fails. False for requests of
-            a call that waits for an approval, since such a call continues after an outage.
+        gated: Whether the breaker may reject the request, and opens if the request gets no response. False for requests
+            about an existing approval request, because a call that waits for an approver must survive an outage.
         is_conclusive: Whether `seconds` is long enough to conclude from a missing response that the gateway is
-            unavailable. Only then may the breaker open.
+            unavailable. If False, a failure of this request does not open the breaker.
 
     Raises:
         GatewayUnavailable: On entering, if the breaker rejects the request.
@@ -154,42 +155,42 @@ class Attempts:
         self._attempt_began = self._clock()
 
     def succeed(self, response: Response) -> None:
-        """Store that an attempt got a response of any status, from the gateway or from a proxy before it."""
+        """Record that an attempt got a response of any status, from the gateway or from a proxy in front of it."""
         self._last_failure = f"a proxy answers {response.status}"
         self._reached = self._reached or gateway_reached(response.status, response.headers)
         self._end(answered=not is_from_proxy(response.status, response.headers))
 
     def fail(self, error: TransportError) -> RetryableError:
-        """Store that an attempt got no complete response, and return the exception to raise for it."""
+        """Record that an attempt got no complete response, and return the exception to raise."""
         if error.unsent:
-            # This request was not sent, because too many other requests of the process were in progress. The responses
-            # to those requests show whether the gateway was available.
+            # This request was not sent, because too many other requests of this process were in progress. The responses
+            # to the other requests show whether the gateway was available.
             self._answered = self._answered or self._breaker.has_response_since(self._began)
-            # Unless the last failure proved that no connection is possible, a gateway may have received the other
-            # requests and be overloaded, so that this call must not fail open.
+            # If the last failure did not prove that no connection is possible, a gateway may have received the other
+            # requests and may be overloaded. The tool call must then not run without a decision (`fail_open`).
             self._reached = self._reached or not self._breaker.is_unreachable
             self._end(answered=False)
         else:
             self._reached = self._reached or error.reached
             self._end(answered=error.answered)
-        # The message may come from a transport or proxy and contain a password. It is redacted, since it is copied to
-        # logs, exceptions and log entries.
+        # The message may contain a password, for example of a proxy. The password is redacted, because the message is
+        # copied to logs, exceptions and log entries.
         self._last_failure = scrub(str(error), ())
         if error.answered and not error.unsent:
             self._answered_failure = self._last_failure
-        # If an earlier attempt got an incomplete response, its error is reported even if this attempt got no response:
-        # it is more useful, since this attempt may have had little time before the deadline.
+        # If an earlier attempt got an incomplete response, its error is reported, even if this attempt got no response.
+        # The earlier error is more useful, because the last attempt may fail only because the deadline is near.
         reason = self._answered_failure or self._last_failure
         return RetryableError(self._unavailable(reason, answered=self._answered, reached=self._reached))
 
     def is_last(self) -> bool:
-        """Return whether there is no further attempt, because the breaker is open and would reject it."""
+        """Return True if the circuit breaker is open, so that it would reject a further attempt."""
         return self._gated and not self._answered and self._breaker.is_open
 
     def give_up(self, last: RetryableError) -> GatewayUnavailable:
-        """Report the failure to the breaker, and return the exception to raise after the last attempt.
+        """Report the failure to the circuit breaker, and return the exception to raise after the last attempt.
 
-        Its attributes `answered` and `reached` are True if they were True for any of the attempts.
+        The exception's attributes `answered` and `reached` are True if they were True for any of the attempts.
         """
         last.error.answered, last.error.reached = self._answered, self._reached
         if self._gated and self._is_conclusive and not self._answered:

@@ -1,4 +1,4 @@
-"""Strict models of the gateway's responses, and a parser that raises an exception for any other response."""
+"""Strict models of the gateway's responses, and a parser that raises an exception for all other responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_err
 
 
 def _unicode(text: str) -> str:
-    # JSON can contain lone surrogates, which cannot be encoded again when the text is sent in a log entry.
+    # JSON strings can contain lone surrogates, which cannot be encoded as UTF-8. The SDK could not send such a string
+    # to the gateway in a log entry.
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -88,7 +89,7 @@ class ApprovalResponse(BaseModel):
     id: str
     status: Literal["pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed"]
     note: _Text | None = None
-    # The following members are optional, since older gateways do not send them.
+    # The following fields are optional, because older gateways do not send them.
     agent_id: _Text | None = None
     action: _Text | None = None
     context: dict[_Text, Any] | None = None
@@ -119,15 +120,15 @@ class ResponseParser:
     """Parses responses of one gateway.
 
     Args:
-        settings: Settings of the guard. Error messages contain the gateway's address; the API key is masked in them,
-            even if a response contains it.
+        settings: Settings that contain the gateway's address and the API key. Error messages contain the address; the
+            API key is masked in them.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def parse(self, response: Response, model: type[_Model], *, exact_numbers: bool = False) -> _Model:
-        """Validate a response and return it as `model`; with `exact_numbers`, numbers with a fraction are decimals.
+        """Validate a response and return it as `model`; `exact_numbers` parses numbers with a fraction as `Decimal`.
 
         Raises:
             RetryableError: For the statuses 429 and 5xx.
@@ -187,7 +188,8 @@ class ResponseParser:
             return ""
         detail = body.get("detail", "") if isinstance(body, dict) else ""
         if isinstance(detail, dict):
-            # Errors of plan limits contain an object with a message, validation errors a mapping of fields to messages.
+            # If a limit of the organization's plan is exceeded, `detail` is an object with the member `message`. After
+            # a validation error, `detail` maps fields to messages.
             message = detail.get("message")
             detail = message if isinstance(message, str) else str(detail)
         text = "".join(char if char.isprintable() else " " for char in str(detail))
@@ -200,8 +202,8 @@ def media_type(response: Response) -> str:
 
 
 def _json(body: bytes, *, exact_numbers: bool = False) -> Any:
-    # JSON between systems is UTF-8 (RFC 8259, section 8.1). Without this check `json` would also accept UTF-16 and
-    # UTF-32, in which every ASCII character contains a zero byte.
+    # JSON between systems must be UTF-8 (RFC 8259, section 8.1). Without this check, `json` would also accept UTF-16
+    # and UTF-32.
     body.decode()
     if b"\0" in body:
         raise ValueError("the text is not JSON in UTF-8")

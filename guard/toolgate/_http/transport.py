@@ -1,8 +1,8 @@
-"""Senders of single requests over the network, synchronous and asynchronous, each request within one deadline.
+"""Classes that send single requests over the network, synchronously or asynchronously, each with one deadline.
 
-Only requests and transports of httpx (or httpx2) are used, not `httpx.Client`, which would add a fifth to the time of a
-call. It would also log URLs, keep cookies and follow redirects, but the API key must be sent to the configured address
-only.
+They use only the request and transport classes of httpx (or httpx2). `httpx.Client` is not used for these reasons: it
+makes a call 20 % slower, it logs URLs, it keeps cookies, and it can follow redirects, although the API key must be sent
+only to the configured address.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from toolgate.errors import ConfigurationError
 __all__ = ["AsyncHttpSender", "HttpSender", "set_request_hook"]
 
 # Maximum number of concurrent requests that are not long polls. Further callers wait in this module and not in httpx's
-# pool, which iterates over all connections for each request.
+# connection pool, which is slow with many waiting requests, because it iterates over all connections for each request.
 _MAX_REQUESTS: Final = 50
-# Maximum number of concurrent long polls, which are counted separately, so that they do not delay checks.
+# Maximum number of concurrent long polls. They have a separate limit, so that they do not delay checks.
 _MAX_LONG_POLLS: Final = 500
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 5.0
-# The shortest time-out in seconds, so that a response that has already arrived is read even after the deadline.
+# Minimum time-out in seconds, also after the deadline, so that a response that has already arrived can be read.
 _SHORTEST: Final = 0.001
-# Seconds after the deadline at which the watchdog aborts a request. A time-out of httpx usually ends the request
-# earlier, but not if the peer keeps sending single bytes.
+# Seconds after the deadline at which the watchdog thread aborts the request. A time-out of httpx usually ends the
+# request earlier, but not if the server keeps sending single bytes.
 _GRACE: Final = 0.05
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -52,7 +52,7 @@ _request_hook: Callable[[str], None] | None = None
 def set_request_hook(hook: Callable[[str], None] | None) -> Callable[[str], None] | None:
     """Set a function that is called with the URL before each network request, and return the previous function.
 
-    If the function raises an exception, the request is not sent. The pytest plugin blocks the network in this way.
+    If the function raises an exception, the request is not sent. The pytest plugin uses this to block the network.
     """
     global _request_hook
     previous, _request_hook = _request_hook, hook
@@ -64,7 +64,7 @@ class _Library:
 
     def __init__(self, url: str, name: str, transport: object | None, network: Network) -> None:
         self.httpx: Any = importlib.import_module(name)
-        # `SSLError` is listed, since httpx does not convert TLS errors after the handshake to its own exceptions.
+        # This includes `SSLError`, because httpx does not convert TLS errors after the handshake to its own exceptions.
         self.errors = (self.httpx.RequestError, ssl.SSLError)
         self.uses_network = transport is None or isinstance(
             transport, (self.httpx.HTTPTransport, self.httpx.AsyncHTTPTransport)
@@ -74,7 +74,7 @@ class _Library:
         self._transport = transport
         self._network = network
         self._context: ssl.SSLContext | None = None
-        # Parsed URLs are cached, since parsing takes tens of microseconds and nearly all requests have one of two URLs.
+        # Parsed URLs are cached: parsing takes tens of microseconds, and nearly all requests have one of two URLs.
         self._url = lru_cache(maxsize=16)(self.httpx.URL)
 
     def transport(self, kind: str) -> Any:
@@ -103,7 +103,7 @@ class _Library:
                 trust_env=False,
             )
         except (ImportError, OSError, ValueError, self.httpx.InvalidURL) as error:
-            # Messages of other types of errors are omitted, since they may contain a part of a proxy's password.
+            # The messages of other errors are omitted, because they may contain a part of a proxy's password.
             reason = describe(error) if isinstance(error, (ImportError, OSError)) else type(error).__name__
             raise ConfigurationError(
                 f"the HTTP client cannot be created: {reason}; check HTTPS_PROXY, ALL_PROXY, "
@@ -127,7 +127,7 @@ class _Library:
             ) from error
 
     def look_up(self, seconds: float) -> int:
-        """Return the number of addresses of the gateway or proxy, or 1 if the application passed a transport.
+        """Return the number of IP addresses of the gateway or proxy, or 1 if the application passed a transport.
 
         Raises:
             TransportError: If there is no result within `seconds`, or the host is unknown.
@@ -155,10 +155,10 @@ class _Library:
 
 
 class _Connection:
-    """A transport and its sockets.
+    """A transport of the HTTP library, and the sockets that it has opened.
 
-    A connection that the SDK creates is used by one request at a time, so that `abort` ends only that request. If the
-    application passed a transport, all requests share one connection.
+    If the SDK creates the connection, only one request at a time uses it, so that `abort` ends only this request. If
+    the application passed a transport, all requests share one connection.
     """
 
     def __init__(self, transport: Any) -> None:
@@ -173,17 +173,17 @@ class _Connection:
             self.sockets.add(opened)
 
     def abort(self) -> None:
-        """End the request that another thread has in progress, by shutting its sockets down."""
+        """Shut the sockets down, which ends the request that another thread has in progress."""
         for each in list(self.sockets):
             with suppress(OSError):
-                # `SSLSocket.shutdown` is not used, since it is not safe while another thread reads.
+                # `SSLSocket.shutdown` is not used, because it is not safe while another thread reads.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
 
 class _Pool:
     """Connection pool of one process, with a limit of concurrent requests.
 
-    If the application passed a transport, all requests share it.
+    If the application passed a transport, all requests share this transport.
     """
 
     def __init__(self, library: _Library) -> None:
@@ -191,8 +191,8 @@ class _Pool:
             False: threading.BoundedSemaphore(_MAX_REQUESTS),
             True: threading.BoundedSemaphore(_MAX_LONG_POLLS),
         }
-        # Number of addresses of the host, 0 before the look-up. httpx tries one address after the other, each with the
-        # connect time-out, which is therefore divided by this number.
+        # Number of IP addresses of the host; 0 before the look-up. httpx tries the addresses one by one and applies
+        # the connect time-out to each. The time-out is therefore divided by this number.
         self.addresses = 0
         self._library = library
         self._shared = _Connection(library.transport("BaseTransport")) if library.is_given else None
@@ -217,24 +217,25 @@ class _Pool:
             self._close_idle(0 if self._is_closed else _MAX_IDLE)
 
     def close(self) -> None:
-        """Close the connections; those in use are closed after their request."""
+        """Close the connections; a connection that is in use is closed after its request."""
         self._is_closed = True
         self._close_idle(0)
 
     def close_sockets(self) -> None:
-        """Close a forked child's copies of the parent's sockets, without sending anything to the peer."""
+        """Close a forked child's copies of the parent's sockets, without sending anything to the server."""
         for connection in [*self._connections, *filter(None, [self._shared])]:
             for each in list(connection.sockets):
                 each.close()
 
     def _close_idle(self, limit: int) -> None:
-        """Close idle connections that have expired, and the oldest ones until at most `limit` are left."""
+        """Close idle connections that have expired; then close the oldest ones until at most `limit` are left."""
         if self._shared is not None:
             if not limit:
                 self._shared.transport.close()
             return
         expired = time.monotonic() - _IDLE_SECONDS
-        # Another thread may take the last idle connection at any moment, so that the list may be empty.
+        # If the list is empty, or another thread takes the last idle connection during the loop, an `IndexError` ends
+        # the loop.
         with suppress(IndexError):
             while len(self._idle) > limit or self._idle[0].idle_since < expired:
                 self._idle.pop(0).transport.close()
@@ -247,8 +248,8 @@ class HttpSender:
         url: Address of the gateway.
         library: Import name of the HTTP library.
         transport: A transport of that library that replaces the network.
-        clock: Returns monotonic seconds.
-        network: Certificates, and a proxy that takes precedence over those of the environment.
+        clock: Function that returns monotonic seconds.
+        network: Certificates, and a proxy that takes precedence over proxies in environment variables.
     """
 
     def __init__(
@@ -262,10 +263,10 @@ class HttpSender:
     ) -> None:
         self._library = _Library(url, library, transport, network)
         self._clock = clock
-        # One pool per process id, since a parent and its forked child must not use the same connection.
+        # Each process id has its own pool, because a parent and its forked child must not use the same connection.
         self._pools: dict[int, _Pool] = {}
-        # The finalizer does not run at the end of the process, since it could close the connections while the outbox
-        # still sends entries; `_close_at_exit` closes them afterwards.
+        # The finalizer must not run at the end of the process, because it could close connections while the outbox (the
+        # local queue of log entries) still sends entries. `_close_at_exit` closes the connections later.
         weakref.finalize(self, _close_all, self._pools).atexit = False
         _senders.add(self)
 
@@ -288,10 +289,10 @@ class HttpSender:
 
     @contextmanager
     def stream(self, request: Request, seconds: float) -> Iterator[tuple[Response, Iterator[bytes]]]:
-        """Send `request`, and yield the response without its body, and an iterator that reads the body in chunks.
+        """Send `request`; yield the response without its body, and an iterator that reads the body in chunks.
 
         Args:
-            request: The request.
+            request: HTTP request to send.
             seconds: Time-out in seconds, for each step such as connecting and for each chunk.
 
         Raises:
@@ -321,8 +322,7 @@ class HttpSender:
         library = self._library
 
         def resolve() -> None:
-            # The host is looked up before each connection, since httpx's time-outs do not apply to a resolver that
-            # does not respond.
+            # The host is looked up before each connection, because the time-outs of httpx do not apply to DNS look-ups.
             pool.addresses = library.look_up(max(_SHORTEST, ends - self._clock()))
 
         exchange = Exchange(
@@ -355,7 +355,7 @@ class HttpSender:
     def _pool(self) -> _Pool:
         pool = self._pools.get(os.getpid())
         if pool is None:
-            # If two threads create a pool at the same time, the second one is dropped; it has no connections yet.
+            # If two threads create a pool at the same time, the second pool is discarded; it has no connections yet.
             pool = self._pools.setdefault(os.getpid(), _Pool(self._library))
         return pool
 
@@ -363,14 +363,14 @@ class HttpSender:
 class AsyncHttpSender:
     """Sends requests from any task, with a connection pool for each event loop.
 
-    A pool is closed together with its loop: a suspended asynchronous generator holds the pool, and `asyncio.run` ends
-    such generators before it closes the loop.
+    Each pool is closed by a suspended asynchronous generator, because `asyncio.run` ends such generators before it
+    closes the event loop.
 
     Args:
         url: Address of the gateway.
         library: Import name of the HTTP library.
         transport: A transport of that library that replaces the network.
-        network: Certificates, and a proxy that takes precedence over those of the environment.
+        network: Certificates, and a proxy that takes precedence over proxies in environment variables.
     """
 
     def __init__(
@@ -393,8 +393,8 @@ class AsyncHttpSender:
         """
         library, has_slot = self._library, False
         exchange = Exchange(library.httpx, traced=library.uses_network)
-        # On the network only `AsyncDeadline` ends a request. If a response arrived while the event loop was blocked, a
-        # time-out of httpx would end the request before the response is read.
+        # For requests over the network, the time-outs of httpx are disabled, because they would end a request whose
+        # response arrived while the event loop was blocked. Only `AsyncDeadline` limits the time.
         limit = None if library.uses_network else max(0.0, seconds)
         try:
             async with AsyncDeadline(seconds):
@@ -410,7 +410,7 @@ class AsyncHttpSender:
         return exchange.response()
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop; those of other loops are closed with their loop."""
+        """Close the connections of the running event loop; other connections close with their event loop."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.keeper.aclose()
@@ -476,7 +476,8 @@ _senders: Final[weakref.WeakSet[HttpSender]] = weakref.WeakSet()
 def _close_at_exit() -> None:
     """Close all connections at the end of the process, after the outbox has sent its entries.
 
-    Exit handlers run in reverse order, and the outbox registers its handler after this one.
+    Exit handlers run in the reverse order of their registration. The outbox registers its handler after this one, so
+    that its handler runs first.
     """
     for sender in list(_senders):
         sender.close()
@@ -488,6 +489,6 @@ def _close_all(pools: dict[int, _Pool]) -> None:
         if process == os.getpid():
             pool.close()
         else:
-            # In a forked child, a lock of the parent's transport may never be released. Only the sockets are closed,
-            # since they have no locks.
+            # This pool belongs to the parent of this forked process. Its transports may contain locks that nothing
+            # releases in this process, so only the sockets are closed, which need no lock.
             pool.close_sockets()

@@ -55,11 +55,12 @@ class Delivery:
     """Result of one call of `Deliverer.deliver`, which sends several log entries.
 
     Attributes:
-        results: One result per entry, in the order of the entries. If sending ended early, the last entries have none.
-        fault: Error because of which sending ended early, or None. Entries without a result may be sent again.
+        results: One result per entry, in the order of the entries. If sending ended early, the last entries have no
+            result.
+        fault: Error that ended sending early, or None. Entries without a result may be sent again.
         pause: Seconds that the gateway asks clients to wait before the next request; 0 if it does not ask for a pause.
         lasting: Whether a retry within seconds would probably fail as well, for example if the API key was rejected.
-        too_large: Whether the gateway rejected the whole batch, possibly because of its size: a smaller batch may
+        too_large: Whether the gateway rejected the whole batch, possibly because of its size. A smaller batch may then
             succeed.
         headers: Headers of the last response; empty if there was no response.
     """
@@ -191,7 +192,8 @@ class BatchSender:
         status = response.status
         if is_batch and status in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
             self._has_batches = False
-        # A response that is not JSON comes from another server, such as a proxy: the entry may still be valid.
+        # A response that is not JSON comes from another server, such as a proxy. It does not show that the entry is
+        # invalid.
         is_json = media_type(response) == "application/json"
         if status in _PERMANENT and is_json and count == 1:
             return Delivery([Result(hopeless=True, why=str(error))], headers=response.headers)
@@ -203,8 +205,9 @@ class BatchSender:
 class Pace:
     """Computes the pause before the next request with log entries.
 
-    After a failed request the pause grows (backoff). Requests with old entries, queued during an outage or by another
-    process, also pause while at most half of the rate limit is left, so that current calls can use the rest.
+    After each failed request the pause grows (backoff). Entries that were queued during an outage or by another process
+    are called old. Requests with old entries also pause while at most half of the gateway's rate limit is left. Current
+    calls can then use the other half.
 
     Args:
         clock: Function that returns monotonic seconds.
@@ -241,7 +244,8 @@ class Pace:
         self._failures += 1
         self._lasting = lasting
         now = self._clock()
-        # The pause is random, so that processes whose requests failed at the same time retry at different times.
+        # Jitter: the pause is random, so that processes whose requests failed at the same time retry at different
+        # times.
         self._next = now + longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
         self._asked_until = now + asked
 
@@ -255,7 +259,7 @@ class Pace:
             self._next = min(self._next, self._clock() + _FIRST_PAUSE * 10)
 
     def read_headers(self, headers: Mapping[str, str]) -> None:
-        """Read the `X-RateLimit-*` headers: if half of the limit is used, pause old entries until the window ends."""
+        """Read the `X-RateLimit-*` headers. If half of the limit is used, delay old entries until the window ends."""
         limit, left, reset = (
             _number(headers.get(f"x-ratelimit-{name}")) for name in ("limit", "remaining", "reset")
         )
@@ -263,8 +267,9 @@ class Pace:
             return
         self._old_after = 0.0
         if left * 2 <= limit:
-            # The end of the window is a time on the gateway's clock. If one of the two clocks is wrong, the pause may
-            # be too long: it is limited to one minute, the length of a window.
+            # The header contains the end of the rate-limit window according to the gateway's clock. If that clock or
+            # the local clock is wrong, the pause would be wrong too. It is therefore limited to one minute, the length
+            # of a window.
             self._old_after = self._clock() + min(_RATE_WINDOW, max(1.0, reset - self._wall()))
 
     def pause(self, *, old: bool = False, hurried: bool = False) -> float:
@@ -272,8 +277,8 @@ class Pace:
 
         Args:
             old: Whether the request contains old entries (see the class).
-            hurried: Whether a caller of `flush` waits until everything is sent. The backoff after failures is then
-                skipped, but not a pause that the gateway requested, nor a pause for old entries.
+            hurried: Whether a caller of `flush` waits until all entries are sent. The backoff is then skipped. Pauses
+                that the gateway requested, and pauses for old entries, are not skipped.
         """
         until = self._asked_until if hurried else max(self._next, self._asked_until)
         return max(0.0, max(until, self._old_after if old else 0.0) - self._clock())
@@ -290,7 +295,7 @@ class OutageLog:
         self._interval = 0.0
 
     def failed(self, entries: int, reason: str) -> None:
-        """Log that `entries` entries cannot be sent, unless the interval since the last log message is not over."""
+        """Log that `entries` entries cannot be sent, but only if the interval since the last log message is over."""
         # The reason may contain text from a response, which may include secrets that must not be logged.
         reason = scrub(reason, ())
         now = time.monotonic()
@@ -306,7 +311,7 @@ class OutageLog:
         )
 
     def over(self) -> None:
-        """Log that the gateway accepts entries again; do nothing if no outage was logged."""
+        """End the outage, and log that the gateway accepts entries again; do nothing if no outage was logged."""
         if self._interval:
             self._interval = 0.0
             logger.info("the gateway accepts log entries again", extra={"toolgate_event": "record_resumed"})

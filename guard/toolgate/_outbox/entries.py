@@ -32,7 +32,7 @@ class OutboxFault(Exception):
 
 
 class Busy(Exception):
-    """Another thread or process is using the outbox at this moment; the caller can try again."""
+    """Another thread or process is using the outbox; the caller can try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Entry:
 class Intent:
     """Reference to an intent in the outbox.
 
-    An intent is a log entry that is stored before the tool runs. When the tool has ended, its outcome is added.
+    An intent is a log entry that is stored before the tool runs. The outcome is added when the tool has ended.
 
     Attributes:
         place: Row id in the outbox file.
@@ -85,10 +85,10 @@ def new_entry(
     """Return a log entry whose `occurred_at` is the current time.
 
     Args:
-        action: The action.
-        agent_id: The agent.
+        action: Action of the call, such as `stripe.refund`.
+        agent_id: Id of the agent.
         status: `success`, `failed`, `pending` or `denied`.
-        context: The call's context (its arguments), and details of its outcome such as duration or error.
+        context: The arguments of the call, and details of its outcome such as duration or error.
         key: Idempotency-Key, or None for a new one.
         **details: Further members of the JSON object, such as `approval_id`, `run_id` or `ip_address`. Members whose
             value is None are omitted.
@@ -102,6 +102,6 @@ def new_entry(
     }
     body.update({name: value for name, value in details.items() if value is not None})
     if trace := trace_headers().get("traceparent"):
-        # The entry contains the trace of the call, since the background thread that sends it is not part of that trace.
+        # The trace id of the call is stored in the entry, because the thread that sends the entry has no access to it.
         body["traceparent"] = trace
     return Entry(body, key) if key is not None else Entry(body)

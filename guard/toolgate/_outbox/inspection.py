@@ -33,7 +33,7 @@ __all__ = ["State", "StoredEntry", "drop_entries", "has_outbox", "list_entries",
 #: `parked`: entry that the gateway has rejected permanently
 State: TypeAlias = Literal["running", "waiting", "orphan", "left", "parked"]
 
-#: maps a state in an outbox file to two names: one while the process that created the file is running, and one after
+#: maps a state in an outbox file to two names: one for while the process that created the file runs, and one for after
 #: that process has ended
 _STATES: Final[dict[int, tuple[State, State]]] = {
     INTENT: ("running", "orphan"),
@@ -51,8 +51,8 @@ class StoredEntry:
         row: Row id of the entry in this file.
         key: Idempotency-Key.
         state: State of the entry and of the process that stored it, see `State`.
-        action: The action.
-        agent_id: The agent.
+        action: Action of the call, such as `stripe.refund`.
+        agent_id: Id of the agent.
         status: Status in the activity log.
         occurred_at: Time of the call.
         url: Address of the gateway that receives the entry.
@@ -98,7 +98,7 @@ def list_entries(place: Place) -> list[StoredEntry]:
 
 
 def drop_entries(entries: Iterable[StoredEntry]) -> int:
-    """Delete entries from their files, and return how many were deleted. Entries whose tool may be running are kept.
+    """Delete entries from their files, and return the number of deleted entries; keep those whose tool may be running.
 
     Raises:
         Busy: Another process is writing to one of the files.
@@ -106,7 +106,8 @@ def drop_entries(entries: Iterable[StoredEntry]) -> int:
     """
     gone = 0
     for file, chosen in groupby(sorted(entries, key=lambda entry: entry.file), key=lambda entry: entry.file):
-        # The process that created the file holds its lock: None shows that this process is still running.
+        # The process that created the file holds the file's lock until it ends. If the result is None, the lock is
+        # held, so that process is still running.
         lock = FileLock.acquire(lock_path(file))
         try:
             with open_file(file) as connection:
@@ -127,10 +128,11 @@ def drop_entries(entries: Iterable[StoredEntry]) -> int:
 
 
 def unpark_all(outbox: Outbox) -> int:
-    """Queue all parked entries again, which the gateway has rejected, and return their number.
+    """Queue all parked entries (which the gateway has rejected) again, and return their number.
 
-    Entries with the target of `outbox` are first moved from the other files of the folder into its file: all entries of
-    processes that have ended, and only the parked entries of running processes.
+    First, entries with the same target (gateway, organization and environment) are moved from the other files of the
+    folder into the file of `outbox`. From files of running processes, only parked entries are moved; from files of
+    processes that have ended, all entries are moved.
     """
     while (found := adopt_files(outbox, lambda: True)) is not None and found[0] and not found[1]:
         pass

@@ -1,4 +1,4 @@
-"""Outbox of one guard: stores its log entries in a file, in which they survive the end of the process."""
+"""Outbox of one guard, which stores log entries in a file, so that they survive the end of the process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 # Seconds to wait for the lock of an outbox. Other threads hold it briefly: for a few statements, or while a commit
 # waits for the disk.
 _LOCK_TIMEOUT: Final = 0.05
-# Number of bytes by which a log entry usually grows when the outcome of its tool is added to the intent.
+# Number of bytes by which a log entry usually grows when the outcome of the tool call is added to it.
 _OUTCOME_BYTES: Final = 192
 # Number of pages (of 2 KiB each, 8 MiB in total) after which SQLite's write-ahead log is restarted.
 _LONG_WAL: Final = 4_096
@@ -48,8 +48,8 @@ _UNLIMITED: Final = 2**62
 _WARN_AT: Final = (0.5, 0.9)
 _REARM_AT: Final = 0.4
 
-# Statements contain states as literals, not as parameters: SQLite uses the index of queued entries, which is limited to
-# `state = 1`, only for statements that contain exactly this condition.
+# The statements contain states as literals and not as parameters. The index of queued entries covers only rows with
+# `state = 1`, and SQLite uses it only for statements that contain exactly this condition.
 _INSERT: Final = """
 INSERT INTO entries (key, state, bytes, body) SELECT ?, ?, ?, ?
 WHERE (SELECT rows < ? AND bytes < ? FROM totals)
@@ -69,8 +69,8 @@ _TAKE_IN: Final = (
 class Outbox:
     """Durable queue of log entries, which stores them until the gateway has acknowledged them.
 
-    All threads may use it; a forked child process creates a file of its own. Methods raise `Busy` while another thread
-    or process is writing, and `OutboxFault` if entries cannot be stored.
+    All threads may use it; a forked child process creates its own file. Methods raise `Busy` while another thread or
+    process is writing, and `OutboxFault` if entries cannot be stored.
 
     Args:
         place: The folder and its limits.
@@ -78,8 +78,8 @@ class Outbox:
 
     Attributes:
         file: Path of the outbox file; None before the first use, after `close`, or if entries are in memory only.
-        side_lock: Lock that a thread holds while it uses further connections, to this file or to other files. A fork
-            waits for it, since a forked child must not use a connection that its parent opened.
+        side_lock: Lock that a thread holds while it uses a further SQLite connection, to this file or to another file.
+            A fork waits for this lock, because a forked child must not use a connection that its parent opened.
     """
 
     def __init__(self, place: Place, target: Target) -> None:
@@ -98,28 +98,28 @@ class Outbox:
 
     def __del__(self) -> None:
         if connection := self.__dict__.get("_connection"):
-            # The garbage collector deletes objects in any order, so a call that ends later may still use this outbox.
-            # Without a connection, that call opens the file again.
+            # The garbage collector may delete this object and an unfinished call together, this object first. The
+            # attribute is reset, so that the call can open the file again to write its log entry.
             self._connection = None
             connection.close()
 
     @property
     def is_open(self) -> bool:
-        """Return whether the outbox has opened its file or its database in memory, which happens at the first use."""
+        """Return whether the outbox has been used, and has therefore opened its file or its database in memory."""
         return self._connection is not None or self._file_lock is not None
 
     def learn(self, organization: str, environment: str) -> None:
-        """Store the organization and environment of the API key, which the gateway returned, in the target."""
+        """Store the organization and environment of the API key, which a response of the gateway contained."""
         if (self.target.organization, self.target.environment) != (organization, environment):
             self.target = replace(self.target, organization=organization, environment=environment)
             self._target_stored = False
 
-    # Methods that write.
+    # Methods that write to the outbox.
 
     def intend(self, entry: Entry) -> Intent:
-        """Store the intent of a tool that is about to run: its log entry without an outcome."""
+        """Store an intent before a tool runs: the log entry of the call, still without an outcome."""
         body = entry.text()
-        # The size includes the bytes of the outcome. Storing the outcome then usually needs no update of the totals.
+        # The size includes space for the outcome, so that the counted bytes rarely change when the outcome is stored.
         size = len(body.encode()) + _OUTCOME_BYTES
         return Intent(self._insert(entry.key, INTENT, size, body), entry.key, os.getpid(), size)
 
@@ -129,7 +129,7 @@ class Outbox:
         self._insert(entry.key, READY, len(body.encode()), body)
 
     def finish(self, entry: Entry, intent: Intent) -> None:
-        """Replace an intent with the entry that contains its outcome, and queue it, even if the outbox is full."""
+        """Replace an intent with the complete entry when the tool has ended; queue it even if the outbox is full."""
         body = Entry(entry.body, intent.key).text()
         size = len(body.encode())
 
@@ -139,9 +139,9 @@ class Outbox:
             else:
                 done = connection.execute(_FINISH_SAME_SIZE, (body, intent.place, intent.key))
             if not done.rowcount:
-                # The intent is no longer in this file: another process has adopted it, or it was deleted. The new entry
-                # has the Idempotency-Key of the intent. If the other process sends the intent as well, the gateway
-                # recognizes the key and stores only one log entry.
+                # The intent is no longer in this file: another process has moved it to its own file, or it was deleted.
+                # The new entry has the Idempotency-Key of the intent. If the other process sends the intent as well,
+                # the gateway recognizes the key and stores only one log entry.
                 connection.execute(
                     _INSERT, (intent.key, READY, size, body, _UNLIMITED, _UNLIMITED)
                 ).fetchall()
@@ -149,7 +149,7 @@ class Outbox:
         self._do(work)
 
     def forget(self, intent: Intent) -> None:
-        """Delete the intent of a tool that did not run."""
+        """Delete an intent (a log entry stored in advance) whose tool did not run."""
         self.settle([Row(intent.place, intent.key, "")], [])
 
     def settle(self, rows: Sequence[Row], parked: Sequence[tuple[Row, str]]) -> None:
@@ -173,22 +173,23 @@ class Outbox:
         self._do(work)
 
     def age(self) -> None:
-        """Mark all queued entries as old: `Pace` delays old entries so that current calls can use the rate limit."""
+        """Mark all queued entries as old. `Pace` delays old entries, so that current calls can use the rate limit."""
         self._do(lambda db: db.execute("UPDATE entries SET old = 1 WHERE state = 1 AND old = 0"))
 
     def unpark(self) -> int:
-        """Queue parked entries again, and return their number."""
+        """Queue parked entries (which the gateway has rejected) again, and return their number."""
         update = "UPDATE entries SET state = 1, old = 1, reason = NULL WHERE state = 2"
         return self._do(lambda db: db.execute(update).rowcount)
 
     def take_in(self, entries: Iterable[StoredEntry]) -> None:
-        """Store and queue entries of another file; when the method returns, they survive power loss.
+        """Store and queue entries from another file. After this method has returned, they survive a power loss.
 
-        Intents are queued as well, without an outcome. Parked entries stay parked.
+        Intents (entries without an outcome) are queued too. Parked entries, which the gateway has rejected, are stored
+        but not queued.
         """
 
         def work(connection: sqlite3.Connection) -> None:
-            # The caller deletes the entries from the other file next, so they must be on the disk before that.
+            # The caller then deletes the entries from the other file, so the copies must be on the disk first.
             connection.execute("PRAGMA synchronous = FULL")
             try:
                 with transaction(connection):
@@ -199,12 +200,12 @@ class Outbox:
 
         self._do(work)
 
-    # Methods that read.
+    # Methods that read from the outbox.
 
     def batch(self, *, old: bool, after: int, limit: int) -> list[Row]:
         """Return up to `limit` queued entries whose row ids are above `after`, in the order of the row ids.
 
-        If `old` is true, return only entries that are marked as old (see `age`), otherwise only entries that are not.
+        If `old` is true, return only entries that are marked as old (see `age`); otherwise, return only the others.
         """
         return self._do(
             lambda db: [Row(*found) for found in db.execute(_BATCH, (old, after, limit)).fetchall()]
@@ -220,7 +221,7 @@ class Outbox:
 
     def check_space(self) -> None:
         """Raise `OutboxFault` if no further entry can be stored."""
-        # The last count may be too high, since other processes may have sent their entries since then.
+        # The last count of the entries in other files may be too high, because other processes may have sent some.
         self.count_others()
         rows, size = self._do(lambda db: db.execute("SELECT rows, bytes FROM totals").fetchone())
         other_rows, other_size = self._others or (0, 0)
@@ -228,7 +229,7 @@ class Outbox:
             raise self._full(rows + other_rows)
 
     def count_others(self) -> None:
-        """Count the entries in the other files of the folder, since the limits apply to the whole folder."""
+        """Count the entries in the other files of the folder, because the limits apply to the whole folder."""
         if self.place.path is None:
             self._others = (0, 0)
             return
@@ -239,10 +240,10 @@ class Outbox:
         finally:
             self.side_lock.release()
 
-    # Methods for the file and the connection.
+    # Methods that manage the outbox file and its SQLite connection.
 
     def abandon(self) -> list[object]:
-        """Discard the queued entries of an outbox in memory, and return their actions; with a file, do nothing."""
+        """Discard the queued entries if they are only in memory, and return their actions; with a file, do nothing."""
         if self.place.path is not None:
             return []
         with self._lock:
@@ -264,21 +265,24 @@ class Outbox:
             ):
                 moved = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if moved and moved[1] > _LONG_WAL:
-                    # If callers write without a pause, SQLite never restarts the log by itself, and the log would grow
-                    # without limit. This restart blocks callers only while the few remaining pages are copied.
+                    # If callers write without a pause, SQLite never restarts the write-ahead log by itself, and the log
+                    # would grow without limit. This restart blocks callers only while the few remaining pages are
+                    # copied.
                     other.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
     def close(self) -> None:
-        """Close the file, so that other processes can adopt its entries, and delete it if it is empty.
+        """Close the file, so that other processes can send its entries; delete the file if it is empty.
 
-        While a tool of this process runs, the file stays open, so that no other process sends the tool's intent.
+        While a tool of this process runs, the file stays open. Otherwise another process would send the tool's log
+        entry without the outcome.
         """
         with self.side_lock, self._lock:
             connection, lock, file = self._connection, self._file_lock, self.file
-            # A file that cannot be read is not deleted.
+            # If the file cannot be read, it may contain entries, so it is not deleted.
             is_empty = False
             if connection is None and file is not None:
-                # `before_fork` has closed the connection. A new one is needed to find out whether the file is empty.
+                # `before_fork` has closed the connection. A new connection is needed to find out whether the file is
+                # empty.
                 with contextlib.suppress(sqlite3.Error):
                     connection = connect(file)
             if connection is not None:
@@ -300,7 +304,7 @@ class Outbox:
         if self._others is None:
             self.count_others()
         if (found := self._try_insert(key, state, size, body)) is None:
-            # The last count may be too high, since other processes may have sent their entries since then.
+            # The last count of the entries in other files may be too high, because other processes may have sent some.
             self.count_others()
             found = self._try_insert(key, state, size, body)
         other_rows, other_size = self._others or (0, 0)
@@ -325,8 +329,8 @@ class Outbox:
             raise Busy("another thread is writing")
         try:
             if self._inside:
-                # The garbage collector ran while this thread executed a statement, and ended another call, which now
-                # writes its entry. The lock does not prevent this, since it is reentrant.
+                # This thread is already executing a statement. During the statement, the garbage collector ended
+                # another call, which now writes its log entry. The lock does not prevent this, because it is reentrant.
                 raise Busy("this thread is writing")
             self._inside = True
             try:
@@ -352,7 +356,7 @@ class Outbox:
         if not self._target_stored:
             target = self.target
             connection.execute(_STORE_TARGET, astuple(target))
-            # If another thread has changed the target meanwhile, the changed target is stored at the next use.
+            # If another thread has changed `target` during the statement, the new target is stored at the next use.
             self._target_stored = target is self.target
         return connection
 
@@ -385,7 +389,7 @@ class Outbox:
     # Methods for forks of the process. A child must neither use nor close a connection that its parent opened.
 
     def before_fork(self) -> None:
-        """Wait until no other thread uses the outbox, keep other threads from using it, and close the connection."""
+        """Acquire all locks, so that no other thread uses the outbox during the fork, and close the connection."""
         self.side_lock.acquire()
         self._lock.acquire()
         if self._connection is not None and self.file is not None:
@@ -394,7 +398,7 @@ class Outbox:
             self._connection = None
 
     def after_fork_in_parent(self) -> None:
-        """Let other threads use the outbox again."""
+        """Release all locks after a fork, so that other threads can use the outbox again."""
         self._lock.release()
         self.side_lock.release()
 
@@ -414,8 +418,8 @@ class Outbox:
 
 def _before_fork() -> None:
     _forking.acquire()
-    # `_held` contains the outboxes whose locks are acquired. After the fork exactly these are released, even if further
-    # outboxes were created meanwhile.
+    # `_held` contains the outboxes whose locks are acquired here. After the fork, only their locks are released, even
+    # if further outboxes were created during the fork.
     _held.extend(_outboxes)
     for outbox in _held:
         outbox.before_fork()

@@ -13,12 +13,12 @@ from toolgate.errors import ConfigurationError
 
 __all__ = ["MEMORY", "Place", "load_place"]
 
-#: value of `TOOLGATE_OUTBOX` with which entries are kept in memory only
+#: value of `TOOLGATE_OUTBOX` that keeps log entries in memory only
 MEMORY: Final = "memory"
 #: SQLite's name for a database in memory; as value of `TOOLGATE_OUTBOX` it has the same effect as `memory`
 _SQLITE_MEMORY: Final = ":memory:"
-#: suffix of the outbox file of version 0.1. It is removed from a path that a user still sets, since the outbox is now a
-#: folder
+#: suffix of the outbox file in version 0.1. The outbox is now a folder, so this suffix is removed from the path in
+#: `TOOLGATE_OUTBOX`
 _FILE_SUFFIX: Final = ".db"
 
 _ROWS: Final = 100_000
@@ -33,11 +33,11 @@ class Place:
 
     Attributes:
         path: The folder, or None if entries are kept in memory only.
-        own_folder: Whether `path` is the default folder. Its parent folder then also belongs to Toolgate alone.
-        full_sync: Whether a call continues only after its entry is on the disk, so that the entry survives power loss.
+        own_folder: Whether `path` is the default folder. In this case only Toolgate uses the parent folder of `path`.
+        full_sync: Whether a call waits until its entry is on the disk, so that the entry survives a power loss.
         rows: Maximum number of entries in the folder.
         size: Maximum number of bytes in the folder.
-        exit_seconds: Maximum number of seconds that the process waits at its end, so that entries are sent.
+        exit_seconds: Maximum seconds that the process waits at its end for entries to be sent.
     """
 
     path: Path | None
@@ -49,7 +49,7 @@ class Place:
 
 
 def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
-    """Return the outbox settings from the environment; `outbox`, if given, is used instead of `TOOLGATE_OUTBOX`.
+    """Return the outbox settings from the environment. If `outbox` is given, it replaces `TOOLGATE_OUTBOX`.
 
     Raises:
         ConfigurationError: A setting is invalid; the message contains its name and the fix.

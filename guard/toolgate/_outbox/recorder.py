@@ -1,6 +1,6 @@
-"""Recording of calls: the recorder stores log entries in the outbox at once; a background thread sends them.
+"""Recorder, which stores the log entries of calls in the outbox; a background thread sends them to the gateway.
 
-If an entry cannot be stored after the tool has run, the recorder logs an error; the result of the call is unchanged.
+If an entry cannot be stored after the tool has run, the recorder logs an error. The result of the call is unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Losses", "Recorder", "close_all"]
 
 _POLL: Final = 0.005
-# Maximum seconds between two attempts to write. Other threads and processes lock the file only briefly.
+# Maximum seconds between two attempts to write to the file. Other threads and processes lock the file only briefly.
 _SHORT: Final = 0.002
 
 
@@ -44,7 +44,7 @@ class Losses:
         self.count = 0
 
     def add(self, action: object, reason: str, entries: int = 1, *, always_log: bool = False) -> None:
-        """Count `entries` lost entries, the last of which is of `action`; with `always_log`, log an error each time."""
+        """Count lost entries; `action` is the action of the last one. With `always_log`, log an error each time."""
         before = self.count
         self.count += entries
         if not before:
@@ -104,7 +104,7 @@ class Recorder:
         return bool(self._made)
 
     def ready(self, action: str) -> None:
-        """Raise an error if entries cannot be stored; called before the check of a call is sent to the gateway.
+        """Raise an error if entries cannot be stored. This method is called before the check is sent to the gateway.
 
         Raises:
             OutboxFull: Entries cannot be stored.
@@ -121,10 +121,10 @@ class Recorder:
             raise _refusal(action, fault) from fault
 
     def intend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
-        """Store the intent of a tool that is about to run: its log entry without an outcome.
+        """Store an intent before a tool runs: the log entry of the call, still without an outcome.
 
-        If the intent cannot be stored, return None if `may_be_lost` is true (calls with `fail_open`); otherwise raise
-        an error, so that the tool does not run.
+        If the intent cannot be stored and `may_be_lost` is true (calls with `fail_open`), return None. If `may_be_lost`
+        is false, raise an error, so that the tool does not run.
 
         Raises:
             OutboxFull: The intent cannot be stored, and `may_be_lost` is false.
@@ -135,11 +135,11 @@ class Recorder:
         return intent
 
     async def aintend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
-        """Asynchronous form of `intend`; if the task is cancelled, the intent is deleted."""
+        """Asynchronous form of `intend`; if the task is cancelled, the stored intent is deleted."""
         ends = time.monotonic() + self._timeout
         if self.place.full_sync:
-            # With `TOOLGATE_OUTBOX_SYNC=full` a write waits for the disk. It runs in a thread, since it would otherwise
-            # block the event loop.
+            # With `TOOLGATE_OUTBOX_SYNC=full`, a write waits for the disk. The write runs in a thread, because it would
+            # otherwise block the event loop.
             handover = Handover(lambda intent: self.sender().forget(intent))
             try:
                 return await asyncio.to_thread(
@@ -153,7 +153,7 @@ class Recorder:
         return intent
 
     def record(self, entry: Entry, intent: Intent | None = None) -> None:
-        """Store the entry with the outcome of a call. It never waits or raises, so that coroutines can call it too."""
+        """Store the entry with the outcome of a call. Coroutines can call this method: it never waits or raises."""
         try:
             self._record(entry, intent)
         except Exception:  # noqa: BLE001 - nothing here may change the result of the tool
@@ -176,14 +176,14 @@ class Recorder:
         return bool(done)
 
     def close(self, seconds: float) -> None:
-        """Wait up to `seconds` for the current request, and send no further one; queued entries stay in the file."""
+        """Wait up to `seconds` for the current request, and send no more requests; queued entries stay in the file."""
         if not self._made:
             return
         sender = self.sender()
         _living.discard(self)
         self._closed = True
-        # A tool that is still running may end after `close`. Its entry is then sent without retries, after which the
-        # sender calls `_let_go` again.
+        # A tool that is still running may end after `close`. The sender then sends the tool's log entry without
+        # retries, and calls `_let_go` again.
         sender.after_close = self._let_go
         if sender.stop(seconds):
             self._let_go()
@@ -191,17 +191,17 @@ class Recorder:
     def sender(self) -> Sender:
         """Return the sender; the first call creates it, together with its outbox."""
         if not self._made:
-            # No lock is used here: a lock that a thread holds during a fork would stay locked in the child for ever.
-            # If two threads create a sender at the same time, `setdefault` keeps only the first sender.
+            # If two threads create a sender at the same time, `setdefault` keeps only the first sender. A lock is not
+            # used, because a lock that another thread holds during a fork stays locked in the child for ever.
             self._made.setdefault(0, self._make(self.place))
             _register(self)
         if self._process != os.getpid():
-            # A forked child counts lost entries from zero, since its parent counts the earlier ones.
+            # A forked child counts lost entries from zero, because its parent counts the earlier losses.
             self._process, self._losses = os.getpid(), Losses()
         return self._made[0]
 
     def warn_about_rest(self) -> None:
-        """Log that entries are left in the outbox until the next process sends them; do so only once per process."""
+        """Log, once per process, that entries are left in the outbox and that the next process will send them."""
         global _warned  # noqa: PLW0603 - once in the process
         if not _warned and self.place.path is not None:
             _warned = True
@@ -228,15 +228,16 @@ class Recorder:
             fault = error
         self._failing = True
         if may_be_lost:
-            # The entry is not counted as lost yet: `record` will try to store it with the outcome of the tool.
+            # The entry is not counted as lost here, because `record` tries to store it with the outcome after the tool
+            # has ended.
             return None
         raise _refusal(str(entry.body["action"]), fault) from fault
 
     def _record(self, entry: Entry, intent: Intent | None) -> None:
         sender = self.sender()
         if intent is not None and intent.process != os.getpid():
-            # The tool has forked the process, and this is the child. The parent logs the outcome with the key of the
-            # intent, so the child's entry needs an Idempotency-Key of its own.
+            # The tool has forked the process, and this code runs in the child. The parent also sends an entry, with the
+            # Idempotency-Key of the intent (the entry stored before the fork). The child's entry needs a new key.
             entry, intent = Entry(entry.body), None
         try:
             if intent is None:
@@ -257,10 +258,10 @@ class Recorder:
         self._recorded(sender)
 
     def _recorded(self, sender: Sender) -> None:
-        """Start sending a stored entry, even if the guard is already closed or the process is ending."""
+        """Make the sender send a stored entry, even if the guard is already closed or the process is ending."""
         last = are_handlers_done()
         if sys.is_finalizing() or (last and _end_of_process([self]) <= time.monotonic()):
-            # No time is left for a request.
+            # No time is left to send the entry.
             if sender.owes_writes or self.place.path is None:
                 self._lose(sender, "the interpreter is shutting down")
             else:
@@ -271,11 +272,12 @@ class Recorder:
             _living.add(self)
         sender.wake()
         if last:
-            # All exit handlers have run, so that none will send this entry: send it now, within the time that is left.
+            # All exit handlers have already run, so none of them will send this entry. It is sent now, within the time
+            # that is left.
             close_all()
 
     def _let_go(self) -> None:
-        """Close the outbox file, so that other processes send its entries, and log entries in memory as lost."""
+        """Close the outbox file, so that other processes can send it; count entries that are only in memory as lost."""
         sender = self.sender()
         self._lose(sender, "the guard was closed before they could be sent")
         sender.outbox.close()
@@ -286,9 +288,10 @@ class Recorder:
 
 
 class Handover:
-    """Passes an intent from the thread that stores it to the task that waits for it.
+    """Passes an intent (log entry stored before the tool runs) from the thread that stores it to the waiting task.
 
-    If the task is cancelled, its tool does not run: the intent is then deleted, even if it is stored only afterwards.
+    If the task is cancelled, its tool does not run. The intent is then deleted, even if the thread stores it only after
+    the cancellation.
 
     Args:
         delete: Function that deletes an intent.
@@ -319,19 +322,21 @@ class Handover:
 
 
 def close_all() -> None:
-    """Send queued entries for at most the seconds that `TOOLGATE_OUTBOX_EXIT` sets, and close all outboxes."""
+    """Send queued entries until the time limit `TOOLGATE_OUTBOX_EXIT` has passed, and close all outboxes."""
     living = list(_living)
     if not living:
         return
     ends = _end_of_process(living)
     in_time = time.monotonic() < ends
     for recorder in living if in_time else ():
-        # All senders are started before the loop below waits for the first one, so that they send at the same time.
+        # All senders are started before the loop below waits for the first sender, so that they send in parallel.
         recorder.sender().hurry()
     for recorder in living:
-        # If no time is left for a response, no request is sent: the next process would send the same entries again.
+        # If no time is left to wait for a response, no request is sent. Entries are deleted only after the response,
+        # so the next process would send the same entries again.
         sent = recorder.flush(max(0.0, ends - time.monotonic())) if in_time else not len(recorder.sender())
-        # `close` waits for a request in progress until the time is over, since closing its connection makes it fail.
+        # `close` waits for a request in progress until the time is over, because closing the connection earlier would
+        # make the request fail.
         recorder.close(max(0.0, ends - time.monotonic()))
         if not sent and not in_time:
             recorder.warn_about_rest()
@@ -342,13 +347,13 @@ def _register(recorder: Recorder) -> None:
     _living.add(recorder)
     if not _registered:
         _registered = True
-        # Exit handlers run in the reverse order of their registration. The HTTP client has registered its handler
-        # before: it closes the connections only after `close_all` has sent the entries.
+        # Exit handlers run in the reverse order of their registration. The handler of the HTTP client is already
+        # registered, so it closes the connections after `close_all` has sent the entries.
         atexit.register(close_all)
 
 
 def _end_of_process(living: list[Recorder]) -> float:
-    """Return the time (monotonic seconds) until which entries may be sent; all calls return that of the first call."""
+    """Return the deadline (monotonic seconds) for sending entries at process end; the first call determines it."""
     global _ends  # noqa: PLW0603 - once in the process
     if _ends is None:
         _ends = time.monotonic() + max(recorder.place.exit_seconds for recorder in living)
@@ -364,5 +369,5 @@ _AGAIN: Final = Intent(-1, "", -1)
 _living: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 _registered = False
 _warned = False
-# Time (monotonic seconds) until which entries may be sent at the end of the process; None until the process is ending.
+# Deadline (monotonic seconds) for sending entries at the end of the process; None until the process is ending.
 _ends: float | None = None

@@ -32,24 +32,24 @@ _CHUNK: Final = 500
 _MOST_AT_ONCE: Final = 2_000
 _COLUMNS: Final = "key, state, bytes, body, reason"
 _INSERT: Final = "INSERT INTO entries (key, state, bytes, body, reason) VALUES (?, ?, ?, ?, ?)"
-# Files whose read error has been logged already; each one is logged only once per process.
+# Files whose read error has already been logged. The error of a file is logged only once per process.
 _reported: Final[set[Path]] = set()
 
 
 def adopt_files(outbox: Outbox, may_adopt: Callable[[], bool]) -> tuple[int, bool] | None:
     """Move the entries of processes that have ended into the file of `outbox`, and delete the files of those processes.
 
-    Only entries with the same target (gateway, organization and environment) are moved. Parked entries, which the
-    gateway has rejected, stay parked.
+    Only entries for the same gateway, organization and environment (the same target) are moved. Parked entries, which
+    the gateway has rejected, stay parked: they are not sent again.
 
     Args:
         outbox: The outbox of this process.
-        may_adopt: Function that returns whether the organization of the API key is known, without which targets cannot
-            be compared. It is called only if there is a file of a process that has ended.
+        may_adopt: Function that returns whether the organization of the API key is known. Without it, targets cannot be
+            compared. The function is called only if there is a file of a process that has ended.
 
     Returns:
-        The number of entries that were moved, and whether all files were processed; if not, call the function again.
-        None if `may_adopt` returned False.
+        A pair: the number of entries that were moved, and whether all files were processed. If not all files were
+        processed, `adopt_files` must be called again. The result is None if `may_adopt` returned False.
     """
     place = outbox.place
     if place.path is None:
@@ -79,9 +79,9 @@ def adopt_files(outbox: Outbox, may_adopt: Callable[[], bool]) -> tuple[int, boo
 
 
 def retrieve_parked(outbox: Outbox) -> None:
-    """Move parked entries, which the gateway has rejected, from the files of other processes into that of `outbox`.
+    """Move entries that the gateway has rejected from the files of other processes into the file of `outbox`.
 
-    Only files with the same target (gateway, organization and environment) are read.
+    Only files for the same gateway, organization and environment are read.
     """
     folder = outbox.place.path
     for file in outbox_files(folder) if folder is not None else []:
@@ -96,7 +96,8 @@ def retrieve_parked(outbox: Outbox) -> None:
 def convert_shared_file(place: Place) -> None:
     """Move entries from the file of version 0.1, which all processes shared, into new files of this version.
 
-    Queued entries and intents of processes that still run version 0.1 stay in the shared file. It is not deleted.
+    Queued entries and intents (entries without an outcome) of processes that still run version 0.1 stay in the shared
+    file. The shared file is not deleted.
 
     Raises:
         OutboxFault: The shared file cannot be read.
@@ -115,7 +116,8 @@ def convert_shared_file(place: Place) -> None:
                 stack.callback(lock.release)
             elif locks.exists():
                 alive.append(str(int(number)))
-        # Parked entries belong to no process: they are moved even if the process that stored them is running.
+        # State 2 means that the gateway has rejected the entry. Such entries are moved even if the process that stored
+        # them is still running.
         chosen = f"target = ? AND (state = 2 OR owner NOT IN ({','.join(alive)}))"
         for number, *values in old.execute("SELECT * FROM targets").fetchall():
             select = f"SELECT {_COLUMNS} FROM entries WHERE {chosen} ORDER BY id"  # noqa: S608 - only numbers are inserted
@@ -150,7 +152,7 @@ def _adopt(outbox: Outbox, file: Path) -> tuple[int, bool]:
 
 
 def _move(outbox: Outbox, other: sqlite3.Connection, condition: str) -> int:
-    """Move up to 500 entries from the file of `other` to that of `outbox`, and return their number.
+    """Move up to 500 entries from the file of `other` to the file of `outbox`, and return their number.
 
     Each file has its own transaction. After a crash between the two commits, the entries are in both files and may be
     sent twice. Since both copies of an entry have the same Idempotency-Key, the gateway stores only one.
@@ -174,7 +176,7 @@ def _is_free(file: Path) -> bool:
 
 @contextlib.contextmanager
 def _reporting(path: Path) -> Iterator[None]:
-    """Suppress an `OutboxFault` that the `with` block raises; log it if none was logged for `path` before."""
+    """Suppress an `OutboxFault` that the `with` block raises; log only the first one for each `path`."""
     try:
         yield
     except OutboxFault as fault:

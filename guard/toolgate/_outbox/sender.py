@@ -34,7 +34,7 @@ _MAX_BYTES: Final = 224 * 1024
 _MAX_UNWRITTEN: Final = 10_000
 # Seconds to wait after an entry was queued, so that further entries are sent in the same request.
 _LINGER: Final = 0.1
-# Seconds without entries after which the thread ends.
+# Idle seconds after which the thread ends.
 _IDLE: Final = 5.0
 _ADOPT_EVERY: Final = 30.0
 _MAINTAIN_EVERY: Final = 1.0
@@ -45,8 +45,8 @@ _FINGERPRINT_LABEL: Final = b"toolgate outbox v1"
 class Signals:
     """Two flags with which other threads wake the sender's thread.
 
-    Setting a flag acquires no lock. The garbage collector can run in any thread and end a call, which sets a flag. If
-    this happened in the sender's thread while it holds the lock, the thread would wait for itself.
+    Setting a flag acquires no lock. The garbage collector can end a call in any thread, and the end of a call sets a
+    flag. If that thread already held a lock of the flag, it would wait for itself (deadlock).
 
     Attributes:
         woken: Whether an entry may have been queued.
@@ -71,14 +71,14 @@ class Signals:
             self._changes.put(None)
 
     def take_hurry(self) -> bool:
-        """Reset `hurried` and return its previous value."""
+        """Return whether the sender must send all entries immediately, and reset the flag."""
         if self.hurried:
             self.hurried = False
             return True
         return False
 
     def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
-        """Wait up to `seconds` until `hurried` is set or, if `hurried_only` is false, either flag; False on timeout."""
+        """Wait for `hurried`, or for any flag if `hurried_only` is false; return False after `seconds`."""
         ends = time.monotonic() + seconds
         while not (self.hurried or (self.woken and not hurried_only)):
             try:
@@ -92,13 +92,13 @@ class Sender:
     """Sends the entries of an outbox in a background thread.
 
     Args:
-        outbox: The outbox.
+        outbox: The outbox that contains the entries.
         deliverer: Function that creates the client for requests to the gateway; called before the first request.
         timeout: Maximum seconds of one request.
 
     Attributes:
-        after_close: Function that the thread calls when it ends; None until the guard is closed. After that, the thread
-            does not retry failed requests.
+        after_close: Function that the thread calls when it ends; None until the guard is closed. After the guard is
+            closed, the thread does not retry failed requests.
     """
 
     def __init__(self, outbox: Outbox, deliverer: Callable[[], Deliverer], timeout: float) -> None:
@@ -113,7 +113,7 @@ class Sender:
         _senders.add(self)
 
     def _reset(self) -> None:
-        # Also called in a forked child: the thread does not exist there, and the parent sends the entries in memory.
+        # Also called in a forked child, which starts without entries: its parent sends the entries in memory.
         self._unwritten: dict[str, tuple[Entry, Intent | None]] = {}
         self._void: dict[str, Intent] = {}
         self._pace = Pace()
@@ -131,10 +131,10 @@ class Sender:
         self._adopt_at = self._checkpoint_at = self._count_at = 0.0
         self._last_count = 0
 
-    # Methods for other threads. Only `flush`, `stop` and `knows_organization` wait for the network.
+    # Methods that other threads call. Only `flush`, `stop` and `knows_organization` wait for the network.
 
     def __len__(self) -> int:
-        """Return the number of queued entries; if the file cannot be read now, the previous count is used for it."""
+        """Return the number of queued entries. If the file cannot be read now, use its previous count."""
         try:
             self._last_count = self.outbox.count() if self.outbox.is_open else 0
         except (Busy, OutboxFault):
@@ -142,24 +142,24 @@ class Sender:
         return len(self._unwritten) + self._last_count
 
     def keep(self, entry: Entry, intent: Intent | None) -> bool:
-        """Keep in memory an entry that cannot be written to the file now; return False if 10,000 are already kept."""
+        """Keep an entry in memory, because it cannot be written now; return False if 10,000 are already kept."""
         if len(self._unwritten) >= _MAX_UNWRITTEN:
             return False
         self._unwritten[entry.key] = (entry, intent)
         return True
 
     def forget(self, intent: Intent) -> None:
-        """Delete, in the background, the intent of a tool that did not run."""
+        """Delete, in the background, an intent (a log entry stored in advance) whose tool did not run."""
         self._void[intent.key] = intent
         self.wake()
 
     @property
     def owes_writes(self) -> bool:
-        """Return whether an entry or a deletion has not been written to the file yet."""
+        """Return whether new entries or deletions are still only in memory and must be written to the file."""
         return bool(self._unwritten or self._void)
 
     def abandon(self) -> list[object]:
-        """Discard all entries that are in no file but only in memory, and return their actions."""
+        """Discard all entries that are only in memory and in no file, and return their actions."""
         gone = [self._unwritten.pop(key, None) for key in list(self._unwritten)]
         return [each[0].body.get("action") for each in gone if each is not None] + self.outbox.abandon()
 
@@ -175,9 +175,9 @@ class Sender:
             self._pace.nudge()
 
     def hurry(self) -> int:
-        """Make the thread send all entries as soon as possible; return the number of failed requests so far."""
-        # The number is read before the thread is woken: `is_done` compares it with the number of failures later, and a
-        # failure of the thread's next request must be included in the later number only.
+        """Make the thread send all entries immediately; return the number of failed requests so far."""
+        # The number is read before the thread is woken: `is_done` compares it with the number of failures later, to
+        # detect a failure of the thread's next request.
         failures = self._failures
         self._adopted, self._adopt_at = False, 0.0
         self._signals.hurry()
@@ -189,7 +189,7 @@ class Sender:
         failures, ends = self.hurry(), time.monotonic() + seconds
         while (done := self.is_done(failures)) is None and (left := ends - time.monotonic()) > 0:
             if self._thread is None:
-                # No thread can be started during interpreter shutdown, so the caller's thread sends.
+                # No thread can be started during interpreter shutdown, so the caller's thread sends the entries.
                 self._turn(left)
             else:
                 time.sleep(_RETRY_BUSY)
@@ -199,7 +199,7 @@ class Sender:
         """Return True if all entries are sent, False if a request has failed since `hurry` was called, otherwise None.
 
         Args:
-            failures: Number of failed requests before that, as returned by `hurry`.
+            failures: Number of failed requests that `hurry` returned.
         """
         try:
             if self._adopted and not self.owes_writes and not self.outbox.waits():
@@ -228,7 +228,7 @@ class Sender:
     def knows_organization(self) -> bool:
         """Return whether the organization of the API key is known.
 
-        If it is not, first send an empty batch, since the response contains the organization.
+        If it is not known yet, send a request without entries, because the response contains the organization.
         """
         if self.outbox.target.organization is not None:
             return True
@@ -237,7 +237,7 @@ class Sender:
         delivery = self._to_gateway((), self._timeout)
         if delivery.fault is not None:
             self._failures += 1
-            # The failure is not logged, since it delays no entry of this process.
+            # The failure is not logged, because it does not delay any entry of this process.
             self._pace.failed(delivery.pause, lasting=delivery.lasting)
         return delivery.fault is None
 
@@ -246,7 +246,7 @@ class Sender:
     def _start(self) -> None:
         with self._starting:
             if self._thread is not None or sys.is_finalizing():
-                # During finalization `Thread.start` would block for ever.
+                # During the finalization of the interpreter, `Thread.start` would block forever.
                 return
             thread = threading.Thread(target=self._run, name="toolgate-outbox", daemon=True)
             self._thread, self._stopped = thread, False
@@ -260,7 +260,7 @@ class Sender:
         try:
             self._keep_sending(threading.current_thread())
         finally:
-            # If this thread ends with an exception, `wake` must be able to start another one.
+            # If this thread ends with an exception, `wake` must be able to start another thread.
             if self._thread is threading.current_thread():
                 self._thread = None
 
@@ -281,15 +281,15 @@ class Sender:
                 if self.after_close is not None:
                     self.after_close()
                 self._thread = None
-                # Before `_thread` was reset, a caller may have set `woken` without starting a thread: start one now.
+                # A caller that set `woken` before `_thread` was reset has started no thread. This starts one.
                 if self._stopped or not self._signals.woken:
                     return
                 self._start()
             elif pause:
-                # `hurry` ends this wait early. If the gateway requested the pause, the next turn still sends nothing.
+                # `hurry` can end this wait early. If the gateway requested the pause, `_turn` continues it.
                 self._signals.wait(pause)
             elif self._gathers:
-                # Further entries are likely to follow. They are collected, since one request per entry would cost more.
+                # Further entries are likely to follow, and a single request for all of them takes less time.
                 self._signals.wait(_LINGER)
 
     def _rest(self) -> bool:
@@ -301,11 +301,11 @@ class Sender:
         return True
 
     def _turn(self, seconds: float) -> float | None:
-        """Send one request; return the seconds until the next turn, or None if nothing is queued."""
+        """Send one request with entries; return the seconds until the next request, or None if nothing is queued."""
         with self._working:
             self._hurried = self._signals.take_hurry()
             self._gathers = False
-            # `_hastens` stays set until no entry is queued, since `flush` also waits for entries added meanwhile.
+            # `_hastens` stays set until no entry is queued: `flush` also waits for entries that are added meanwhile.
             self._hastens = self._hastens or self._hurried
             try:
                 return self._send(seconds)
@@ -319,7 +319,7 @@ class Sender:
                 return self._send_unwritten(seconds)
 
     def _renew_hurry(self) -> None:
-        # If a caller of `flush` still waits for entries after this turn, the next turn must skip the backoff as well.
+        # If a caller of `flush` is still waiting after this request, the next request must skip the backoff as well.
         if self._hurried:
             self._signals.hurry()
 
@@ -345,7 +345,7 @@ class Sender:
                 self._gathers = last and unlimited and not pause and not self._hastens
                 return pause
         if self._skipped:
-            # The gateway did not accept some entries, and the thread continued behind them. Now it sends them again.
+            # The thread skipped entries that the gateway did not accept. It now sends these entries again.
             self._skipped, self._after = False, {False: 0, True: 0}
             return self._pace.pause() or _RETRY_BUSY
         return None if self._adopted else _RETRY_BUSY
@@ -367,7 +367,7 @@ class Sender:
         )
         problem = str(delivery.fault) if delivery.fault is not None else refused
         if delivery.fault is not None and self._stopped:
-            # This process closed the connection; the gateway did not fail.
+            # The request failed because this process closed the connection, and not because of an outage.
             problem = "the guard was closed before the gateway answered"
         if problem is None:
             if self._pace.is_failing:
@@ -420,7 +420,7 @@ class Sender:
             self._unwritten.pop(key, None)
 
     def _send_unwritten(self, seconds: float) -> float:
-        """Send entries directly from memory, since the file cannot be used; return the seconds until the next turn."""
+        """Send entries from memory, because the file cannot be used; return the seconds until the next request."""
         unwritten = list(self._unwritten.items())[:_MAX_ENTRIES]
         if unwritten and not self._pace.pause(hurried=self._hurried):
             delivery = self._to_gateway([(key, entry.text()) for key, (entry, _) in unwritten], seconds)
@@ -453,7 +453,7 @@ class Sender:
             if now >= self._count_at and self.outbox.is_open:
                 self._count_at = now + _MAINTAIN_EVERY
                 self.outbox.count_others()
-                # Counting many files takes long: the interval grows so that counting takes at most 2 % of the time.
+                # Counting many files is slow: the interval grows, so that counting takes at most 2 % of the time.
                 self._count_at += 50 * (time.monotonic() - now)
         except Exception:  # noqa: BLE001 - meanwhile the file only grows; the next round tries again
             logger.debug("the outbox file was not maintained")
@@ -471,7 +471,7 @@ class Sender:
 def make_sender(settings: Settings, place: Place, deliverer: Callable[[], Deliverer]) -> Sender:
     """Create the outbox of a guard, and return a sender for it."""
     environment = "test" if settings.api_key.startswith("test_") else "production"
-    # The digest is stored in the file. An API key has at least 128 random bits: its digest does not reveal it.
+    # The digest of the API key is stored in the file. It does not reveal the key, which has at least 128 random bits.
     fingerprint = hmac.digest(settings.api_key.encode(), _FINGERPRINT_LABEL, hashlib.sha256).hex()
     return Sender(Outbox(place, Target(settings.url, fingerprint, environment)), deliverer, settings.timeout)
 

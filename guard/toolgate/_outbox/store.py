@@ -1,4 +1,4 @@
-"""SQLite files of log entries: format, locks, errors.
+"""SQLite files that store log entries: their format, locks and errors.
 
 Each process creates a file of its own and holds the lock of this file until it ends. The operating system releases the
 lock even if the process was killed. If another process can acquire the lock, the creator of the file has ended.
@@ -113,7 +113,7 @@ class Target:
     organization: str | None = None
 
     def may_send(self, other: Target) -> bool:
-        """Return whether a process with this target may send the entries of a file with the target `other`.
+        """Return whether a process whose guard has this target may send the entries in a file with the target `other`.
 
         Gateway, organization and environment must be the same. If the organization of `other` is None, the gateway and
         the API key must be the same.
@@ -170,14 +170,14 @@ class FileLock:
             return None
 
     def release(self) -> None:
-        """Release the lock. In a forked child, close only the child's descriptor, so that the parent keeps the lock."""
+        """Release the lock. A forked child only closes its descriptor of the lock file; the parent keeps the lock."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
         with contextlib.suppress(OSError):
             if self._process == os.getpid():
-                # Closing the descriptor is not enough: if native code has forked the process, the child has the lock
-                # file open as well, and the lock would stay held.
+                # Closing the descriptor is not enough. If native code has forked the process, the child has the lock
+                # file open as well, and the lock would not be released.
                 _unlock(descriptor)
         with contextlib.suppress(OSError):
             os.close(descriptor)
@@ -218,9 +218,10 @@ def create_file(folder: Path, target: Target, place: Place) -> tuple[Path, FileL
             if place.own_folder and os.name == "posix" and each.stat().st_mode & _OTHERS:
                 each.chmod(0o700)
         file = folder / f"{secrets.token_hex(_TOKEN_BYTES)}.db"
-        # The lock is acquired before the file exists: other processes would adopt a file whose lock is free.
+        # The lock is acquired before the file is created. Otherwise another process could acquire the lock and take
+        # over the new file.
         lock = FileLock(lock_path(file))
-        # SQLite gives the permissions of this file to the files that it creates beside it, such as the log.
+        # SQLite creates its other files, such as the write-ahead log, with the same permissions as this file.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         if place.full_sync and os.name == "posix":
             # SQLite does not sync these folders. Without `fsync`, the new file could be missing after a power loss.
@@ -270,7 +271,8 @@ def connect(file: Path | None, *, full_sync: bool = False, timeout: float = 0.0)
         cached_statements=32,
     )
     connection.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
-    # Automatic checkpoints are disabled, since they would delay the thread that writes: the sender's thread makes them.
+    # Automatic checkpoints are disabled, because they would delay the thread that writes. The sender's thread runs
+    # checkpoints instead.
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchone()
     return connection
 
@@ -315,7 +317,7 @@ def read_target(connection: sqlite3.Connection) -> Target:
 
 
 def folder_totals(folder: Path, own: Path | None) -> tuple[int, int]:
-    """Return the number of entries and their bytes in all outbox files of a folder except the file `own`."""
+    """Return the number of entries, and the number of their bytes, in all outbox files of a folder except `own`."""
     rows = size = 0
     for file in outbox_files(folder):
         # A file that is being deleted, or that cannot be read, is not counted.
@@ -329,14 +331,14 @@ def folder_totals(folder: Path, own: Path | None) -> tuple[int, int]:
 
 
 def delete_file(file: Path, lock: FileLock) -> None:
-    """Delete an outbox file, SQLite's files beside it and its lock file, and release the lock."""
+    """Delete an outbox file, the additional files of SQLite and the lock file, and release the lock."""
     for path in (
         file,
         file.with_name(f"{file.name}-wal"),
         file.with_name(f"{file.name}-shm"),
         lock_path(file),
     ):
-        # On Windows a file that is open cannot be deleted. It stays, and the next process deletes it.
+        # On Windows, a file that is open cannot be deleted. The next process deletes it.
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
     lock.release()
@@ -344,7 +346,7 @@ def delete_file(file: Path, lock: FileLock) -> None:
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the statements of a `with` block in one transaction, which is rolled back if the block raises an error."""
+    """Run the statements of a `with` block in one transaction; if the block raises an error, roll it back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -378,7 +380,7 @@ def explain(error: sqlite3.Error, path: object) -> Exception:
                 "make it writable, or set TOOLGATE_OUTBOX to a folder that is, or to 'memory'",
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            # The file is not moved away automatically, since it may contain entries that were never sent.
+            # The file is not moved away automatically, because it may contain entries that were never sent.
             return OutboxFault(
                 f"the outbox {name} is damaged or no outbox ({error})",
                 "move it aside together with its -wal and -shm, and keep it: it may hold entries not sent",

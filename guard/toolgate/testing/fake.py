@@ -25,11 +25,11 @@ from toolgate.testing.records import Checked, Logged, Outcome, Records
 
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 
-#: how the fake gateway decides approval requests of an action without the test, see `FakeGateway.require_approval`
+#: automatic decision of the fake gateway about approval requests, see `FakeGateway.require_approval`
 Then: TypeAlias = Literal["approved", "denied", "ignored"]
 
 _HEADERS: Final = {"content-type": "application/json", "x-api-version": "2026-11-20"}
-# The following times are in seconds.
+# In seconds: lifetime of an approval request, longest pause of a circuit breaker, and time limit of a flush.
 _EXPIRES_AFTER: Final = 24 * 3600.0
 _LONGEST_BREAKER_PAUSE: Final = 30.0
 _FLUSH_TIMEOUT: Final = 5.0
@@ -83,11 +83,11 @@ class _Decision(NamedTuple):
 
 
 class FakeGateway(InProcessGateway, Records):
-    """Gateway in memory for tests: decides as the test specifies, and records the checks and log entries it receives.
+    """Gateway in memory for tests. It decides as the test specifies, and records all checks and log entries.
 
-    It denies every action that the test has not allowed. Its rules apply to all agents. It has a clock of its own:
-    instead of sleeping, a guard sets this clock forward, so that an outage takes no time in a test. Permissions,
-    amounts and approvals have the same rules as in the real gateway. Its other features are missing: test them with
+    It denies every action that the test has not allowed. Its rules apply to all agents. It has its own clock: instead
+    of sleeping, a guard sets this clock forward, so that an outage takes no time in a test. Permissions, amounts and
+    approvals have the same rules as in the real gateway. Other features of the real gateway are missing: test them with
     `Guard.embedded(":memory:", …)`.
 
     Args:
@@ -95,14 +95,14 @@ class FakeGateway(InProcessGateway, Records):
         require_approval: Actions that require approval, in the same form.
 
     Attributes:
-        api_key: The API key that it accepts, and that its guards use.
-        agent_id: Id of the agent whose calls its guards make, unless `guard` is called with another id.
+        api_key: The API key that the fake gateway accepts, and that its guards use.
+        agent_id: Id of the agent whose calls the guards make, unless `guard` is called with another id.
     """
 
     def __init__(self, allow: Actions = (), require_approval: Actions = ()) -> None:
         self.api_key = "ak_" + "0fake" * 7 + "00"
         self.agent_id = "test-agent"
-        # The process stores denied actions per address: at a shared address, denials of one test would affect another.
+        # Denied actions are stored per gateway address. With one shared address, a denial would affect other tests.
         self._url = f"http://{uuid4().hex}.fake.invalid"
         self._lock = threading.RLock()
         self._jumped = 0.0
@@ -123,7 +123,7 @@ class FakeGateway(InProcessGateway, Records):
             timeout=timeout,
             allow_insecure=True,
             transport=self,
-            # In memory, since log entries of tests must not get into the user's outbox.
+            # Log entries of tests are kept in memory, so that they do not get into the user's outbox.
             outbox=MEMORY,
         )
         self._guards.append(guard)
@@ -143,7 +143,7 @@ class FakeGateway(InProcessGateway, Records):
         """Allow an action from now on.
 
         Args:
-            action: The action.
+            action: Action of the call, such as `stripe.refund`.
             limits: `max_amount` is the highest amount that is allowed; `amount_required=False` also allows calls
                 without an amount.
         """
@@ -153,7 +153,7 @@ class FakeGateway(InProcessGateway, Records):
         """Require approval for an action from now on.
 
         Args:
-            action: The action.
+            action: Action of the call, such as `stripe.refund`.
             limits: Limits of the amount, as for `allow`.
             then: `approved` or `denied`: the gateway decides each request in this way at once. `ignored`: requests stay
                 pending, and a call that waits for an approval reaches its time limit at once. None: the test decides
@@ -167,7 +167,7 @@ class FakeGateway(InProcessGateway, Records):
         """Deny an action from now on, and cancel its approval requests.
 
         Args:
-            action: The action.
+            action: Action of the call, such as `stripe.refund`.
             reason: Reason that the decision contains; by default the text that the real gateway uses.
         """
         read_limits(action, None, held=False)
@@ -178,7 +178,7 @@ class FakeGateway(InProcessGateway, Records):
                     approval.change("cancelled")
 
     def pending(self) -> list[ApprovalRequest]:
-        """Return the pending approval requests, the oldest first."""
+        """Return the pending approval requests, oldest first."""
         with self._lock:
             return [
                 ApprovalRequest(
@@ -202,16 +202,16 @@ class FakeGateway(InProcessGateway, Records):
         """Approve an approval request, so that the call is allowed once when it is repeated.
 
         Args:
-            approval_id: Id of the request; by default that of the only pending one.
+            approval_id: Id of the request; by default, the only pending request is approved.
             note: Text that the agent receives.
-            context: The complete edited context, which is approved instead of the requested one.
+            context: All arguments of the call as the approver edited them; None approves the requested arguments.
 
         Raises:
             ConfigurationError: If the request is unknown or no longer pending, or the context exceeds a limit.
         """
         with self._lock:
             approval = self._find_pending(approval_id)
-            # The context is converted to JSON and back, since the real gateway receives it over HTTP.
+            # The context is converted to JSON and back, because the real gateway receives it as JSON over HTTP.
             edited: Any = None if context is None else loads(dumps(dict(context)), exactly=True)
             if edited is None or exact(edited) == exact(approval.context):
                 return approval.change("approved", note)
@@ -230,7 +230,7 @@ class FakeGateway(InProcessGateway, Records):
             return approval.change("replaced")
 
     def deny(self, approval_id: str | None = None, *, note: str | None = None) -> None:
-        """Reject an approval request, by default the only pending one; the agent receives the text `note`.
+        """Reject an approval request, by default the only pending one; the agent receives `note`.
 
         Raises:
             ConfigurationError: If the request is unknown or no longer pending.
@@ -259,7 +259,7 @@ class FakeGateway(InProcessGateway, Records):
 
     @property
     def entries(self) -> list[Logged]:
-        """The log entries that the gateway received, in order; its guards first send those that are still queued."""
+        """The log entries that the gateway received, in order. Guards first send entries that are still queued."""
         for guard in self._guards:
             guard.flush(_FLUSH_TIMEOUT)
         with self._lock:
@@ -390,13 +390,13 @@ class FakeGateway(InProcessGateway, Records):
             reason = f"Call {call_id!r} was already let through once"
             return _Decision("blocked", reason, headers={"x-call-let-through": "true"})
         for each in own:
-            # An approval with an edited context may be used only by a check that contains the id of the approval.
+            # If an approver edited the arguments, only a check that contains the approval's id may use the approval.
             if each.status == "approved" and (approval_id or each.approved_context is None):
                 if not is_dry:
                     each.change("consumed", each.note)
                 return _Decision("allowed", headers={"x-approval-id": each.approval_id})
-        # If the request of a call with a call id was edited (`replaced`), a check of this call still requires approval
-        # unless it contains an approval id.
+        # `replaced` means that an approver edited the request. A further check with the same call id then still
+        # requires approval, unless the check contains an approval id.
         open_status = {"pending", "replaced"} if call_id and not approval_id else {"pending"}
         reason = f"Action '{body['action']}' needs human approval"
         for each in own:

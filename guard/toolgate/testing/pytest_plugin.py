@@ -33,13 +33,13 @@ _CURE: Final = (
 
 
 class _NetworkBlock:
-    """Fails a test that sends requests to a real gateway, or uses a guard with invalid settings.
+    """Makes a test fail that sends requests to a real gateway, or uses a guard with invalid settings.
 
-    Both are detected between `begin` and `end`.
+    The two problems are detected between the calls of `begin` and `end`.
 
     Args:
-        is_active: True: requests are prevented. False: requests are permitted, even if the option for the whole test
-            run prevents them.
+        is_active: If True, requests to real gateways are prevented. If False, they are permitted, even if the option
+            for the whole test run prevents them.
     """
 
     def __init__(self, *, is_active: bool = True) -> None:
@@ -100,7 +100,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker; if the option is set, prevent requests during the whole run, including test collection."""
+    """Register the marker; if the option is set, block the network during the whole run, including test collection."""
     config.addinivalue_line("markers", f"{_OPTION}(on=True): {_HELP}")
     if config.getini(_OPTION):
         config.stash[_block] = block = _NetworkBlock()

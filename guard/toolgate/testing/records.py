@@ -83,7 +83,7 @@ class Records(ABC):
             raise AssertionError(f"unexpected checks:{_listing(found)}")
 
     def assert_logged(self, action: str, status: str, **context: object) -> Logged:
-        """Return the last log entry of `action` with this status whose context contains `context`.
+        """Return the last log entry with this action and status whose arguments and details contain `context`.
 
         Fail if there is no such entry.
         """

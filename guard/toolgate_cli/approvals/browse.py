@@ -32,7 +32,7 @@ _OPEN = ("pending", "approved")
 
 
 class Status(StrEnum):
-    """Values of the option `--status`, which filters approval requests; `all` stands for every status."""
+    """Values of the option `--status`, which filters approval requests; `all` means every status."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -56,7 +56,8 @@ def list_(
     with stored_session() as client:
         wanted = None if status is Status.ALL else status.value
         everything = iter_approvals(client, environment, status=wanted, action=action)
-        # `--agent` is applied here: the gateway filters only by one id, but several agents may have the same name.
+        # The gateway filters only by a single agent id, but several agents may have the same name. Therefore `--agent`
+        # is applied here.
         matching = (
             one for one in everything if agent is None or agent in {one[0].agent_id, one[0].agent_name}
         )
@@ -110,7 +111,7 @@ class _Watch:
         self._environment = environment
         self._full = full
         self._as_json = as_json
-        #: the open requests that were printed, by id, each in the state in which it was printed last
+        #: maps ids of requests to the requests as they were last printed; contains only requests that can still change
         self._printed: dict[str, Approval] = {}
 
     def run(self, interval: float) -> None:
@@ -127,11 +128,11 @@ class _Watch:
 
     def _poll(self) -> None:
         found = self._fetch_open()
-        # Requests are printed oldest first, and the gateway returns the newest first.
+        # The gateway returns the newest request first, but requests are printed oldest first.
         for approval, raw in reversed(found.values()):
             if approval.id not in self._printed:
-                # A request that is already approved when it is found first is older than this command, so it is not
-                # printed as new.
+                # Only pending requests are printed as new, because a request that is already approved needs no
+                # decision.
                 if approval.is_pending:
                     self._print_new(approval, raw)
             elif _state(self._printed[approval.id]) != _state(approval):
@@ -140,8 +141,8 @@ class _Watch:
             self._close(approval_id)
 
     def _fetch_open(self) -> dict[str, tuple[Approval, dict[str, Any]]]:
-        # Pending requests are fetched first, then approved ones. In the opposite order, a request that is approved
-        # between the two fetches would be in neither result.
+        # Pending requests are fetched before approved requests. In the opposite order, neither result would contain a
+        # request that is approved between the two fetches.
         return {
             approval.id: (approval, raw)
             for status in (_OPEN if self._printed else _OPEN[:1])

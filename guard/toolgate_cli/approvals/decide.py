@@ -1,4 +1,4 @@
-"""``toolgate approvals approve`` and ``deny``: the request is shown, then decided with the user's password."""
+"""``toolgate approvals approve`` and ``deny``: show a request, ask for the password, and send the decision."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from toolgate_cli.layout import Layout, find_hidden
 from toolgate_cli.options import Environment, EnvironmentOption, Full, PasswordStdin
 from toolgate_cli.output import fail, sanitize, terminal_width
 
-#: the gateway's limits for a temporary approval: its number of calls, and its duration in seconds
+#: the gateway's limits for a temporary approval: maximum number of calls, and maximum duration in seconds
 _MAX_USES = 1_000
 _MIN_SECONDS = 60
 _MAX_SECONDS = 2_592_000
@@ -38,7 +38,7 @@ Note = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """Arguments that the user approves in place of the requested ones; `changes` contains the edited fields."""
+    """Arguments that the approver has edited: `context` contains all fields, `changes` only the edited ones."""
 
     context: dict[str, Any]
     changes: dict[str, Any]
@@ -54,7 +54,7 @@ class _Edit:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """Terms of a temporary approval (in the API: grant), which covers further calls like the requested one."""
+    """Terms of a temporary approval (in the API: grant), which covers further calls like the requested call."""
 
     uses: int
     seconds: int
@@ -114,7 +114,7 @@ def approve(
     full: Full = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Approve a request: it is shown, then decided with your password.
+    """Approve an approval request. Shows the request, then asks for your password.
 
     By default the approval covers one call with exactly the arguments shown.
     """
@@ -135,7 +135,7 @@ def deny(
     full: Full = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Reject a request: it is shown, then decided with your password. The agent receives the note."""
+    """Reject an approval request. Shows the request, then asks for your password. The agent receives your note."""
     shown = _show_pending(approval_id, environment, full=full)
     _decide(_Decision("deny", shown, environment, note), password_stdin=password_stdin)
 
@@ -193,7 +193,10 @@ def _send(client: GatewayClient, decision: _Decision) -> Approval:
 
 
 def _outcome_lines(answer: Approval, decision: _Decision, client: GatewayClient) -> Iterator[str]:
-    """Yield the lines that report the effect of a decision; if details cannot be fetched, a line reports this."""
+    """Yield the lines that are printed after a decision.
+
+    If a request for details fails, one of the lines reports the failure.
+    """
     if decision.verb == "deny":
         yield "denied" + (f"; {sanitize(answer.agent_name)} receives your note" if answer.note else "")
         return
@@ -232,7 +235,7 @@ def _grant_line(answer: Approval, client: GatewayClient, environment: str) -> st
 
 
 def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
-    """Return the arguments as changed by the values of `--edit`, or None without the option.
+    """Return the arguments with the changes from `--edit`, or None if the option is not given.
 
     Raises:
         typer.Exit: an edit is invalid.
@@ -266,7 +269,7 @@ def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
 def _parse_grant(
     duration: str | None, uses: int | None, except_fields: Sequence[str], approval: Approval
 ) -> _Grant | None:
-    """Return the terms of the temporary approval, or None without `--for` and `--uses`.
+    """Return the terms of the temporary approval, or None if neither `--for` nor `--uses` is given.
 
     Raises:
         typer.Exit: an option is missing or invalid.
@@ -294,7 +297,7 @@ def _parse_grant(
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    # A boolean never equals a number here: in Python True equals 1, but in JSON true and 1 are different values.
+    # Booleans and numbers are compared separately: in Python True equals 1, but in JSON true and 1 are different.
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_is_equal(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

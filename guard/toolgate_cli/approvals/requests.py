@@ -1,4 +1,4 @@
-"""Approval requests: their model, their lookup by the beginning of an id, and the page that shows one."""
+"""Approval requests: the model, the lookup by the beginning of an id, and the output for one request."""
 
 import re
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from toolgate_cli.output import fail, sanitize, terminal_width
 
 APPROVALS_PATH: Final = "/api/approvals"
 
-#: number of the newest approval requests that are searched for an id that begins with the user's input
+#: maximum number of approval requests that are searched for the beginning of an id; the newest are searched first
 _MAX_SEARCHED: Final = 1_000
 _MAX_LISTED: Final = 5
 _MAX_HIDDEN_NAMES: Final = 10
 _ID_LENGTH: Final = 36
-#: characters at the beginning of a UUIDv7 that contain its time in milliseconds
+#: number of characters at the beginning of a UUIDv7 that contain its creation time in milliseconds
 _MILLISECOND_LENGTH: Final = 13
 _ID_PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
 
@@ -66,7 +66,7 @@ class Approval(BaseModel):
     approved_context: dict[str, Any] | None = None
     grant_id: str | None = None
     reason: str | None = None
-    #: whether a call is waiting for the decision now; None from gateways before version 0.2
+    #: whether a call is waiting for the decision now; None if the gateway is older than version 0.2
     waiting: bool | None = None
     last_asked_at: AwareDatetime | None = None
 
@@ -77,7 +77,7 @@ class Approval(BaseModel):
 
     @property
     def approving_votes(self) -> int:
-        """Return the number of people who have approved the request so far."""
+        """Return the number of approvers who have approved the request so far."""
         return sum(vote.decision == "approved" for vote in self.votes)
 
 
@@ -91,7 +91,7 @@ def parse_approval(raw: Any) -> Approval:
 
 
 def fetch_approval(client: GatewayClient, approval_id: str, environment: str) -> Any:
-    """Return the JSON of one approval request by its complete id."""
+    """Return the approval request with this complete id, as JSON."""
     return client.get(f"{APPROVALS_PATH}/{approval_id}", {"environment": environment})
 
 
@@ -109,7 +109,7 @@ def find_approval(client: GatewayClient, prefix: str, environment: str) -> Appro
 
     Raises:
         GatewayError: a request failed.
-        typer.Exit: there is no such request, or more than one.
+        typer.Exit: no request matches, or more than one request matches.
     """
     wanted = prefix.strip().lower()
     if not _ID_PREFIX.fullmatch(wanted):
@@ -133,19 +133,22 @@ def find_approval(client: GatewayClient, prefix: str, environment: str) -> Appro
 
 
 def shorten_ids(ids: list[str]) -> dict[str, str]:
-    """Map each id to its shortest unique beginning; it contains at least the id's first 13 characters, its time."""
+    """Map each id to its shortest unique beginning.
+
+    A beginning has at least 13 characters, which contain the creation time of a UUIDv7.
+    """
     return {each: _shorten_id(each, ids) for each in ids}
 
 
 def print_approval(approval: Approval, client: GatewayClient, environment: str, *, full: bool) -> None:
-    """Print all that an approver needs for a decision; `full` prints long values completely."""
+    """Print an approval request with all details that an approver needs; with `full`, long values are not shortened."""
     layout = Layout(terminal_width(), full=full)
     for line in _page(approval, layout, client.url, environment, fetch_emails(approval, client)):
         typer.echo(line)
 
 
 def format_status(approval: Approval, emails: dict[str, str] | None = None) -> str:
-    """Return the status of a request as text, with the approver and the note; `emails` maps user ids to e-mails."""
+    """Return the status of a request as text, with the approver and the note; `emails` maps user ids to addresses."""
     text = sanitize(approval.status)
     if approval.decided_by:
         text += f" by {sanitize((emails or {}).get(approval.decided_by, approval.decided_by))}"
@@ -157,13 +160,16 @@ def format_status(approval: Approval, emails: dict[str, str] | None = None) -> s
 
 
 def fetch_emails(approval: Approval, client: GatewayClient) -> dict[str, str]:
-    """Map the ids of the organization's users to e-mails; empty if there is no decision yet or the request fails."""
+    """Map the ids of the organization's users to e-mail addresses.
+
+    The result is empty if no approver has voted yet, or if the request to the gateway fails.
+    """
     if not (approval.decided_by or approval.votes):
         return {}
     try:
         return {user["id"]: user["email"] for user in client.get("/api/team")["users"]}
     except (GatewayError, TypeError, KeyError):
-        # The callers then show the users' ids in place of their e-mails.
+        # Without this mapping from user ids to e-mail addresses, the callers show the ids.
         return {}
 
 

@@ -1,4 +1,4 @@
-"""``toolgate doctor``: find problems that keep agents on this machine from working, or make them unsafe."""
+"""``toolgate doctor``: find problems that prevent agents on this machine from working, or weaken their security."""
 
 from collections.abc import Iterator
 from typing import Annotated, Final
@@ -47,7 +47,8 @@ def _run_checks(settings: LocalSettings) -> Iterator[Finding]:
     gateway = list(check_gateway(settings))
     yield from gateway
     if any(finding.check == "gateway" and finding.state == "ok" for finding in gateway):
-        # The key is checked only if a Toolgate gateway has responded, since no other server may receive it.
+        # The API key must not be sent to any other server. It is therefore checked only after a Toolgate gateway has
+        # responded.
         yield from check_key(settings)
     yield from check_login(settings)
     yield from check_files()

@@ -15,13 +15,15 @@ from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.doctor.local import Finding, LocalSettings, finding_from_error, load_network
 
 _HEALTH_SECONDS: Final = 10.0
-#: maximum difference between the clocks in seconds; with a larger one, the times of log entries are misleading
+#: maximum difference in seconds between the clocks of this machine and of the gateway; a larger difference makes the
+#: times of log entries misleading
 _MAX_CLOCK_DIFFERENCE: Final = 30.0
-#: id that no agent has; the request that checks the key contains it if TOOLGATE_AGENT_ID is not set
+#: valid id that belongs to no agent; used to check the API key if TOOLGATE_AGENT_ID is not set
 _UNKNOWN_AGENT: Final = "00000000-0000-7000-8000-000000000000"
 _PERMISSIONS_PATH: Final = "/sdk/permissions"
 
-#: each row: text that a transport error contains (in lower case), the error's meaning, the fix, the name of the check
+#: Transport errors. Each row contains four texts: a part of the error's message (in lower case), the meaning of the
+#: error, the fix, and the name of the check that reports the error.
 _TRANSPORT_ERRORS: Final = (
     ("expired", "its certificate has expired", "renew it, and check this machine's clock", "tls"),
     ("not yet valid", "its certificate is not valid yet", "check this machine's clock", "tls"),
@@ -72,13 +74,16 @@ def check_gateway(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def check_key(settings: LocalSettings) -> Iterator[Finding]:
-    """Check that the gateway accepts the API key, and that the agent exists; no log entry is created."""
+    """Check that the gateway accepts the API key, and that the agent exists and has permissions.
+
+    The check creates no log entry.
+    """
     if settings.url is None or settings.api_key is None:
         return
     try:
         agent = load_settings(settings.url, settings.api_key, settings.agent_id or _UNKNOWN_AGENT, 10)
     except ConfigurationError:
-        # `read_local_settings` has already reported the setting that is wrong.
+        # `read_local_settings` has already reported the invalid setting.
         return
     permissions = None
     try:
@@ -106,7 +111,7 @@ def check_key(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def check_login(settings: LocalSettings) -> Iterator[Finding]:
-    """Check that the stored login is valid."""
+    """Check that the gateway accepts the stored login."""
     if settings.login_error is not None:
         yield Finding("login", "wrong", settings.login_error, "run: toolgate login, which replaces it")
         return
@@ -165,8 +170,8 @@ def _check_clock(date: str | None, began: datetime, ended: datetime) -> Finding:
     except ValueError:
         return Finding("clock", "unknown", "the gateway's response has no valid date")
     theirs = theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC)
-    # The gateway set its Date header at a moment between `began` and `ended`, and rounded it down to a whole second.
-    # The rounding alone can make this machine's clock seem ahead, so a second is subtracted.
+    # The time in the Date header is rounded down to a whole second. The rounding alone can make this machine's clock
+    # seem up to one second ahead, so one second is subtracted.
     ahead = (began - theirs).total_seconds() - 1
     behind = (theirs - ended).total_seconds()
     if max(ahead, behind) <= _MAX_CLOCK_DIFFERENCE:

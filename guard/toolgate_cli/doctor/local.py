@@ -20,10 +20,11 @@ from toolgate_cli.credentials import StoredLogin
 
 State: TypeAlias = Literal["ok", "warning", "wrong", "unknown"]
 
-#: placeholders: `load_settings` validates all settings at once, so a check of one setting gives it these for the others
+#: Valid placeholder values. `load_settings` validates all settings at once, so a check of one setting passes these
+#: values for the other settings.
 _ANY_URL, _ANY_KEY, _ANY_ID = "https://gateway.example.com", "ak_", "-"
 
-#: bits of a file's mode that give permissions to the group and to other users
+#: bits of a file's mode that give the group and other users access to the file
 _OTHERS: Final = 0o077
 
 PACKAGES: Final = ("toolgate", "toolgate_service", "toolgate_integrations")
@@ -41,13 +42,13 @@ _SEPARATION_CURE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check.
+    """Result of one check of ``toolgate doctor``.
 
     Attributes:
         check: name of the check, such as "url".
-        state: how serious the result is; `unknown` if the check could not be done.
+        state: severity of the result; `unknown` if the check was not possible.
         says: the result in one line.
-        cure: the fix, or None if nothing is to be done.
+        cure: the fix, or None if no fix is needed.
     """
 
     check: str
@@ -61,13 +62,16 @@ class Finding:
 
 
 def finding_from_error(check: str, error: Exception) -> Finding:
-    """Return a finding for a configuration error: its message `problem; fix` is split into `says` and `cure`."""
+    """Return a finding for a configuration error.
+
+    The message of the error has the form `problem; fix`. The problem is stored in `says`, and the fix in `cure`.
+    """
     says, _, cure = str(error).partition("; ")
     return Finding(check, "wrong", says, cure or None)
 
 
 def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
-    """Return a copy of a finding in which every secret is replaced by an ellipsis."""
+    """Return a copy of the finding in which an ellipsis replaces every secret."""
     says, cure = finding.says, finding.cure
     for secret in filter(None, secrets):
         says = says.replace(secret, "…")
@@ -99,16 +103,16 @@ class LocalSettings:
 
     @property
     def secrets(self) -> list[str]:
-        """Return the secrets that no finding may contain: API keys and the token of the login."""
+        """Return the secrets (API keys and the login token) that the output must not contain."""
         given = [self.api_key, os.environ.get("TOOLGATE_API_KEY"), self.login.token if self.login else None]
         return [secret for secret in given if secret]
 
 
 def read_local_settings(url: str | None) -> LocalSettings:
-    """Read and check the settings in the environment and the stored login.
+    """Read the environment variables and the stored login, and check the settings in them.
 
     Args:
-        url: the gateway's address; None uses TOOLGATE_URL, or else the address in the stored login.
+        url: the gateway's address. If it is None, TOOLGATE_URL is used, or else the address in the stored login.
     """
     login = login_error = None
     try:
@@ -151,7 +155,7 @@ def _check_url(url: str | None) -> Finding:
     try:
         settings = load_settings(url, _ANY_KEY, _ANY_ID, 1)
     except ConfigurationError as error:
-        # An error about TOOLGATE_HTTP does not concern the address; `_check_other_settings` reports it.
+        # An error that mentions TOOLGATE_HTTP is not about the address; `_check_other_settings` reports such an error.
         return (
             Finding("url", "ok", url) if "TOOLGATE_HTTP" in str(error) else finding_from_error("url", error)
         )
@@ -205,7 +209,7 @@ def check_files() -> Iterator[Finding]:
 
 
 def _private_folders() -> list[Path]:
-    """Return the existing folders that contain logins, secrets, log entries and data."""
+    """Return the existing folders in which Toolgate stores logins, secrets, log entries and other data."""
     from platformdirs import user_config_path, user_data_path, user_state_path
 
     ours = [path("toolgate", appauthor=False) for path in (user_config_path, user_data_path, user_state_path)]
@@ -214,7 +218,7 @@ def _private_folders() -> list[Path]:
 
 
 def _outbox_files() -> list[Path]:
-    """Return the files of the outbox (the local queue of log entries) that TOOLGATE_OUTBOX names."""
+    """Return the files of the outbox (the local queue of log entries) at the path in TOOLGATE_OUTBOX."""
     value = os.environ.get("TOOLGATE_OUTBOX")
     if not value:
         return []
@@ -258,7 +262,7 @@ def check_installation() -> Iterator[Finding]:
 
 
 def find_foreign_owners() -> Iterator[Finding]:
-    """Yield a finding for each other distribution that contains a package with the name of a Toolgate package."""
+    """Yield findings for other installed distributions that contain a package with the name of a Toolgate package."""
     owners = packages_distributions()
     for name in PACKAGES:
         for other in sorted({owner for owner in owners.get(name, ()) if owner.lower() != "toolgate"}):
@@ -290,7 +294,7 @@ def find_foreign_imports() -> Iterator[Finding]:
 
 
 def _installed_path(ours: Distribution, name: str) -> Path | None:
-    # An editable installation does not list the files of its packages, so there is no path to compare with.
+    # An editable installation does not list the files of its packages, so its paths are unknown.
     listed = [file for file in ours.files or () if str(file) == f"{name}/__init__.py"]
     return Path(str(ours.locate_file(listed[0]))).resolve() if listed else None
 
@@ -329,7 +333,10 @@ def check_users(settings: LocalSettings) -> Iterator[Finding]:
 
 
 def find_listening_users(port: int) -> set[int] | None:
-    """Return the ids of the users whose processes listen on a port of this machine, or None if they are unknown."""
+    """Return the ids of the operating-system users whose processes listen on a TCP port of this machine.
+
+    The result is None if the list of sockets cannot be read.
+    """
     tables = [table for table in _SOCKET_TABLES if table.exists()]
     try:
         rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]

@@ -1,4 +1,4 @@
-"""Lookup of the agents for which a hook checks tool calls, and their permission to read files."""
+"""Agents of a hook: look-up of their ids, and creation of their permission to read files."""
 
 import os
 import sys
@@ -14,9 +14,9 @@ from toolgate_cli.output import fail, sanitize
 from toolgate_cli.permissions import create_permission, iter_permissions
 from toolgate_cli.resources import is_id
 
-#: action under which `--allow-reading` checks all tools that only read files
+#: action that `--allow-reading` assigns to all tools that only read files
 READING_ACTION: Final = "files.read"
-#: the tools that only read files of this machine, by coding agent; tools that use the network are not included
+#: names of the tools that only read local files, for each coding agent; tools that use the network are not included
 READING_TOOLS: Final = {
     "claude-code": ("Read", "Glob", "Grep", "LS", "NotebookRead"),
     "opencode": ("read", "glob", "grep", "list"),
@@ -26,22 +26,23 @@ READING_TOOLS: Final = {
 def resolve_agents(
     url: str | None, agent: str | None, subagents: Iterable[str]
 ) -> tuple[str | None, list[str]]:
-    """Return the id of `agent` (None if no agent is given) and `subagents` as texts `NAME=ID`.
+    """Replace agents' names by their ids, which are requested from the gateway with the stored login.
 
-    Agents that are given by name are looked up at the gateway with the stored login.
+    Return a pair: the id of `agent` (None if no agent is given), and the subagents as strings `NAME=ID`.
 
     Args:
         url: the gateway's address, or None for the gateway of the stored login.
         agent: an id or a name. Default: TOOLGATE_AGENT_ID.
-        subagents: texts `NAME=AGENT`: calls of subagents of the kind NAME are checked for AGENT, an id or a name.
+        subagents: strings `NAME=AGENT`, where AGENT is an id or a name. Tool calls of subagents of the type NAME are
+            checked with the permissions of AGENT.
 
     Raises:
-        typer.Exit: a name is given without a login at this gateway, or there is no such agent.
+        typer.Exit: a name is given without a login at this gateway, or no agent has this name.
     """
     login = StoredLogin.load()
     has_login = login is not None and (url is None or login.url.rstrip("/") == url.rstrip("/"))
-    # Names are looked up with the login. Without a login, TOOLGATE_AGENT_ID is therefore not read here; if its value is
-    # a name and not an id, the hook reports this error when it starts.
+    # Finding the id for a name requires a login, so TOOLGATE_AGENT_ID is not read here without a login. If its value
+    # is a name instead of an id, the hook reports the error when it starts.
     own = agent or (os.environ.get("TOOLGATE_AGENT_ID") if has_login else None)
     pairs = [pair.partition("=") for pair in subagents]
     names = [name for name in (own, *(pair[2] for pair in pairs)) if name and not is_id(name.lower())]
@@ -62,11 +63,11 @@ def resolve_agents(
 
 
 def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
-    """Return the user's pairs `TOOL=ACTION`, and a pair `TOOL=files.read` for each other tool that only reads files.
+    """Return the given pairs `TOOL=ACTION`, and a pair `TOOL=files.read` for each other tool that only reads files.
 
     Args:
         program: the coding agent, `claude-code` or `opencode`.
-        tool_actions: the user's pairs.
+        tool_actions: pairs `TOOL=ACTION` from the command line.
     """
     given = list(tool_actions)
     named = {pair.partition("=")[0] for pair in given}
@@ -74,12 +75,10 @@ def add_reading_actions(program: str, tool_actions: Iterable[str]) -> list[str]:
 
 
 def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: bool) -> None:
-    """Give agents a permission for `files.read`.
+    """Create a permission for `files.read` for each agent that does not have one.
 
-    If there are no agents, no login at this gateway, or no way to ask for the password, the function instead prints
-    the commands with which the user can give this permission.
-
-    A permission that an agent already has for `files.read` is not changed.
+    If no agents are given, if there is no login at this gateway, or if the password cannot be read, create no
+    permission, but print the commands that create the permissions.
 
     Args:
         url: the gateway's address.

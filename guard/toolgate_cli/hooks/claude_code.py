@@ -16,13 +16,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from toolgate_cli.hooks.files import SettingsFileError, read_settings
 
 PROGRAM: Final = "claude-code"
-#: oldest supported version of Claude Code: older ones run the tool if a hook fails
+#: oldest supported version of Claude Code; older versions run the tool if a hook fails
 OLDEST: Final = "2.1.295"
 #: newest version of Claude Code that the hooks were tested with
 TESTED: Final = "2.1.330"
 
 Scope: TypeAlias = Literal["user", "project", "local"]
-#: scopes of the settings that apply in a folder; settings of later scopes override those of earlier ones
+#: scopes of Claude Code's settings files; settings of later scopes override settings of earlier scopes
 SCOPES: Final[tuple[Scope, ...]] = ("user", "project", "local")
 
 #: environment variable with the secret of `toolgate hook serve`; Claude Code's settings contain only its name
@@ -32,19 +32,19 @@ SERVER_PATH: Final = "/claude-code"
 _HOST: Final = "127.0.0.1"
 
 _CHECK_EVENT: Final = "PreToolUse"
-#: events after a tool has run; the hook only logs them, so a failure of the hook can no longer affect the tool
+#: Claude Code's events after a tool has run; for these, the hook only logs the outcome of the tool call
 RECORD_EVENTS: Final = ("PostToolUse", "PostToolUseFailure")
-#: events that `toolgate hook serve` receives only to log them; `SessionEnd` is included, because the server cannot see
-#: that the process of Claude Code ends
+#: Claude Code's events for which `toolgate hook serve` only writes log entries; `SessionEnd` is included, because the
+#: server cannot detect the end of Claude Code's process
 SERVER_EVENTS: Final = (*RECORD_EVENTS, "SessionEnd")
 _RECORD_SECONDS: Final = 30
-# Seconds that Claude Code waits longer than the hook's own time limit, so that the hook can still deny the call with a
-# reason.
+# Seconds by which Claude Code's time limit for the hook exceeds the hook's own time limit. The hook uses these seconds
+# to deny the call with a reason.
 _MARGIN_SECONDS: Final = 10
 
 _DISABLING_IN_SETTINGS: Final = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
 _DISABLING_IN_ENVIRONMENT: Final = ("CLAUDE_CODE_RESTRICTED",)
-#: if one of these environment variables has a true value, Claude Code runs no hooks from its settings files
+#: Claude Code runs no hooks from its settings files if one of these environment variables has a true value
 DISABLING_VARIABLES: Final = (*_DISABLING_IN_SETTINGS, *_DISABLING_IN_ENVIRONMENT)
 _FALSE: Final = ("", "0", "false", "no", "off")
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY")
@@ -63,7 +63,7 @@ def settings_path(scope: Scope) -> Path:
 
 
 def is_shared(path: Path) -> bool:
-    """Return whether a settings file is usually committed with a project, so that other machines use it too."""
+    """Return whether a settings file is usually committed to a project's repository and used on other machines."""
     is_local = path.name in {"settings.local.json", "managed-settings.json"}
     is_managed = path.parent.name == "managed-settings.d"
     return not (is_local or is_managed or path.resolve() == settings_path("user").resolve())
@@ -76,8 +76,8 @@ def command_hook(command: str, options: Iterable[str]) -> dict[str, Any]:
         command: the command `toolgate`, by name or path.
         options: options of `toolgate hook claude-code`.
     """
-    # Because of `args`, Claude Code starts the command without a shell. So no shell profile can write into the output,
-    # and no option needs quoting.
+    # With `args`, Claude Code starts the command without a shell. Therefore no shell profile can add text to the
+    # output, and no option needs quoting.
     return {"type": "command", "command": command, "args": ["hook", PROGRAM, *options]}
 
 
@@ -97,12 +97,12 @@ def server_url(port: int) -> str:
 
 
 def add_hooks(settings: dict[str, Any], hook: dict[str, Any], time_limit: float) -> dict[str, Any]:
-    """Return settings in which the hook runs for every tool call; earlier Toolgate hooks are replaced.
+    """Return a copy of the settings in which the hook runs for every tool call, without earlier Toolgate hooks.
 
     Args:
-        settings: the present settings, which are not changed.
-        hook: the hook that `command_hook` or `http_hook` has returned.
-        time_limit: seconds within which the hook answers.
+        settings: the current settings, which are not changed.
+        hook: a hook that `command_hook` or `http_hook` has returned.
+        time_limit: the hook's own time limit in seconds.
 
     Raises:
         SettingsFileError: the settings are malformed, or disable hooks.
@@ -120,7 +120,7 @@ def add_hooks(settings: dict[str, Any], hook: dict[str, Any], time_limit: float)
 
 
 def remove_hooks(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of the settings without Toolgate's hooks, and without groups that contained no other hooks.
+    """Return a copy of the settings without Toolgate's hooks, and without groups that contained only these hooks.
 
     Raises:
         SettingsFileError: the settings are malformed.
@@ -145,10 +145,10 @@ def remove_hooks(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_coverage(settings: dict[str, Any]) -> Literal["none", "partial", "full"]:
-    """Return which tool calls Toolgate's hooks check.
+    """Return the coverage of tool calls by the Toolgate hooks in one settings file.
 
-    `full`: every tool call is checked, and a hook that fails blocks the tool. `partial`: there are hooks, but one of
-    these two conditions is not met. `none`: there are no hooks.
+    `full`: every tool call is checked, and the tool is blocked if the hook fails. `partial`: there are Toolgate hooks,
+    but at least one of these two conditions is not met. `none`: there are no Toolgate hooks.
     """
     hooks = settings.get("hooks")
     groups = hooks.get(_CHECK_EVENT) if isinstance(hooks, dict) else None
@@ -202,7 +202,7 @@ def find_disabling_variable(env: Mapping[str, Any], names: Iterable[str] = DISAB
 
 
 def find_proxy_variable(env: Mapping[str, Any]) -> str | None:
-    """Return the variable that makes Claude Code send requests for this machine to a proxy, or None."""
+    """Return the name of the variable that makes Claude Code send requests to 127.0.0.1 through a proxy, or None."""
     # Claude Code may read either `no_proxy` or `NO_PROXY`, so if both are set, both must exclude this machine.
     exclusions = [
         str(env[name]).replace(",", " ").split() for name in ("no_proxy", "NO_PROXY") if env.get(name)
@@ -241,9 +241,9 @@ class ClaudeCodeStatus(NamedTuple):
 
     Attributes:
         version: Claude Code's version, or None if `claude` is not on PATH or prints no version.
-        state: the result in one or two words, such as `covered`.
-        description: the result in one line.
-        fix: the command or change that corrects the state, or None if nothing is to be done.
+        state: the status in one or two words, such as `covered`.
+        description: the status in one line.
+        fix: the command or change that corrects the state, or None if no change is needed.
     """
 
     version: str | None
@@ -256,7 +256,7 @@ def read_status(versions: Any) -> ClaudeCodeStatus | None:
     """Return the status of Claude Code in the current folder, or None if it is neither installed nor configured.
 
     Args:
-        versions: the plugin `frameworks`, whose functions `order` and `series` compare versions.
+        versions: the module of the entry point `frameworks`; its functions `order` and `series` compare versions.
     """
     program = shutil.which("claude")
     paths = {str(path): path for scope in SCOPES if _may_exist(path := settings_path(scope))}
@@ -271,9 +271,9 @@ def read_status(versions: Any) -> ClaudeCodeStatus | None:
 
 
 def _may_exist(path: Path) -> bool:
-    """Return False if a file does not exist; True if it exists or if that is unknown.
+    """Return whether a file exists, or may exist because an error prevents the check.
 
-    In the unknown case the caller reads the file and reports the error.
+    After such an error, the caller tries to read the file, and reports the error.
     """
     try:
         path.stat()

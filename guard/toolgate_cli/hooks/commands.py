@@ -95,7 +95,7 @@ AllowReading: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _HookOptions:
-    """Options of a hook, with ids in place of agents' names, and with environment variables as defaults."""
+    """Options of a hook. Agents' names are already replaced by ids, and defaults are read from the environment."""
 
     url: str | None
     agent: str | None
@@ -143,7 +143,7 @@ class _HookOptions:
         return words
 
     def grant_reading(self, *, password_stdin: bool) -> None:
-        """Give the agents of the main session and of all subagents a permission for `files.read`."""
+        """Create a permission for `files.read` for the agents of the main session and of all subagents."""
         agents = [pair.partition("=")[2] for pair in self.subagents]
         grant_reading(
             self.url, [self.agent, *agents] if self.agent else agents, password_stdin=password_stdin
@@ -198,7 +198,7 @@ def install(
         if print_:
             typer.echo(text, nl=False)
             return
-        # All other steps that may fail come before the file is written, so that a failed command changes no settings.
+        # The settings file is written last, so that a failure of an earlier step leaves it unchanged.
         if http:
             find_secret()
         if allow_reading:
@@ -262,9 +262,9 @@ def serve(
         "claude-code", url, agent, subagent, tool_action, on_hold, hold_timeout, allow_reading=allow_reading
     )
     try:
-        # Each call is assigned to a process. If that process ends before the outcome of the call is reported, the
-        # outcome is unknown. A hook's HTTP request does not contain the process of the coding agent, so calls are
-        # assigned to this process.
+        # Each tool call is stored with a process id. If that process ends before the outcome of the call is reported,
+        # the outcome is logged as unknown. An HTTP request does not contain the coding agent's process id, so the id of
+        # this server process is used.
         parsed, secret = hooks.parse(["claude-code", *options.as_words()], os.getpid()), find_secret()
         if allow_reading:
             options.grant_reading(password_stdin=password_stdin)
@@ -285,7 +285,7 @@ def installed_command() -> str:
     Raises:
         typer.Exit: the command is not installed.
     """
-    # PATH is not searched: another installation that comes first on it may have other settings.
+    # PATH is not searched, because it may contain another installation of Toolgate.
     found = shutil.which(_COMMAND, path=sysconfig.get_path("scripts"))
     if found is None:
         fail(
@@ -321,8 +321,9 @@ def _render_settings(path: Path, added: dict[str, Any], time_limit: float, *, is
     Args:
         path: the settings file.
         added: the hook to add.
-        time_limit: seconds within which the hook answers.
-        is_in_effect: whether Claude Code reads this file in this folder, so that other settings can disable its hooks.
+        time_limit: the hook's own time limit in seconds.
+        is_in_effect: whether Claude Code reads this file in the current folder. If so, the other settings files and
+            the environment are searched for settings that disable hooks.
 
     Raises:
         SettingsFileError: the file cannot be used, or Claude Code would not send tool calls to the hook.
@@ -347,8 +348,8 @@ def _check_hooks_enabled(path: Path) -> None:
 
 
 def _check_no_proxy(path: Path, settings: dict[str, Any]) -> None:
-    # A proxy would connect to 127.0.0.1 on its own machine, where another program could decide about tool calls.
-    # Settings of every scope can set variables that select a proxy, so the settings of all scopes are read.
+    # A proxy on another machine would connect to its own 127.0.0.1, where another program could decide about tool
+    # calls. The settings of every scope can set proxy variables, so the settings of all scopes are read.
     others = [read_settings(settings_path(scope)) for scope in SCOPES]
     environments = [env for each in (settings, *others) if isinstance(env := each.get("env"), dict)]
     for env in ({}, *environments):

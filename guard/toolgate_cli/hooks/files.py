@@ -10,7 +10,7 @@ from toolgate._files import replace_file
 
 
 class SettingsFileError(Exception):
-    """A file cannot be read or written; the message is one line with the fix."""
+    """A file cannot be read or written; the message is one line that includes the fix."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def read_text(path: Path) -> str:
 def format_settings(settings: dict[str, Any]) -> str:
     """Return settings as the text of a JSON file."""
     text = json.dumps(settings, indent=2, ensure_ascii=False)
-    # UTF-8 cannot encode a lone surrogate, but JSON can contain it as an escape. If there is one, all non-ASCII
-    # characters are escaped.
+    # UTF-8 cannot encode a lone surrogate, but a JSON escape sequence can represent it. If the text contains a lone
+    # surrogate, all non-ASCII characters are escaped.
     has_surrogate = any("\ud800" <= char <= "\udfff" for char in text)
     return (json.dumps(settings, indent=2) if has_surrogate else text) + "\n"
 
@@ -62,7 +62,7 @@ def write_text(path: Path, text: str) -> None:
         SettingsFileError: the file cannot be written.
     """
     try:
-        # A settings file is often a symbolic link to a file in another folder. That file is replaced, and not the link.
+        # A settings file is often a symbolic link to a file in another folder. That file is replaced, not the link.
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = target.stat().st_mode & 0o777 if target.exists() else None

@@ -17,8 +17,8 @@ _NAME: Final = Path("plugins") / "toolgate.js"
 _TEMPLATE: Final = Path(__file__).with_name("opencode_plugin.js")
 _PLACEHOLDER: Final = "const HOOK = "
 _MARK: Final = "written by `toolgate hook install --for opencode`"
-# Seconds that the plugin waits longer than the hook's own time limit, so that the hook can still deny the call with a
-# reason.
+# Seconds by which the plugin's time limit for the hook exceeds the hook's own time limit. The hook uses these seconds
+# to deny the call with a reason.
 _MARGIN_SECONDS: Final = 10
 _FALSE: Final = ("", "0", "false")
 
@@ -37,13 +37,13 @@ def render_plugin(command: str, options: list[str], time_limit: float) -> str:
     Args:
         command: the command `toolgate`, by name or path.
         options: options of `toolgate hook opencode`.
-        time_limit: seconds within which the command answers.
+        time_limit: the hook's own time limit in seconds.
     """
     configured = {"command": command, "words": options, "seconds": math.ceil(time_limit) + _MARGIN_SECONDS}
     lines = _TEMPLATE.read_text("utf-8").splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith(_PLACEHOLDER))
-    # The JSON is valid JavaScript, because `dumps` escapes all non-ASCII characters. Some of these, such as U+2028,
-    # would end a line in JavaScript.
+    # The JSON is valid JavaScript, because `dumps` escapes all non-ASCII characters. Without the escape, characters
+    # such as U+2028 would end a line in older versions of JavaScript.
     lines[at] = _PLACEHOLDER + json.dumps(configured)
     return "\n".join(lines) + "\n"
 
@@ -64,10 +64,10 @@ def remove_plugin(path: Path) -> bool:
 
 
 def check_loaded(path: Path, *, user: bool) -> None:
-    """Check that OpenCode would load the plugin at this path, and no second Toolgate plugin.
+    """Check that OpenCode would load the plugin at this path, and no other Toolgate plugin.
 
     Raises:
-        SettingsFileError: OpenCode would not load this plugin, or would load another one as well.
+        SettingsFileError: OpenCode would not load this plugin, or would also load another Toolgate plugin.
     """
     if (variable := _find_disabling_variable(os.environ, user=user)) is not None:
         raise SettingsFileError(f"with {variable!r} set, OpenCode does not load this plugin; unset it first")

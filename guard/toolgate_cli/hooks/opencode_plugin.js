@@ -7,7 +7,7 @@ import { spawn } from "node:child_process"
 const HOOK = {"command": "toolgate", "words": [], "seconds": 1}
 
 export const Toolgate = async ({ directory }) => {
-  const agents = new Map() // maps each session to the name of its OpenCode agent
+  const agents = new Map() // maps the id of each session to the name of its OpenCode agent
   const asking = new Map() // maps each call to the process that checks it
   const running = new Map() // maps each allowed call whose tool has not ended yet to its details
   const recording = new Set()
@@ -98,7 +98,7 @@ export const Toolgate = async ({ directory }) => {
     event: async ({ event }) => {
       const part = event.properties?.part
       if (event.type !== "message.part.updated" || part?.type !== "tool" || part.state?.status !== "error") return
-      // For a subtask, OpenCode passes the part's id to the functions above as the id of the call.
+      // For a subtask, `callID` of the functions above is the id of this message part.
       for (const name of [part.callID, part.id]) {
         const call = `${part.sessionID} ${name}`
         asking.get(call)?.kill() // The call has ended: the process cancels its approval request.

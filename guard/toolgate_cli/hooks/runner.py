@@ -1,7 +1,7 @@
-"""The process of one hook. Every failure ends with status 2, which makes coding agents block the tool.
+"""Process that runs one hook. After every failure it ends with status 2, which makes coding agents block the tool.
 
-Claude Code and other agents run the tool after status 1, after a signal, and after status 0 with unreadable output.
-Therefore standard output contains only the answer, and `run` handles every error, exit and signal of the process.
+Claude Code and other agents run the tool if the process ends with status 1, by a signal, or with status 0 and invalid
+output. Therefore standard output contains only the hook's answer, and `run` handles all exceptions and signals.
 """
 
 import os
@@ -28,11 +28,15 @@ class _HelpError(Exception):
 
 
 class _OptionsError(Exception):
-    """The options of the hook are wrong; argparse has already printed the error."""
+    """The options of the hook are invalid; argparse has already printed the error."""
 
 
 class _SignalError(SystemExit):
-    """A signal has interrupted the hook; this exception lets the check cancel its pending approval request first."""
+    """A signal has interrupted the hook.
+
+    The signal handler raises this exception, so that the check cancels its pending approval request before the process
+    ends.
+    """
 
 
 def run(words: list[str]) -> NoReturn:
@@ -59,7 +63,7 @@ def run(words: list[str]) -> NoReturn:
     except _SignalError as error:
         code, message = BLOCKED, f"Not done: the hook was ended by {error} before there was a decision."
     except _HelpError as error:
-        # A coding agent that has sent a tool call would take status 0 with the help text as permission to run the tool.
+        # A coding agent that has sent a tool call would run the tool after status 0, so the status is then `BLOCKED`.
         has_call = _has_call()
         code, message = (
             (BLOCKED, f"{error}Not done: with --help no tool call is checked.") if has_call else (0, "")
@@ -69,7 +73,7 @@ def run(words: list[str]) -> NoReturn:
     except _OptionsError:
         code, message = BLOCKED, "Not done: the options of this hook are wrong, so the call was not checked."
     except SystemExit:
-        # The call was not checked, so the status is `BLOCKED`, and not the status with which `SystemExit` was raised.
+        # The call was not checked, so the status is `BLOCKED`, and the status in `SystemExit` is ignored.
         code, message = BLOCKED, "Not done: the hook was ended before there was a decision."
     except BaseException as error:  # noqa: BLE001 - no error may let a tool run
         code, message = BLOCKED, f"Not done: the hook failed with {error_location(error)}."
@@ -79,14 +83,14 @@ def run(words: list[str]) -> NoReturn:
 
 
 def error_location(error: BaseException) -> str:
-    """Return an error's type and line; its message is left out, since it may contain secrets."""
+    """Return an error's type and source line, without the message, which may contain secrets."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119 - pathlib is slow to load
     return f"{type(error).__name__}{where}"
 
 
 def _reserve_stdout() -> int:
-    """Return a new descriptor of standard output for the answer, and redirect all other output to standard error."""
+    """Return a new file descriptor for the hook's answer, and redirect all other output to standard error."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     return stdout
@@ -103,8 +107,8 @@ def _raise_signal(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _start_timer(seconds: float) -> None:
-    # Some coding agents run the tool when a hook exceeds their time limit. The hook's own limit is therefore shorter:
-    # after it, SIGALRM ends the hook with the status that blocks the tool.
+    # Some coding agents run the tool when a hook exceeds their time limit. The hook therefore has its own, shorter
+    # time limit, after which SIGALRM ends the hook with the status that blocks the tool.
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -122,7 +126,7 @@ def _parse(words: list[str]) -> Any:
 
 
 def _has_call() -> bool:
-    """Return whether a coding agent may have sent a tool call on standard input."""
+    """Return whether standard input may contain a tool call from a coding agent."""
     try:
         if os.isatty(0):
             return False
@@ -136,10 +140,11 @@ def _has_call() -> bool:
 
 
 def _load_plugin() -> Any:
-    # If click can be imported, httpx also imports its own command line and rich, which takes a sixth of the time until
-    # the check is sent. Therefore click is hidden.
-    sys.modules.setdefault("click", None)  # type: ignore[arg-type]  # makes the import fail, which httpx allows
-    # Only this distribution is searched: a search of all installed ones takes longer than the check itself.
+    # If httpx can import click, it also imports its command-line program and the package rich. These imports take a
+    # sixth of the time until the check is sent. This line makes the import of click fail.
+    sys.modules.setdefault("click", None)  # type: ignore[arg-type]  # httpx handles the failed import
+    # Only the distribution `toolgate` is searched. A search of all installed distributions takes longer than the check
+    # of the tool call.
     (entry,) = distribution("toolgate").entry_points.select(group="toolgate.plugins", name="hooks")
     return entry.load()
 

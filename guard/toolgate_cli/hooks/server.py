@@ -1,4 +1,6 @@
-"""HTTP server to which Claude Code's hooks send tool calls: uvicorn on 127.0.0.1, with a shared secret.
+"""HTTP server to which Claude Code's hooks send tool calls.
+
+The server listens on 127.0.0.1 and requires a shared secret.
 
 Claude Code blocks the tool for every status except 200. A response with status 200 and an empty body allows the tool,
 so a response without a decision is never sent with status 200.
@@ -36,7 +38,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 #: maximum bytes of a request's body, which contains the input or the result of one tool call
 MAX_BODY: Final = 32 * 1024 * 1024
 _MAX_HEAD: Final = 16 * 1024
-#: time limit in seconds for the arrival of a request's head, and again for the arrival of its body
+#: time limit in seconds to receive the head of a request; the same limit applies to the body
 RECEIVE_SECONDS: Final = 10.0
 _HOSTS: Final = ("127.0.0.1", "localhost")
 
@@ -65,9 +67,9 @@ class HookApp:
     Args:
         answer: function that returns the reply to the body of a request.
         secret: the expected bearer token.
-        port: the port that clients name in the Host header.
+        port: the port that the Host header of a request must contain.
         max_body: maximum bytes of a body.
-        receive_seconds: time limit in seconds for the arrival of a request's head, and again for its body.
+        receive_seconds: time limit in seconds to receive the head of a request; the same limit applies to the body.
     """
 
     def __init__(
@@ -85,13 +87,14 @@ class HookApp:
         self._max_body = max_body
         self._exchanges: set[asyncio.Task[Reply | None]] = set()
         self.receive_seconds = receive_seconds
-        #: addresses of the clients whose request is being handled; each is added when the request's head has arrived
+        #: addresses of the clients whose requests are being handled (from the arrival of the head to the end of the
+        #: response)
         self.clients: set[tuple[str, int]] = set()
         #: whether the server was stopped by SIGINT
         self.interrupted = False
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Handle one HTTP request."""
         self.clients.add(scope["client"])
         try:
             status = self._check_head(scope)
@@ -119,10 +122,10 @@ class HookApp:
         return Reply(HTTPStatus.SERVICE_UNAVAILABLE) if task.cancelled() else task.result()
 
     def _check_head(self, scope: Message) -> HTTPStatus | None:
-        """Return the status with which a request is refused before its body is read, or None if it is accepted."""
+        """Check the request line and headers; return the HTTP status for an error, or None if they are valid."""
         headers = dict(scope["headers"])
         # A web page in the user's browser can send requests to this port by DNS rebinding. Such a request has an Origin
-        # header, or another name in its Host header.
+        # header, or a Host header with another host name.
         if headers.get(b"host") not in self._hosts or b"origin" in headers:
             return HTTPStatus.FORBIDDEN
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._authorization):
@@ -161,13 +164,13 @@ class HookApp:
         finally:
             answer.cancel()
             disconnect.cancel()
-            # A cancelled `answer` still cancels its approval request at the gateway; `gather` waits until that is done.
+            # A cancelled `answer` still cancels its approval request at the gateway. `gather` waits until this is done.
             await asyncio.gather(answer, disconnect, return_exceptions=True)
 
 
 def create_server(app: HookApp) -> "Server":
     """Return a uvicorn server for a hook application."""
-    # Imported here, because an import at the top would take a quarter of the start time of every other command.
+    # uvicorn is imported here, because an import at the top would take a quarter of the start time of other commands.
     from uvicorn import Config, Server
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -185,11 +188,11 @@ def create_server(app: HookApp) -> "Server":
             asyncio.get_running_loop().call_later(app.receive_seconds, close_idle)
 
     class HookServer(Server):
-        """Server that cancels the handling of all requests when it stops."""
+        """uvicorn server that cancels the handling of all requests when it stops."""
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-            # uvicorn's own method would also store the signal, and uvicorn would raise it again after the server has
-            # stopped, before `_serve` has closed the guard.
+            # uvicorn's own method would also store the signal. uvicorn would raise the stored signal again after the
+            # server has stopped, and the process would end before `_serve` has closed the SDK's client.
             self.should_exit = True
             app.interrupted = sig == signal.SIGINT
 
@@ -207,7 +210,7 @@ def create_server(app: HookApp) -> "Server":
         log_config=None,
         log_level="critical",
         access_log=False,
-        # With proxy headers, a client could choose the address that `HookApp` stores in `clients`.
+        # With proxy headers, a client could forge the address that `HookApp` stores in `clients`.
         proxy_headers=False,
         server_header=False,
         h11_max_incomplete_event_size=_MAX_HEAD,
@@ -221,9 +224,9 @@ def serve_hooks(hook: Any, secret: str, port: int) -> None:
 
     Raises:
         OSError: the port is not available.
-        typer.Exit: after SIGINT.
+        typer.Exit: SIGINT has stopped the server.
     """
-    # While uvicorn runs, it handles signals itself; this handler is for the time before and after that.
+    # While uvicorn runs, its own signal handlers are active. This handler applies before and after that.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with socket.create_server(("127.0.0.1", port)) as listener:
         if asyncio.run(_serve(hook, secret, listener)):
@@ -239,8 +242,8 @@ async def _serve(hook: Any, secret: str, listener: socket.socket) -> bool:
 
     app = HookApp(answer, secret=secret, port=port)
     server = create_server(app)
-    # Log the calls of an earlier server that has ended, if their outcome was not reported. This is done before requests
-    # arrive, so that each call is logged once.
+    # An earlier server may have ended before it logged the outcome of its calls. These calls are logged here, before
+    # the server accepts requests, because handling a request could log the same call a second time.
     hook.asking.sweep()
     typer.echo(
         f"toolgate: listening for hooks of Claude Code at {server_url(port)}; stop with Ctrl-C", err=True
@@ -267,18 +270,20 @@ async def answer_hook(hook: Any, body: bytes) -> Reply:
         typer.echo(f"toolgate: the hook failed with {error_location(error)}", err=True)
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
     if answer.code and not answer.stdout:
-        # The hook denied the call but has no text for Claude Code: the empty object would allow the tool.
+        # The hook has denied the call, but `output` is an empty object, which would allow the tool.
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
     return Reply(HTTPStatus.OK, output)
 
 
 def secret_path() -> Path:
-    """Return the file that contains the server's secret."""
+    """Return the path of the file that contains the server's secret."""
     return user_state_path("toolgate", appauthor=False) / "hook-secret"
 
 
 def find_secret() -> str:
-    """Return the server's secret from the environment, else from its file; a missing file is created with a new secret.
+    """Return the server's secret from the environment variable, or else from its file.
+
+    If the file does not exist, it is created with a new secret.
 
     Raises:
         PrivateFileError: the secret is too weak, or its file cannot be used.
@@ -288,7 +293,7 @@ def find_secret() -> str:
     path = secret_path()
     if read_private(path, hint=_SECRET_HINT) is None:
         write_private(path, f"{secrets.token_urlsafe(_MIN_SECRET_LENGTH)}\n".encode(), hint=_SECRET_HINT)
-    # The file is read again: two processes may write it at the same time, and both must use the same secret.
+    # Two processes may create the file at the same time. Each process reads it again, so that both use the same secret.
     content = read_private(path, hint=_SECRET_HINT) or b""
     return _checked_secret(content.decode("ascii", "replace").strip(), repr(str(path)))
 
@@ -296,7 +301,7 @@ def find_secret() -> str:
 def secret_export() -> str:
     """Return the shell command that sets the secret in the environment from which Claude Code is started."""
     if os.environ.get(SECRET_VARIABLE):
-        # The secret is in the environment, and its file may not exist.
+        # The secret comes from the environment, so the file may not exist.
         return f"export {SECRET_VARIABLE}=…, with the value that is set here"
     return f'export {SECRET_VARIABLE}="$(cat {shlex.quote(str(secret_path()))})"'
 

@@ -24,7 +24,8 @@ from toolgate_cli.resources import is_id
 LOGS_PATH: Final = "/api/logs"
 EXPORT_PATH: Final = "/api/logs/export"
 
-#: maximum bytes of a line in an export; every entry is shorter, because its context has at most 64 KiB
+#: maximum bytes of a line in an export; every valid entry is shorter, because the arguments of
+#: its tool call have at most 64 KiB
 _MAX_LINE: Final = 4 * 1024 * 1024
 _MAX_CONTEXT_TEXT: Final = 100
 _MAX_FIELDS: Final = 20
@@ -68,7 +69,10 @@ class LogEntry(BaseModel):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Return the sanitized cells of the entry's table row: time in UTC, status, agent, action, context."""
+        """Return the cells of the entry's table row, with unsafe characters escaped.
+
+        The cells are the time in UTC, the status, the agent, the action, and the arguments of the tool call.
+        """
         return (
             f"{self.created_at:%Y-%m-%d %H:%M:%S}",
             sanitize(self.status),
@@ -80,7 +84,7 @@ class LogEntry(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Values of the filter options; `agent` is a name or an id."""
+    """Values of the options that filter log entries; `agent` is a name or an id."""
 
     agent: str | None
     action: str | None
@@ -88,11 +92,11 @@ class Filters:
     environment: Environment
 
     def query(self, client: GatewayClient) -> dict[str, str | int | None]:
-        """Return the filters as query parameters of a request; the id of an agent is looked up by its name.
+        """Return the filters as query parameters of a request; the name of an agent is replaced by its id.
 
         Raises:
             GatewayError: a request failed.
-            typer.Exit: the action is invalid, or there is no such agent.
+            typer.Exit: the action is invalid, or the agent does not exist.
         """
         if self.action is not None:
             try:
@@ -130,7 +134,7 @@ def stream_entries(client: GatewayClient, query: Query) -> Generator[tuple[LogEn
 
 
 def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the complete lines of a text; a chunk may contain several lines or only a part of one.
+    """Yield the lines of a text that arrives in chunks; a chunk may contain several lines, or a part of a line.
 
     Raises:
         GatewayError: a line is longer than any log entry can be.
@@ -146,7 +150,7 @@ def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def parse_moment(text: str | None, option: str) -> datetime | None:
-    """Return the value of an option such as `--from` as a moment in UTC, or None without a value.
+    """Return the value of a time option such as `--from` as a time in UTC, or None if the option is not given.
 
     Raises:
         typer.Exit: the text is neither a time nor a duration.
@@ -176,7 +180,10 @@ def time_query(begins: str | None, ends: str | None) -> dict[str, str | int | No
 
 
 def contains_text(raw: Any, text: str | None) -> bool:
-    """Return whether a name or a value in an entry's JSON contains a text, ignoring case; True without a text."""
+    """Return whether a field's name or value in an entry's JSON contains `text`, ignoring case.
+
+    The result is True if `text` is None.
+    """
     if text is None:
         return True
     wanted = text.casefold()
@@ -208,7 +215,7 @@ def _value_text(value: Any) -> str:
     if (text := redacted_text(value)) is not None:
         value = text
     if isinstance(value, str):
-        # The value is shortened before it is sanitized, because it may have many kilobytes.
+        # A value may have many kilobytes, so it is shortened before `sanitize` processes it.
         shown = sanitize(value[:_MAX_CONTEXT_TEXT], quote='"')
         return f'"{shown}"' if not shown or " " in shown else shown
     return sanitize(dumps(value)[:_MAX_CONTEXT_TEXT])

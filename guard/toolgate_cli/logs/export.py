@@ -81,7 +81,7 @@ def export(
 
 @contextmanager
 def open_export(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """Yield a temporary file, readable only by its owner, and rename it to `path` at the end of the `with` block.
+    """Yield a temporary file, readable only by its owner. At the end of the `with` block, rename it to `path`.
 
     A symbolic link at `path` is followed.
 
@@ -94,7 +94,7 @@ def open_export(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
         fail(f"cannot write {str(path)!r}: {error}")
     _check_target(target, path, replace=replace)
     try:
-        # The target is checked again before the rename, because another program may have created it in the meantime.
+        # The target is checked again before the rename, because another program may have created the file meanwhile.
         with replace_file(target, before_rename=lambda: _check_target(target, path, replace=replace)) as file:
             yield file
     except OSError as error:
@@ -125,7 +125,7 @@ def _write(file: BinaryIO, client: GatewayClient, query: Query, form: Format, pr
 
 
 def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes, int]]:
-    """Yield each chunk with the number of entries that end in it; the first line of CSV is a heading, not an entry."""
+    """Yield each chunk with the number of entries that end in it; the heading of a CSV file is not counted."""
     has_heading = form is Format.CSV
     for chunk in chunks:
         lines = chunk.count(b"\n")
@@ -134,7 +134,7 @@ def _count_lines(chunks: Iterator[bytes], form: Format) -> Generator[tuple[bytes
 
 
 def _join_array(chunks: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
-    """Convert JSON lines to one JSON array; yield it in parts, each with the number of entries in the part."""
+    """Convert JSON lines to one JSON array. Yield the array in chunks, each with the number of its entries."""
     separator = b"[\n"
     for line in split_lines(chunks):
         yield separator + line, 1
@@ -143,7 +143,7 @@ def _join_array(chunks: Iterator[bytes]) -> Generator[tuple[bytes, int]]:
 
 
 class _Progress:
-    """Progress of an export; with a `bar` it is shown on the terminal, without one `advance` has no effect."""
+    """Progress of an export, shown on the terminal if a `bar` is given."""
 
     def __init__(self, bar: Progress | None = None, total: int | None = None) -> None:
         self._bar = bar
@@ -159,7 +159,8 @@ def _open_progress(client: GatewayClient, query: Query) -> Iterator[_Progress]:
     if not sys.stderr.isatty():
         yield _Progress()
         return
-    # The gateway counts only lists without time filters, and only up to some thousands; otherwise the bar has no total.
+    # The gateway counts entries only without time filters, and only up to a few thousand. In other cases, the progress
+    # bar shows no total.
     total = None if query.get("from") or query.get("to") else client.count(LOGS_PATH, query)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -30,12 +30,12 @@ from toolgate_cli.logs.entries import (
 from toolgate_cli.options import Environment, EnvironmentOption, JsonLines, PollInterval
 from toolgate_cli.output import Column, print_json, print_note, print_table
 
-#: Each poll also reads the entries of this time span before the newest known entry again. An entry can become visible
-#: later than a newer one, because the gateway sets an entry's time before it commits the transaction; no transaction of
-#: the gateway takes longer than this time span.
+#: Each poll reads the entries of this time span before the newest known entry again. The gateway sets the time of an
+#: entry before it commits the transaction, so an entry can become visible after a newer entry. No transaction of the
+#: gateway takes longer than this time span.
 OVERLAP: Final = timedelta(seconds=35)
 
-#: maximum number of entries that the first poll reads
+#: maximum number of entries that the first poll reads; entries within `OVERLAP` are always read
 _MAX_FIRST_POLL: Final = 1_000
 _COLUMNS: Final = (
     Column("time (UTC)", no_wrap=True),
@@ -126,7 +126,7 @@ def tail(
 
 
 class Follower:
-    """Polls the activity log; each call of `poll` returns the entries that no earlier call has returned.
+    """Reader of new log entries; each call of `poll` returns the entries that no earlier call has returned.
 
     Args:
         client: the client of the gateway.
@@ -142,11 +142,13 @@ class Follower:
         self._since = since
         self._has_begun = since is not None
         self._newest: datetime | None = None
-        #: times of the known entries that the next poll may read again, by the entry's id
+        #: maps the ids of entries that the next poll may read again to the times of these entries
         self._seen: dict[str, datetime] = {}
 
     def poll(self, lines: int) -> _Found:
-        """Return new entries, oldest first; if a poll raises an error, the next one returns the entries it has missed.
+        """Return new entries, oldest first.
+
+        After a poll that has raised an error, the next poll also returns the missed entries.
 
         Args:
             lines: maximum number of entries that the first poll returns; ignored if `since` was given.
@@ -177,8 +179,8 @@ class Follower:
         found: _Found = []
         matching = 0
         for entry, raw in self._newest_first():
-            # The next poll reads the last `OVERLAP` again. Therefore all entries of that time are fetched here, even
-            # if `lines` is reached; otherwise the next poll would return them as new.
+            # All entries within `OVERLAP` of the newest entry are fetched here, even if `lines` is reached. The next
+            # poll reads this time span again, and would return entries that were not fetched here as new.
             is_enough = matching >= lines or len(found) >= _MAX_FIRST_POLL
             if found and is_enough and entry.created_at < found[0][0].created_at - OVERLAP:
                 break

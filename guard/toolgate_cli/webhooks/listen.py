@@ -24,14 +24,14 @@ from toolgate_cli.prompts import ask_password, has_terminal
 SECRET_VARIABLE: Final = "TOOLGATE_WEBHOOK_SECRET"  # noqa: S105 - the variable's name
 
 _HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
-#: maximum number of event ids that are stored to detect events that are delivered again
+#: maximum number of event ids that are stored to detect repeated deliveries of an event
 _MAX_REMEMBERED: Final = 10_000
 #: maximum bytes of a request's body; every event is far smaller
 _MAX_BODY: Final = 1024 * 1024
 _RECEIVE_SECONDS: Final = 10
 _MAX_TYPE: Final = 80
 
-#: maps error messages of the library standardwebhooks to the texts that are printed in their place
+#: maps error messages of the library standardwebhooks to the texts that the command prints instead
 _REASONS: Final = {
     "Message timestamp too old": "it was signed more than 5 minutes ago: it was sent again, or this clock is ahead",
     "Message timestamp too new": "it was signed more than 5 minutes from now: this clock is behind",
@@ -83,14 +83,17 @@ class Verifier:
     """
 
     def __init__(self, secret: str) -> None:
-        # Imported here, because only this command needs the library.
+        # Only this command needs the library, so the other commands do not import it.
         from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
         self._webhook = Webhook(_check_secret(secret))
         self._failure = WebhookVerificationError
 
     def find_error(self, headers: Mapping[str, str], body: bytes) -> str | None:
-        """Return why a signature is invalid, or None if it is valid; names in `headers` are in lower case."""
+        """Return the reason why an event's signature is invalid, or None if the signature is valid.
+
+        The names in `headers` must be in lower case.
+        """
         missing = [name for name in _HEADERS if not headers.get(name)]
         if missing:
             return f"the header {', '.join(missing)} is missing"
@@ -99,7 +102,7 @@ class Verifier:
         except self._failure as error:
             return _REASONS.get(str(error), "it cannot be verified")
         except json.JSONDecodeError:
-            # The library parses the body only after it has verified the signature, so here the signature is valid.
+            # The signature is valid, because the library parses the JSON only after it has verified the signature.
             return None
         except RecursionError:
             return "the body is nested too deeply"
@@ -143,24 +146,24 @@ class Receiver(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Return the server's address."""
+        """Return the server's URL."""
         host = str(self.server_address[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}"
 
     def handle_delivery(self, delivery: Delivery) -> bool:
-        """Pass a delivery to `handle`, and return whether it is valid."""
+        """Pass a delivery to the function `handle`, and return whether the delivery is valid."""
         with self._lock:
             try:
                 return self._handle(delivery)
             except BrokenPipeError as error:
-                # This thread handles one request and cannot end the command. It stores the error and stops the server;
-                # `listen` then raises the error.
+                # This thread handles one request and cannot end the command. Therefore it stores the error and stops
+                # the server. `listen` raises the error after the server has stopped.
                 self.broken = error
                 self.shutdown()
                 raise
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore clients that disconnect."""
+        """Ignore errors of a connection, such as a client that disconnects."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -188,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdecimal()):
             self._respond(HTTPStatus.LENGTH_REQUIRED)
             return None
-        # The number of digits is compared first, because Python refuses to parse a number of thousands of digits.
+        # The number of digits is compared first, because Python refuses to parse a number with thousands of digits.
         if len(length) > len(str(_MAX_BODY)) or int(length) > _MAX_BODY:
             self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return None
@@ -207,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of http.server
-        """Log nothing."""
+        """Suppress the request log of http.server."""
 
 
 class _EventPrinter:
@@ -276,7 +279,7 @@ def _create_verifier(secret: str | None) -> Verifier:
 def _check_secret(secret: str) -> str:
     prefix, _, rest = secret.strip().partition("_")
     try:
-        # The base64 text may lack its padding, which is added here.
+        # The base64 padding (`=`) may be missing in a secret, so it is added here.
         key = base64.b64decode(rest + "=" * (-len(rest) % 4), validate=True)
     except (binascii.Error, ValueError):
         key = b""

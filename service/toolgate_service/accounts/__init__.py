@@ -1,1 +1,1 @@
-"""Accounts: registration, login, sessions, and who is asking."""
+"""Accounts: users, login, sessions and password resets."""

@@ -1,12 +1,11 @@
-"""Users, their sessions, and the single-use tokens that let someone in."""
+"""Database tables of users, sessions and one-time tokens."""
 
 from datetime import datetime
 
 from sqlalchemy import ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, of_user, one_of
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Table, Timestamp, of_user, one_of
 
 ADMIN = "admin"
 MEMBER = "member"
@@ -19,7 +18,7 @@ SCOPES = (FULL, CLI)
 
 
 class User(Table, table=True):
-    """A person of an organization. Removed ones stay, so that records keep naming them."""
+    """User of an organization. The row of a removed user is kept, so that logs can still show the e-mail address."""
 
     __tablename__ = "users"
     __table_args__ = (
@@ -37,20 +36,21 @@ class User(Table, table=True):
 
     id: str = Field(primary_key=True, sa_type=Id)
     organization_id: str = Field(sa_type=Id)
-    #: in lower case
+    #: e-mail address, always stored in lower case
     email: str = Field(max_length=320)
     password_hash: str = Field(sa_type=Text)
     role: str = Field(max_length=10)
-    #: raised by a role change, a removal and a password change: older tokens stop working
+    #: Number that increases when the role or password changes or the user is removed. Tokens with a lower number are
+    #: invalid.
     version: int = 1
-    #: never written: `slack_links` says who of which workspace is which member
+    #: unused: links to Slack users are stored in the table `slack_app_links`
     slack_user_id: str | None = Field(default=None, max_length=64)
     created_at: datetime = Field(sa_type=Timestamp)
     removed_at: datetime | None = Field(default=None, sa_type=Timestamp)
 
 
 class Session(Table, table=True):
-    """A login: its id is the token's ``jti``."""
+    """Login session. The session's id is the claim ``jti`` of its token."""
 
     __tablename__ = "sessions"
     __table_args__ = (of_user("user_id"), one_of("scope", SCOPES), Index(None, "expires_at"))
@@ -59,7 +59,7 @@ class Session(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     user_id: str = Field(sa_type=Id, index=True)
     scope: str = Field(max_length=10)
-    #: where the login came from, hashed as failed logins' addresses are
+    #: hash of the client's network, computed like `LoginAttempt.address`
     address: str | None = Field(default=None, max_length=80)
     created_at: datetime = Field(sa_type=Timestamp)
     expires_at: datetime = Field(sa_type=Timestamp)
@@ -67,7 +67,7 @@ class Session(Table, table=True):
 
 
 class Invitation(Table, table=True):
-    """An invitation to join an organization; the token is stored hashed and works once."""
+    """Invitation to join an organization. The token is stored as a hash and can be used once."""
 
     __tablename__ = "invitations"
     __table_args__ = (of_user("invited_by"), one_of("role", ROLES), Index(None, "expires_at"))
@@ -85,7 +85,7 @@ class Invitation(Table, table=True):
 
 
 class PasswordReset(Table, table=True):
-    """A password reset under way; the token is stored hashed and works once."""
+    """Password reset that a user requested. Its token is stored as a hash and can be used once."""
 
     __tablename__ = "password_resets"
     __table_args__ = (of_user("user_id"), Index(None, "expires_at"))
@@ -100,12 +100,12 @@ class PasswordReset(Table, table=True):
 
 
 class LoginFailures(Table, table=True):
-    """Failed logins of late, by pair, by address and by e-mail (decisions §7)."""
+    """Number of recent failed logins of one subject: an IP address, an e-mail address, or a pair of both."""
 
     __tablename__ = "login_failures"
     __table_args__ = (Index(None, "last_failed_at"),)
 
-    #: ``pair:…``, ``address:…`` or ``email:…``, hashed
+    #: kind of the subject and its hash: ``pair:…``, ``address:…`` or ``email:…``
     subject: str = Field(primary_key=True, max_length=80)
     failures: int = 0
     last_failed_at: datetime = Field(sa_type=Timestamp)

@@ -1,35 +1,44 @@
-"""HTTP for accounts: /auth/* (spec §4, decisions §3)."""
+"""HTTP routes of accounts: /auth/*."""
 
 from fastapi import APIRouter, Request
 
-from toolgate_service.accounts import entering, service
-from toolgate_service.accounts.caller import AnyCaller, own_row, peer
-from toolgate_service.accounts.schemas import CurrentUser, Login, PasswordChange, Registration, TokenView
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.openapi.problems import BAD_LOGIN, FORBIDDEN, REFUSED, TOO_MANY, problems
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.replies import NO_STORE, NoContent, Reply
+from toolgate_service.accounts import password_reset, service
+from toolgate_service.accounts.schemas import (
+    CurrentUser,
+    Login,
+    PasswordChange,
+    Registration,
+    ResetConfirmation,
+    ResetRequest,
+    TokenView,
+    Told,
+)
+from toolgate_service.http.auth import AnyCaller, peer
+from toolgate_service.http.dependencies import GatewayDep
+from toolgate_service.http.problems import BAD_LOGIN, FORBIDDEN, REFUSED, TOO_MANY, problems
+from toolgate_service.http.responses import NO_STORE, NoContent, Reply
+from toolgate_service.http.strict_route import StrictRoute
+from toolgate_service.organizations.registration import register as register_organization
 
 router = APIRouter(prefix="/auth", tags=["accounts"], route_class=StrictRoute)
 
 
 @router.post("/register", response_model=TokenView, responses=problems(REFUSED, FORBIDDEN, TOO_MANY))
 async def register(registration: Registration, request: Request, gateway: GatewayDep) -> Reply:
-    """Create an organization and its first user, who administers it."""
-    return Reply(await entering.register(gateway, registration, peer(request)), headers=NO_STORE)
+    """Create an organization and its first admin, and return a token."""
+    return Reply(await register_organization(gateway, registration, peer(request)), headers=NO_STORE)
 
 
 @router.post("/login", response_model=TokenView, responses=problems(BAD_LOGIN, TOO_MANY))
 async def login(credentials: Login, request: Request, gateway: GatewayDep) -> Reply:
-    """Exchange e-mail and password for a token that works for seven days."""
-    return Reply(await entering.log_in(gateway, credentials, peer(request)), headers=NO_STORE)
+    """Exchange e-mail and password for a token that is valid for seven days."""
+    return Reply(await service.log_in(gateway, credentials, peer(request)), headers=NO_STORE)
 
 
 @router.post("/logout", status_code=204)
 async def logout(caller: AnyCaller, gateway: GatewayDep) -> NoContent:
-    """End the session of this token; other logins of the user go on."""
-    async with gateway.database.writing(caller.organization_id) as session:
-        await service.end_session(session, caller)
+    """End the session of this token; other sessions of the user continue."""
+    await service.log_out(gateway, caller)
     return NoContent()
 
 
@@ -37,18 +46,46 @@ async def logout(caller: AnyCaller, gateway: GatewayDep) -> NoContent:
 async def change_password(
     change: PasswordChange, caller: AnyCaller, request: Request, gateway: GatewayDep
 ) -> Reply:
-    """Change one's own password; every other token of the user stops working, and a new one is answered.
+    """Change the caller's password; all tokens of the user stop working, and a new token is returned.
 
-    A wrong `current_password` is a 400 that names the field: the token is good, so it is no 401. It counts as a failed
-    login: whoever found a token open does not guess the password with it.
+    If `current_password` is wrong, the response is a 400 that names the field, and not a 401, because the token is
+    valid. The attempt counts as a failed login, so that a stolen token cannot be used to guess the password.
     """
-    token = await entering.change_password(gateway, caller, change, peer(request))
+    token = await service.change_password(gateway, caller, change, peer(request))
     return Reply(token, headers=NO_STORE)
 
 
 @router.get("/me", response_model=CurrentUser, operation_id="getCurrentUser")
 async def me(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the authenticated user."""
-    async with gateway.database.reading() as session:
-        user = await own_row(session, caller)
-    return Reply(CurrentUser.model_validate(user, from_attributes=True))
+    return Reply(await service.get_current_user(gateway, caller))
+
+
+reset_router = APIRouter(prefix="/auth/password-reset", tags=["accounts"], route_class=StrictRoute)
+
+
+@reset_router.post(
+    "",
+    response_model=Told,
+    status_code=202,
+    responses=problems(TOO_MANY),
+    operation_id="askPasswordReset",
+)
+async def ask(wanted: ResetRequest, gateway: GatewayDep) -> Reply:
+    """Send an e-mail with a link that allows the user to set a new password.
+
+    The response and its timing do not reveal whether the e-mail is registered: the user is looked up afterwards.
+    """
+    return Reply({"detail": password_reset.request_password_reset(gateway, wanted.email)}, 202)
+
+
+@reset_router.post(
+    "/confirm",
+    status_code=204,
+    responses=problems(REFUSED, TOO_MANY),
+    operation_id="confirmPasswordReset",
+)
+async def confirm(confirmation: ResetConfirmation, request: Request, gateway: GatewayDep) -> NoContent:
+    """Set a new password with the link's token; all sessions of the user end."""
+    await password_reset.reset_password(gateway, confirmation, peer(request))
+    return NoContent()

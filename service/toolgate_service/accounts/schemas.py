@@ -1,20 +1,19 @@
-"""What accounts look like on the wire (spec §2, §4)."""
+"""Request and response bodies of accounts."""
 
 from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from toolgate_service.web.bodies import Body, example
-from toolgate_service.web.fields import Email, LinkToken, Name, Password
+from toolgate_service.core.schemas import Body, Email, LinkToken, Name, Password, example
 
 
 class Registration(Body):
-    """POST /auth/register."""
+    """Body of POST /auth/register."""
 
     model_config = example(
         email="ada@example.com",
-        password="correct horse battery",  # noqa: S106 - nobody's
+        password="correct horse battery",  # noqa: S106 - an example
         organization_name="Acme",
     )
 
@@ -24,9 +23,9 @@ class Registration(Body):
 
 
 class Login(Body):
-    """POST /auth/login. The password's length is not judged here: it either fits or it does not."""
+    """Body of POST /auth/login. No minimum length of the password is required: a wrong one is rejected anyway."""
 
-    model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - nobody's
+    model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - an example
 
     email: Annotated[str, Field(max_length=1000)]
     password: Annotated[str, Field(max_length=1000)]
@@ -34,11 +33,11 @@ class Login(Body):
 
 
 class PasswordChange(Body):
-    """POST /auth/password. The current one's length is not judged: it either fits or it does not."""
+    """Body of POST /auth/password. Only the new password must have a valid length."""
 
     model_config = example(
-        current_password="correct horse battery",  # noqa: S106 - nobody's
-        new_password="correct horse battery staple",  # noqa: S106 - nobody's
+        current_password="correct horse battery",  # noqa: S106 - an example
+        new_password="correct horse battery staple",  # noqa: S106 - an example
     )
 
     current_password: Annotated[str, Field(max_length=1000)]
@@ -46,7 +45,7 @@ class PasswordChange(Body):
 
 
 class ResetRequest(Body):
-    """POST /auth/password-reset."""
+    """Body of POST /auth/password-reset."""
 
     model_config = example(email="ada@example.com")
 
@@ -54,22 +53,22 @@ class ResetRequest(Body):
 
 
 class ResetConfirmation(Body):
-    """POST /auth/password-reset/confirm."""
+    """Body of POST /auth/password-reset/confirm."""
 
-    model_config = example(token="{reset_token}", new_password="correct horse battery")  # noqa: S106 - nobody's
+    model_config = example(token="{reset_token}", new_password="correct horse battery")  # noqa: S106 - an example
 
     token: LinkToken
     new_password: Password
 
 
 class Told(BaseModel):
-    """The answer to a wish that is not granted here and now."""
+    """Response to a request that the gateway processes later, with a message for the user."""
 
     detail: str
 
 
 class UserView(BaseModel):
-    """A user, as login and registration show it."""
+    """User in the responses of login and registration."""
 
     id: str
     email: str
@@ -77,13 +76,13 @@ class UserView(BaseModel):
 
 
 class CurrentUser(UserView):
-    """A user, as GET /auth/me shows it."""
+    """Response of GET /auth/me: the authenticated user."""
 
     created_at: datetime
 
 
 class TokenView(BaseModel):
-    """The answer to registration and login."""
+    """Response to registration and login."""
 
     access_token: str
     token_type: Literal["bearer"] = "bearer"  # noqa: S105 - the scheme's name, not a secret

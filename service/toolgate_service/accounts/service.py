@@ -1,178 +1,90 @@
-"""The rules of registration, login, and one's own password."""
+"""Login, logout and password changes, for the API and for the console."""
 
-import re
-import secrets
-import unicodedata
-
-from sqlmodel import col, select, update
-from sqlmodel.ext.asyncio.session import AsyncSession
-
-from toolgate_service.accounts import tokens
-from toolgate_service.accounts.caller import Caller, own_row
-from toolgate_service.accounts.models import ADMIN, FULL, Session, User
-from toolgate_service.accounts.schemas import Registration, TokenView, UserView
-from toolgate_service.accounts.users import find_user, set_password, user_of
+from toolgate_service.accounts import login_throttle
+from toolgate_service.accounts.login_throttle import LoginAttempt
+from toolgate_service.accounts.repository import find_user_by_email, find_user_by_id, set_password
+from toolgate_service.accounts.schemas import CurrentUser, Login, PasswordChange, TokenView
+from toolgate_service.accounts.sessions import Caller, end_session, load_current_user, open_session
 from toolgate_service.audit import service as audit
-from toolgate_service.errors import ApiError, bad_credentials
-from toolgate_service.ids import new_id
-from toolgate_service.organizations.keys import mint_key
-from toolgate_service.organizations.models import Environment, Organization
-from toolgate_service.storage.base import ENVIRONMENTS
-from toolgate_service.storage.database import now
-from toolgate_service.vault import Vault
-from toolgate_service.web.fields import MAX_NAME
+from toolgate_service.context import AppContext
+from toolgate_service.core.errors import ApiError, FieldErrors, bad_credentials
 
 
-async def register(
-    session: AsyncSession,
-    vault: Vault,
-    registration: Registration,
-    password_hash: str,
-    plan: str,
-    *,
-    address: str | None = None,
-) -> TokenView:
-    """Create an organization as `create_organization` does, and open a session for its first admin.
-
-    Args:
-        session: a write transaction with the turn `ACCOUNTS`.
-        vault: seals the keys and signs the token.
-        registration: the request's body.
-        password_hash: the hash of its password.
-        plan: the plan of the new organization.
-        address: where it came from, as `slowing.Attempt` hashes it.
+async def log_in(context: AppContext, credentials: Login, address: str | None) -> TokenView:
+    """Exchange e-mail and password for a token.
 
     Raises:
-        ApiError: 400, the e-mail is registered already.
+        ApiError: 401 for an unknown e-mail or a wrong password; 429 after too many failures, or if too many other
+            requests are waiting for a password to be hashed.
     """
-    user = await create_organization(session, vault, registration, password_hash, plan)
-    return await open_session(session, vault, user, FULL, address=address)
+    attempt = LoginAttempt.of(context.vault, address, credentials.email)
+    async with context.database.reading() as session:
+        user = await find_user_by_email(session, credentials.email)
+        await login_throttle.require_allowed(session, attempt, user)
+    matches = await context.passwords.verify(credentials.password, user.password_hash if user else None)
+    if user is None or not matches:
+        async with context.database.writing(*attempt.lock_keys) as session:
+            # Check again under the lock, so that parallel guesses get no more results than sequential guesses.
+            await login_throttle.require_allowed(session, attempt, user)
+            await login_throttle.count_failure(session, attempt)
+        raise invalid_login()
+    async with context.database.writing(*attempt.lock_keys, user.organization_id) as session:
+        await login_throttle.require_allowed(session, attempt, user)
+        await login_throttle.clear_failures(session, attempt)
+        current = await find_user_by_id(session, user.id)
+        # After the password was verified, another request may have removed the user or changed the password.
+        if current is None or current.password_hash != user.password_hash:
+            raise invalid_login()
+        return await open_session(session, context.vault, current, credentials.scope, address=attempt.address)
 
 
-async def create_organization(
-    session: AsyncSession, vault: Vault, registration: Registration, password_hash: str, plan: str
-) -> User:
-    """Create an organization with both environments and its keys, and return its first admin.
+async def log_out(context: AppContext, caller: Caller) -> None:
+    """End the caller's session; other sessions of the user continue."""
+    async with context.database.writing(caller.organization_id) as session:
+        await end_session(session, caller)
 
-    Args:
-        session: a write transaction with the turn `ACCOUNTS`.
-        vault: seals the keys.
-        registration: e-mail and organization name.
-        password_hash: the hash of the admin's password.
-        plan: the plan of the new organization.
+
+async def get_current_user(context: AppContext, caller: Caller) -> CurrentUser:
+    """Return the caller's user.
 
     Raises:
-        ApiError: 400, the e-mail is registered already.
+        ApiError: 401 if the session is no longer valid.
     """
-    if await find_user(session, registration.email) is not None:
-        raise ApiError(400, "E-mail already registered")
-    moment = now(session)
-    organization = Organization(
-        id=new_id(),
-        name=registration.organization_name,
-        slug=await _free_slug(session, registration.organization_name),
-        plan=plan,
-        created_at=moment,
-    )
-    session.add(organization)
-    await session.flush()
-    for environment in ENVIRONMENTS:
-        session.add(Environment(organization_id=organization.id, name=environment))
-    user = User(
-        id=new_id(),
-        organization_id=organization.id,
-        email=registration.email,
-        password_hash=password_hash,
-        role=ADMIN,
-        created_at=moment,
-    )
-    session.add(user)
-    await session.flush()
-    for environment in ENVIRONMENTS:
-        session.add(mint_key(vault, organization.id, environment, created_at=moment, created_by=user.id))
-    return user
-
-
-async def log_in(session: AsyncSession, vault: Vault, user: User, scope: str, *, address: str) -> TokenView:
-    """Begin a session for a user whose password was verified before this transaction.
-
-    Raises:
-        ApiError: 401, the user was removed or has got another password meanwhile.
-    """
-    current = await user_of(session, user.id)
-    if current is None or current.password_hash != user.password_hash:
-        raise wrong_login()
-    return await open_session(session, vault, current, scope, address=address)
+    async with context.database.reading() as session:
+        return CurrentUser.model_validate(await load_current_user(session, caller), from_attributes=True)
 
 
 async def change_password(
-    session: AsyncSession, vault: Vault, caller: Caller, verified: User, password_hash: str, *, address: str
+    context: AppContext, caller: Caller, change: PasswordChange, address: str | None
 ) -> TokenView:
-    """Change the caller's password and begin a new session in place of all others.
-
-    Args:
-        session: a write transaction with the turn of the caller's organization.
-        vault: signs the token.
-        caller: whose password it is; the new session has the scope of the old.
-        verified: the user whose current password was verified.
-        password_hash: the new password's.
-        address: where the request came from, as `slowing.Attempt` hashes it.
+    """Change the caller's password, revoke all tokens of the user, and return a new token with the same scope.
 
     Raises:
-        ApiError: 401, the token or the password has stopped working meanwhile.
+        FieldErrors: 400 if the current password is wrong. The attempt counts as a failed login.
+        ApiError: 401 if the session is no longer valid; 429 as in `log_in`.
     """
-    user = await own_row(session, caller)
-    if user.password_hash != verified.password_hash:
-        raise bad_credentials()
-    await set_password(session, user, password_hash)
-    await end_session(session, caller)
-    audit.record(session, caller, "user.password_changed", user.id)
-    return await open_session(session, vault, user, caller.scope, address=address)
+    async with context.database.reading() as session:
+        user = await load_current_user(session, caller)
+        attempt = LoginAttempt.of(context.vault, address, user.email)
+        await login_throttle.require_allowed(session, attempt, user)
+    if not await context.passwords.verify(change.current_password, user.password_hash):
+        async with context.database.writing(*attempt.lock_keys) as session:
+            await login_throttle.require_allowed(session, attempt, user)
+            await login_throttle.count_failure(session, attempt)
+        raise FieldErrors({"current_password": ["is not your password"]})
+    password_hash = await context.passwords.hash(change.new_password)
+    async with context.database.writing(*attempt.lock_keys, caller.organization_id) as session:
+        await login_throttle.require_allowed(session, attempt, user)
+        await login_throttle.clear_failures(session, attempt)
+        current = await load_current_user(session, caller)
+        if current.password_hash != user.password_hash:
+            raise bad_credentials()
+        await set_password(session, current, password_hash)
+        await end_session(session, caller)
+        audit.record(session, caller, "user.password_changed", current.id)
+        return await open_session(session, context.vault, current, caller.scope, address=attempt.address)
 
 
-async def end_session(session: AsyncSession, caller: Caller) -> None:
-    """Let the caller's token work no more."""
-    await session.exec(
-        update(Session)
-        .where(
-            col(Session.organization_id) == caller.organization_id,
-            col(Session.id) == caller.session_id,
-            col(Session.revoked_at).is_(None),
-        )
-        .values(revoked_at=now(session))
-    )
-
-
-def wrong_login() -> ApiError:
-    """Return the 401 that an unknown e-mail and a wrong password have in common (spec §7)."""
+def invalid_login() -> ApiError:
+    """Return the 401 error for a failed login. The error does not reveal whether the e-mail is registered."""
     return ApiError(401, "Invalid e-mail or password")
-
-
-async def open_session(
-    session: AsyncSession, vault: Vault, user: User, scope: str, *, address: str | None = None
-) -> TokenView:
-    """Begin a session and write its token."""
-    moment = now(session)
-    login = Session(
-        id=new_id(),
-        organization_id=user.organization_id,
-        user_id=user.id,
-        scope=scope,
-        address=address,
-        created_at=moment,
-        expires_at=moment + tokens.LIFETIME,
-    )
-    session.add(login)
-    await session.flush()
-    claims = tokens.Claims(user.id, login.id, user.version)
-    token = tokens.issue(vault.token_keys[0], claims, scope=scope, issued_at=moment)
-    view = UserView(id=user.id, email=user.email, organization_id=user.organization_id)
-    return TokenView(access_token=token, user=view)
-
-
-async def _free_slug(session: AsyncSession, name: str) -> str:
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    # Cut: some single characters decompose into many.
-    slug = re.sub(r"[^a-z0-9]+", "-", plain)[:MAX_NAME].strip("-") or "organization"
-    taken = (await session.exec(select(Organization.id).where(Organization.slug == slug))).first()
-    return slug if taken is None else f"{slug}-{secrets.token_hex(4)}"

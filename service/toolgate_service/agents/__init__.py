@@ -1,1 +1,1 @@
-"""Agents: who acts."""
+"""Agents and their API keys."""

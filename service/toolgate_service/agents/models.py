@@ -1,12 +1,11 @@
-"""Agents."""
+"""Database table of agents."""
 
 from datetime import datetime
 
 from sqlalchemy import UniqueConstraint
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, in_environment, index_where, of_user, one_of
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Table, Timestamp, in_environment, index_where, of_user, one_of
 
 ACTIVE = "active"
 INACTIVE = "inactive"
@@ -14,7 +13,7 @@ STATUSES = (ACTIVE, INACTIVE)
 
 
 class Agent(Table, table=True):
-    """A software agent. A deleted one stays, so that log entries keep its id and name."""
+    """Software agent. The row of a deleted agent is kept, so that log entries can still show its name."""
 
     __tablename__ = "agents"
     __table_args__ = (
@@ -22,7 +21,7 @@ class Agent(Table, table=True):
         of_user("created_by"),
         of_user("switched_off_by"),
         UniqueConstraint("organization_id", "environment", "id"),
-        # Lists and counts: however many were deleted, they are not looked at.
+        # Index for lists and counts of agents, which exclude deleted agents.
         index_where(
             "ix_agents_listed", "deleted_at IS NULL", "organization_id", "environment", "created_at", "id"
         ),
@@ -35,7 +34,7 @@ class Agent(Table, table=True):
     name: str = Field(max_length=100)
     description: str | None = Field(default=None, max_length=1000)
     status: str = Field(default=ACTIVE, max_length=10)
-    #: who made it inactive: what an admin switched off only an admin switches on
+    #: user who disabled the agent; if this user is an admin, only an admin can enable the agent again
     switched_off_by: str | None = Field(default=None, sa_type=Id)
     created_by: str = Field(sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)

@@ -1,16 +1,16 @@
-"""HTTP for agents (spec §4)."""
+"""HTTP routes of agents and their keys."""
 
 from fastapi import APIRouter
 
-from toolgate_service.accounts.caller import AnyCaller, ChangingCaller, acting
-from toolgate_service.agents import service
-from toolgate_service.agents.schemas import AgentChange, AgentView, NewAgent
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.openapi.problems import NOT_FOUND, PLAN_LIMIT, problems
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName
-from toolgate_service.web.paging import WholeOrPageDep
-from toolgate_service.web.replies import NoContent, Reply
+from toolgate_service.accounts.sessions import transaction_as
+from toolgate_service.agents import keys, service
+from toolgate_service.agents.schemas import AgentChange, AgentKeyView, AgentView, NewAgent
+from toolgate_service.http.auth import AdminCaller, AnyCaller, ChangingCaller
+from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
+from toolgate_service.http.pagination import WholeOrPageDep
+from toolgate_service.http.problems import CONFLICT, NOT_FOUND, PLAN_LIMIT, problems
+from toolgate_service.http.responses import NO_STORE, NoContent, Reply
+from toolgate_service.http.strict_route import StrictRoute
 
 router = APIRouter(prefix="/api/agents", tags=["agents"], route_class=StrictRoute)
 
@@ -22,7 +22,7 @@ async def list_agents(
     page: WholeOrPageDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return agents, newest first: all of them unless `limit` is sent."""
+    """Return the agents, newest first. Without `limit`, the response contains all agents."""
     async with gateway.database.reading() as session:
         found = await service.list_agents(session, caller, environment, page)
     agents = [AgentView.model_validate(agent, from_attributes=True) for agent in found.rows]
@@ -33,8 +33,8 @@ async def list_agents(
 async def create_agent(
     new: NewAgent, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Register an agent; it starts active and may do nothing."""
-    async with acting(gateway, caller) as session:
+    """Create an agent. It is active and has no permissions."""
+    async with transaction_as(gateway, caller) as session:
         agent = await service.create_agent(session, gateway.plans, caller, environment, new)
     return Reply(AgentView.model_validate(agent, from_attributes=True), 201)
 
@@ -57,17 +57,54 @@ async def change_agent(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Rename, describe, switch off or switch on an agent."""
-    async with acting(gateway, caller) as session:
-        agent = await service.change_agent(session, caller, environment, agent_id, change)
-    return Reply(AgentView.model_validate(agent, from_attributes=True))
+    """Change the name, description or status of an agent."""
+    return Reply(await service.change_agent(gateway, caller, environment, agent_id, change))
 
 
 @router.delete("/{agent_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_agent(
     agent_id: str, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> NoContent:
-    """Remove an agent, its permissions and its keys for good; its log entries stay."""
-    async with acting(gateway, caller) as session:
-        await service.delete_agent(session, caller, environment, agent_id)
+    """Delete an agent, its permissions and its keys; its log entries stay."""
+    await service.delete_agent(gateway, caller, environment, agent_id)
+    return NoContent()
+
+
+keys_router = APIRouter(prefix="/api/agents/{agent_id}/keys", tags=["agents"], route_class=StrictRoute)
+
+
+@keys_router.get("", response_model=list[AgentKeyView], responses=problems(NOT_FOUND))
+async def list_agent_keys(
+    agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Return the agent's keys, newest first: in full for admins, which is audited, and masked for others."""
+    async with transaction_as(gateway, caller, reads=True) as session:
+        agent = await service.get_agent(session, caller, environment, agent_id)
+        found = await keys.list_keys(session, gateway.vault, caller, agent)
+    return Reply(found, headers=NO_STORE)
+
+
+@keys_router.post("", response_model=AgentKeyView, status_code=201, responses=problems(NOT_FOUND, CONFLICT))
+async def create_agent_key(
+    agent_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Create an API key that can be used only for this agent."""
+    async with transaction_as(gateway, caller) as session:
+        agent = await service.get_agent(session, caller, environment, agent_id)
+        key = await keys.create_key(session, gateway.vault, caller, agent)
+    return Reply(key, 201, NO_STORE)
+
+
+@keys_router.delete("/{key_id}", status_code=204, responses=problems(NOT_FOUND))
+async def delete_agent_key(
+    agent_id: str,
+    key_id: str,
+    caller: AdminCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
+) -> NoContent:
+    """Revoke one of the agent's keys; it stops working immediately."""
+    async with transaction_as(gateway, caller) as session:
+        agent = await service.get_agent(session, caller, environment, agent_id)
+        await keys.delete_key(session, caller, agent, key_id)
     return NoContent()

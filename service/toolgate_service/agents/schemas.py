@@ -1,16 +1,15 @@
-"""What an agent looks like on the wire (spec §2)."""
+"""Request and response bodies of agents and their keys."""
 
 from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel
 
-from toolgate_service.web.bodies import Body, Change, example
-from toolgate_service.web.fields import Description, Name
+from toolgate_service.core.schemas import Body, Change, Description, Name, example
 
 
 class AgentView(BaseModel):
-    """An agent."""
+    """Agent as returned by the API."""
 
     id: str
     name: str
@@ -21,7 +20,7 @@ class AgentView(BaseModel):
 
 
 class NewAgent(Body):
-    """POST /api/agents."""
+    """Body of POST /api/agents."""
 
     model_config = example(name="refund-bot", description="Refunds orders that customers return")
 
@@ -30,7 +29,7 @@ class NewAgent(Body):
 
 
 class AgentChange(Change):
-    """PUT /api/agents/{agent_id}: what is not sent stays as it is; a null removes the description."""
+    """Body of PUT /api/agents/{agent_id}. Fields that are not sent stay unchanged; null removes the description."""
 
     model_config = example(status="inactive")
 
@@ -39,3 +38,13 @@ class AgentChange(Change):
     name: Name | None = None
     description: Description | None = None
     status: Literal["active", "inactive"] | None = None
+
+
+class AgentKeyView(BaseModel):
+    """API key of one agent. `api_key` is shown in full to admins and masked for others."""
+
+    id: str
+    agent_id: str
+    api_key: str
+    created_at: datetime
+    created_by: str | None

@@ -1,28 +1,28 @@
-"""The rules of agents (spec §2-4, decisions §7)."""
+"""Agents: listing, creation, changes and deletion."""
 
 from sqlalchemy import bindparam
 from sqlmodel import col, delete, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.accounts.caller import Caller
 from toolgate_service.accounts.models import ADMIN, User
+from toolgate_service.accounts.sessions import Caller, transaction_as
 from toolgate_service.agents.models import ACTIVE, INACTIVE, Agent
 from toolgate_service.agents.schemas import AgentChange, AgentView, NewAgent
-from toolgate_service.approvals.ending import cancel_open
+from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
 from toolgate_service.billing.schemas import UsageWarningView
-from toolgate_service.billing.usage import warning_at
-from toolgate_service.errors import ApiError, PlanLimitExceeded, not_found
-from toolgate_service.ids import new_id
+from toolgate_service.billing.service import warning_at
+from toolgate_service.context import AppContext
+from toolgate_service.core.errors import ApiError, PlanLimitExceeded, not_found
+from toolgate_service.core.ids import new_id
+from toolgate_service.core.plans import UNLIMITED, Plans
+from toolgate_service.db.database import now
+from toolgate_service.db.models import PRODUCTION
+from toolgate_service.db.pagination import Found, Page, find_page
 from toolgate_service.organizations.keys import revoke_agent_keys
 from toolgate_service.organizations.models import Organization
 from toolgate_service.permissions.models import Permission
-from toolgate_service.plans import UNLIMITED, Plans
-from toolgate_service.storage.base import PRODUCTION
-from toolgate_service.storage.database import now
-from toolgate_service.web.paging import Found, Page, find_page
-from toolgate_service.webhooks.kinds import USAGE_WARNING
-from toolgate_service.webhooks.outbox import emit
+from toolgate_service.webhooks.events import USAGE_WARNING, emit
 
 _ONE = select(Agent).where(
     col(Agent.id) == bindparam("id"),
@@ -33,7 +33,7 @@ _ONE = select(Agent).where(
 
 
 async def list_agents(session: AsyncSession, caller: Caller, environment: str, page: Page) -> Found[Agent]:
-    """Return an environment's agents, newest first."""
+    """Return the agents of an environment, newest first."""
     query = select(Agent).where(
         Agent.organization_id == caller.organization_id,
         Agent.environment == environment,
@@ -46,7 +46,7 @@ async def get_agent(session: AsyncSession, caller: Caller, environment: str, age
     """Return one agent.
 
     Raises:
-        ApiError: 404, there is none of that id in the caller's organization and environment.
+        ApiError: 404 if the caller's organization has no such agent in the environment.
     """
     values = {"id": agent_id, "organization_id": caller.organization_id, "environment": environment}
     agent = (await session.exec(_ONE, params=values)).first()
@@ -61,9 +61,9 @@ async def create_agent(
     """Create an active agent.
 
     Raises:
-        PlanLimitExceeded: the plan's production agents are used up; inactive ones count.
+        PlanLimitExceeded: The plan allows no further production agents; inactive agents count.
     """
-    warning = await _count_in(session, plans, caller) if environment == PRODUCTION else None
+    warning = await _count_production_agent(session, plans, caller) if environment == PRODUCTION else None
     agent = Agent(
         id=new_id(),
         organization_id=caller.organization_id,
@@ -77,71 +77,75 @@ async def create_agent(
     audit.record(
         session, caller, "agent.created", agent.id, environment=environment, changes={"name": new.name}
     )
-    await _tell(session, "agent.created", agent)
+    await _emit(session, "agent.created", agent)
     if warning is not None:
         await emit(session, agent.organization_id, environment, USAGE_WARNING, warning)
     return agent
 
 
 async def change_agent(
-    session: AsyncSession, caller: Caller, environment: str, agent_id: str, change: AgentChange
-) -> Agent:
-    """Change what was sent. Switching an agent off cancels what it was waiting for, for good.
+    context: AppContext, caller: Caller, environment: str, agent_id: str, change: AgentChange
+) -> AgentView:
+    """Change the fields that the request contains. Disabling an agent cancels its pending approval requests.
 
     Raises:
-        ApiError: 404 unknown; 403 a member re-activates an agent that an admin switched off.
+        ApiError: 404 if there is no such agent; 403 if a member enables an agent that an admin disabled.
     """
-    agent = await get_agent(session, caller, environment, agent_id)
-    if change.status == ACTIVE and agent.status == INACTIVE:
-        await _may_switch_on(session, caller, agent)
-        agent.status, agent.switched_off_by = ACTIVE, None
-    elif change.status == INACTIVE:
-        await _switch_off(session, caller, agent)
-    if "name" in change.model_fields_set and change.name is not None:
-        agent.name = change.name
-    if "description" in change.model_fields_set:
-        agent.description = change.description
-    changes = change.model_dump(exclude_unset=True)
-    audit.record(session, caller, "agent.updated", agent.id, environment=environment, changes=changes)
-    await _tell(session, "agent.updated", agent)
-    return agent
+    async with transaction_as(context, caller) as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        if change.status == ACTIVE and agent.status == INACTIVE:
+            await _require_may_enable(session, caller, agent)
+            agent.status, agent.switched_off_by = ACTIVE, None
+        elif change.status == INACTIVE:
+            await _disable(session, caller, agent)
+        if "name" in change.model_fields_set and change.name is not None:
+            agent.name = change.name
+        if "description" in change.model_fields_set:
+            agent.description = change.description
+        changes = change.model_dump(exclude_unset=True)
+        audit.record(session, caller, "agent.updated", agent.id, environment=environment, changes=changes)
+        await _emit(session, "agent.updated", agent)
+        return AgentView.model_validate(agent, from_attributes=True)
 
 
-async def delete_agent(session: AsyncSession, caller: Caller, environment: str, agent_id: str) -> None:
-    """Remove an agent with its permissions and keys; its log entries stay.
+async def delete_agent(context: AppContext, caller: Caller, environment: str, agent_id: str) -> None:
+    """Delete an agent with its permissions and keys; its log entries stay.
 
     Raises:
-        ApiError: 404 unknown.
+        ApiError: 404 if there is no such agent.
     """
-    agent = await get_agent(session, caller, environment, agent_id)
-    await cancel_open(session, agent, "the agent was deleted")
-    await session.exec(
-        delete(Permission).where(
-            col(Permission.organization_id) == agent.organization_id,
-            col(Permission.environment) == agent.environment,
-            col(Permission.agent_id) == agent.id,
+    async with transaction_as(context, caller) as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        await cancel_open(session, agent, "the agent was deleted")
+        await session.exec(
+            delete(Permission).where(
+                col(Permission.organization_id) == agent.organization_id,
+                col(Permission.environment) == agent.environment,
+                col(Permission.agent_id) == agent.id,
+            )
         )
-    )
-    await revoke_agent_keys(session, agent.organization_id, agent.environment, agent.id)
-    agent.deleted_at = now(session)
-    audit.record(
-        session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}
-    )
-    await _tell(session, "agent.deleted", agent)
+        await revoke_agent_keys(session, agent.organization_id, agent.environment, agent.id)
+        agent.deleted_at = now(session)
+        audit.record(
+            session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}
+        )
+        await _emit(session, "agent.deleted", agent)
 
 
-async def _tell(session: AsyncSession, kind: str, agent: Agent) -> None:
+async def _emit(session: AsyncSession, kind: str, agent: Agent) -> None:
     view = AgentView.model_validate(agent, from_attributes=True)
     await emit(session, agent.organization_id, agent.environment, kind, view)
 
 
-async def _count_in(session: AsyncSession, plans: Plans, caller: Caller) -> UsageWarningView | None:
-    """Count one more production agent, and return the warning that it sets off.
+async def _count_production_agent(
+    session: AsyncSession, plans: Plans, caller: Caller
+) -> UsageWarningView | None:
+    """Require that the plan allows one more production agent. Return the usage warning that the new agent triggers.
 
     Raises:
-        PlanLimitExceeded: there is no room for it.
+        PlanLimitExceeded: The plan allows no further production agents.
     """
-    # The row is locked before counting, so that parallel creations count one after the other.
+    # Lock the organization's row, so that concurrent requests cannot exceed the limit together.
     organization = (
         await session.exec(
             select(Organization).where(Organization.id == caller.organization_id).with_for_update()
@@ -161,8 +165,9 @@ async def _count_in(session: AsyncSession, plans: Plans, caller: Caller) -> Usag
     return warning_at("agents", organization.plan, used + 1, limit)
 
 
-async def _switch_off(session: AsyncSession, caller: Caller, agent: Agent) -> None:
-    # An admin's word takes the place of a member's, and not the other way round.
+async def _disable(session: AsyncSession, caller: Caller, agent: Agent) -> None:
+    # If the agent is disabled already, only an admin replaces the stored user. Otherwise a member could replace an
+    # admin and then enable the agent.
     if agent.status == ACTIVE or caller.is_admin:
         agent.switched_off_by = caller.user_id
     if agent.status == ACTIVE:
@@ -170,9 +175,9 @@ async def _switch_off(session: AsyncSession, caller: Caller, agent: Agent) -> No
         await cancel_open(session, agent, "the agent was switched off")
 
 
-async def _may_switch_on(session: AsyncSession, caller: Caller, agent: Agent) -> None:
+async def _require_may_enable(session: AsyncSession, caller: Caller, agent: Agent) -> None:
     if caller.is_admin or agent.switched_off_by is None:
         return
-    switcher = (await session.exec(select(User).where(User.id == agent.switched_off_by))).first()
-    if switcher is not None and switcher.role == ADMIN:
+    disabled_by = (await session.exec(select(User).where(User.id == agent.switched_off_by))).first()
+    if disabled_by is not None and disabled_by.role == ADMIN:
         raise ApiError(403, "An admin switched this agent off; ask an admin to switch it on")

@@ -1,1 +1,1 @@
-"""Approvals: the moment a person decides."""
+"""Approval requests: tool calls that wait for the decision of an approver."""

@@ -1,17 +1,39 @@
-"""Approvals: a held check waiting for a person, and what became of it (decisions §5)."""
+"""Tables of approval requests and votes.
+
+States of a request:
+
+    pending ──► approved ──► consumed
+       │           ├───────► expired
+       │           └───────► cancelled
+       ├──────► denied
+       ├──────► expired
+       ├──────► cancelled
+       └──────► replaced, by a request with an edited context
+
+All states except pending and approved are final. From `expires_at` on, a pending or approved request counts as expired,
+even before a background job updates its row. Therefore `state_of` and `has_state` compare `expires_at` with the time.
+"""
 
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import Connection, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy import ColumnElement, Connection, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlalchemy.event import listen
 from sqlalchemy.orm import Mapper, object_session
 from sqlalchemy.orm.attributes import get_history
-from sqlmodel import Field
+from sqlmodel import Field, col
 
-from toolgate_service.storage.base import Table, index_where, of_agent, of_user, one_of
-from toolgate_service.storage.notices import APPROVAL, announce
-from toolgate_service.storage.types import ExactDecimal, Id, Timestamp
+from toolgate_service.db.models import (
+    ExactDecimal,
+    Id,
+    Table,
+    Timestamp,
+    index_where,
+    of_agent,
+    of_user,
+    one_of,
+)
+from toolgate_service.db.pubsub import APPROVAL, announce
 
 PENDING = "pending"
 APPROVED = "approved"
@@ -20,7 +42,7 @@ EXPIRED = "expired"
 CANCELLED = "cancelled"
 REPLACED = "replaced"
 CONSUMED = "consumed"
-#: waiting for a decision, or to be used
+#: states that are not final
 OPEN = (PENDING, APPROVED)
 STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
 
@@ -31,7 +53,10 @@ def _of_status(name: str, status: str, column: str) -> Index:
 
 
 class Approval(Table, table=True):
-    """One held check: bound to agent, permission, action, run and the digest of its context."""
+    """Request for an approver's decision about a tool call.
+
+    An approval is bound to the agent, the permission, the action, the run and the digest of the context.
+    """
 
     __tablename__ = "approvals"
     __table_args__ = (
@@ -39,7 +64,7 @@ class Approval(Table, table=True):
         of_user("decided_by"),
         UniqueConstraint("organization_id", "environment", "id"),
         one_of("status", STATUSES),
-        # The same held check, repeated while pending, is one request: also when two ask at once.
+        # Checks of the same call share one pending request, even if they arrive concurrently.
         Index(
             "uq_approvals_pending",
             "organization_id",
@@ -53,25 +78,25 @@ class Approval(Table, table=True):
             sqlite_where=text("status = 'pending'"),
             postgresql_where=text("status = 'pending'"),
         ),
-        # What a held check looks for: requests of this agent and action with this digest.
+        # For the search for requests that match a check.
         Index(None, "organization_id", "environment", "agent_id", "action", "digest"),
         Index(None, "organization_id", "environment", "created_at", "id"),
-        # What stands against a held check: recent denials of the action, and a call that was let through.
+        # For recent denials of an action, and for calls that consumed an approval.
         _of_status("ix_approvals_denied", DENIED, "decided_at"),
         _of_status("ix_approvals_consumed", CONSUMED, "call_id"),
         _of_status("ix_approvals_consumed_by", CONSUMED, "consumed_call_id"),
-        # Lists by status and by agent, in order.
+        # For lists filtered by status or by agent.
         Index("ix_approvals_by_status", "organization_id", "environment", "status", "created_at", "id"),
         Index("ix_approvals_by_agent", "organization_id", "environment", "agent_id", "created_at", "id"),
-        # What people decided, and how long it had waited.
+        # For the statistics of waiting times.
         index_where(
             "ix_approvals_decided",
             "decided_by IS NOT NULL",
             *("organization_id", "environment", "decided_at", "created_at"),
         ),
-        # What was approved by a grant, and ends with it.
+        # For the requests that a grant approved: they are cancelled when the grant is revoked.
         index_where("ix_approvals_by_grant", "grant_id IS NOT NULL", "grant_id"),
-        # What the expiry job looks for, and the one that reminds: in all organizations, and so for nobody else.
+        # For the jobs that expire requests and send reminders, across all organizations.
         index_where("ix_approvals_running_out", "status IN ('pending', 'approved')", "expires_at"),
         index_where("ix_approvals_reminding", "status = 'pending'", "remind_at"),
     )
@@ -80,58 +105,59 @@ class Approval(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: no foreign key: the request outlives a deleted permission, as a record
+    #: id of the permission; not a foreign key, because the request remains after its permission is deleted
     permission_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
-    #: the context's canonical text; written once, never changed
+    #: context as canonical JSON; never changed
     context: str = Field(sa_type=Text)
     #: SHA-256 of `context`
     digest: str = Field(max_length=64)
-    #: empty when none was sent: a null would make two equal requests distinct in the unique index
+    #: run and call of the check; empty instead of null if missing, because a unique index treats nulls as distinct
     run_id: str = Field(default="", max_length=255)
     call_id: str = Field(default="", max_length=255)
-    #: reason that the agent gave: shown to approvers, not verified, not part of the digest
+    #: the agent's reason for the call: shown to approvers, not verified by the gateway, not part of the digest
     reason: str | None = Field(default=None, max_length=1000)
-    #: the last check or long poll for this request
+    #: time of the last check or long poll for this request
     last_asked_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: until when a long poll waits for the decision
+    #: time until which a long poll waits for the decision
     waiting_until: datetime | None = Field(default=None, sa_type=Timestamp)
     status: str = Field(default=PENDING, max_length=10)
-    #: the API key that asked
+    #: id of the API key that sent the check
     key_id: str = Field(sa_type=Id)
-    #: the terms of its permission when it was asked; a decision is judged by the stricter of these and the current ones
+    #: rules of the permission when the request was created; the stricter of these and the current rules applies
     required_approvals: int = 1
     separation_of_duties: bool | None = None
-    #: ids of those who had created the agent, or created or loosened the permission, as a JSON list
+    #: ids of the users who created the agent, or created or loosened the permission, as a JSON list
     makers: str | None = Field(default=None, sa_type=Text)
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
     amount_required: bool | None = None
     created_at: datetime = Field(sa_type=Timestamp)
-    #: while pending: until when it waits; once approved: until when it may be used
+    #: while pending: deadline for the decision; once approved: deadline to consume the approval
     expires_at: datetime = Field(sa_type=Timestamp)
-    #: from when on people are reminded; null once they were
+    #: time at which the reminder event is due; null after it was sent
     remind_at: datetime | None = Field(default=None, sa_type=Timestamp)
     reminded_at: datetime | None = Field(default=None, sa_type=Timestamp)
     decided_at: datetime | None = Field(default=None, sa_type=Timestamp)
     decided_by: str | None = Field(default=None, sa_type=Id)
     note: str | None = Field(default=None, max_length=1000)
     consumed_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: the call that used it up; empty when it named none
+    #: `call_id` of the check that consumed the approval; empty if the check had no `call_id`
     consumed_call_id: str = Field(default="", max_length=255)
-    #: the decision that let the action through
+    #: decision id of the check that consumed the approval
     decision_id: str | None = Field(default=None, sa_type=Id)
     cancelled_at: datetime | None = Field(default=None, sa_type=Timestamp)
     cancel_reason: str | None = Field(default=None, max_length=255)
-    #: the request with an edited context that took this one's place
+    #: id of the request with the edited context that replaced this request
     replaced_by: str | None = Field(default=None, sa_type=Id)
-    #: the request whose place this one took: it answers only to its own id
+    #: id of the original request, if this request has an edited context; only a check that sends this request's own id
+    #: consumes it
     replaces: str | None = Field(default=None, sa_type=Id)
-    #: the grant by which it was approved, whose votes count then instead of its own
+    #: id of the grant that approved this request; the votes for the grant count instead of votes for the request
     grant_id: str | None = Field(default=None, sa_type=Id)
 
 
 class ApprovalVote(Table, table=True):
-    """One user's decision about one request; a quorum counts distinct users."""
+    """One user's decision about one approval request. Each user has at most one vote per request."""
 
     __tablename__ = "approval_votes"
     __table_args__ = (
@@ -149,13 +175,13 @@ class ApprovalVote(Table, table=True):
     environment: str = Field(max_length=10)
     decision: str = Field(max_length=10)
     note: str | None = Field(default=None, max_length=1000)
-    #: the credential that proved who it was, as a JSON object
+    #: how the user was authenticated, as a JSON object of ids without secrets
     credential: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 class DenialClearance(Table, table=True):
-    """An admin's word that earlier denials of an agent's action no longer block it."""
+    """Time at which an admin ended a denial block. Earlier denials of the agent's action no longer count."""
 
     __tablename__ = "denial_clearances"
     __table_args__ = (of_agent(), of_user("cleared_by"))
@@ -170,7 +196,8 @@ class DenialClearance(Table, table=True):
 
 def _announce_request(_mapper: Mapper[Approval], _connection: Connection, approval: Approval) -> None:
     after, _, before = get_history(approval, "status")
-    # What begins to wait, and what waits no more; nobody waits for anything else to happen to one.
+    # Other changes of the status are not announced, because open console pages and long polls only depend on whether
+    # the request is pending.
     if (PENDING in before) != (PENDING in after):
         _announce(approval, approval.id)
 
@@ -185,7 +212,24 @@ def _announce(changed: Approval | ApprovalVote, approval_id: str) -> None:
         announce(session, APPROVAL, changed.organization_id, approval_id)
 
 
-# Here, and not where each change is made: none can be forgotten.
+# ORM listeners announce every change, so that no code path can forget the notification.
 listen(Approval, "after_insert", _announce_request)
 listen(Approval, "after_update", _announce_request)
 listen(ApprovalVote, "after_insert", _announce_vote)
+
+
+def state_of(approval: Approval, moment: datetime) -> str:
+    """Return the state of an approval request at a given time."""
+    if approval.status in OPEN and approval.expires_at <= moment:
+        return EXPIRED
+    return approval.status
+
+
+def has_state(state: str, moment: datetime) -> ColumnElement[bool]:
+    """Return the SQL condition for approval requests that have this state at a given time."""
+    if state == EXPIRED:
+        past = col(Approval.status).in_(OPEN) & (col(Approval.expires_at) <= moment)
+        return past | (col(Approval.status) == EXPIRED)
+    if state in OPEN:
+        return (col(Approval.status) == state) & (col(Approval.expires_at) > moment)
+    return col(Approval.status) == state

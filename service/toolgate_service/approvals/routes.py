@@ -1,26 +1,33 @@
-"""HTTP for approvals: people decide at /api/approvals, agents wait at /sdk/approvals (decisions §3)."""
+"""HTTP routes of approval requests: for users under /api, for agents under /sdk."""
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 
-from toolgate_service.accounts.caller import AnyCaller, FullCaller
-from toolgate_service.approvals import desk
-from toolgate_service.approvals.ending import withdraw
-from toolgate_service.approvals.finding import find_approval
-from toolgate_service.approvals.finding import list_approvals as list_page
+from toolgate_service.accounts.sessions import transaction_as
+from toolgate_service.agents.service import get_agent
+from toolgate_service.approvals import denial_blocks, service
+from toolgate_service.approvals.long_poll import LongPoll
 from toolgate_service.approvals.models import PENDING
-from toolgate_service.approvals.schemas import ApprovalDecision, ApprovalView, DecisionNote, SdkApprovalView
-from toolgate_service.approvals.views import sdk_view, view, views
-from toolgate_service.approvals.waiting import Asking
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.hotpath.http import peer_of
-from toolgate_service.openapi.problems import CONFLICT, NOT_FOUND, problems
-from toolgate_service.organizations.key_caller import AnyKey
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName, Wait
-from toolgate_service.web.paging import PageDep
-from toolgate_service.web.replies import Reply
+from toolgate_service.approvals.repository import find_approval
+from toolgate_service.approvals.repository import list_approvals as list_page
+from toolgate_service.approvals.schemas import (
+    ApprovalDecision,
+    ApprovalView,
+    DecisionNote,
+    DenialBlockView,
+    SdkApprovalView,
+    serialize_approval,
+    serialize_approvals,
+)
+from toolgate_service.core.schemas import Action
+from toolgate_service.http.asgi import peer_of
+from toolgate_service.http.auth import AdminCaller, AnyCaller, AnyKey, FullCaller
+from toolgate_service.http.dependencies import EnvironmentName, GatewayDep, Wait
+from toolgate_service.http.pagination import PageDep
+from toolgate_service.http.problems import CONFLICT, NOT_FOUND, problems
+from toolgate_service.http.responses import NoContent, Reply
+from toolgate_service.http.strict_route import StrictRoute
 
 router = APIRouter(tags=["approvals"], route_class=StrictRoute)
 
@@ -37,12 +44,12 @@ async def list_approvals(
     action: Annotated[str | None, Query()] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return approvals, newest first."""
+    """Return approval requests, newest first."""
     async with gateway.database.reading() as session:
         found = await list_page(
             session, caller, environment, page, status=status, agent_id=agent_id, action=action
         )
-        shown = await views(session, found.rows, credentials=caller.is_admin)
+        shown = await serialize_approvals(session, found.rows, credentials=caller.is_admin)
     return Reply(shown, headers=page.headers(found))
 
 
@@ -50,10 +57,10 @@ async def list_approvals(
 async def get_approval(
     approval_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return one approval."""
+    """Return one approval request."""
     async with gateway.database.reading() as session:
         approval = await find_approval(session, caller.organization_id, environment, approval_id)
-        shown = await view(session, approval, credentials=caller.is_admin)
+        shown = await serialize_approval(session, approval, credentials=caller.is_admin)
     return Reply(shown)
 
 
@@ -69,9 +76,9 @@ async def approve(
     decision: ApprovalDecision | None = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Let the action happen once: as it was asked, or with an edited context; or, with a grant, for a while."""
-    decided = await desk.approve(gateway, caller, environment, approval_id, decision or ApprovalDecision())
-    return Reply(decided)
+    """Approve a request: unchanged, with an edited context, or with a grant that allows further equal calls."""
+    body = decision or ApprovalDecision()
+    return Reply(await service.approve(gateway, caller, environment, approval_id, body))
 
 
 @router.post(
@@ -86,21 +93,21 @@ async def deny(
     decision: DecisionNote | None = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Refuse the action; the note is told to whoever asks again."""
+    """Deny a request; the note is the reason that the agent receives."""
     note = decision.note if decision else None
-    return Reply(await desk.deny(gateway, caller, environment, approval_id, note))
+    return Reply(await service.deny(gateway, caller, environment, approval_id, note))
 
 
 @router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView, responses=problems(NOT_FOUND))
 async def wait_for_approval(
     approval_id: str, request: Request, caller: AnyKey, gateway: GatewayDep, wait: Wait = 0
 ) -> Reply:
-    """Return an approval; with `wait`, once it is no longer pending or after that many seconds."""
-    asking = Asking(gateway, caller.key_digest, caller.standing, peer_of(request.scope))
-    before = await asking.look(approval_id)
+    """Return an approval request. With `wait`, respond once it is no longer pending, or after `wait` seconds."""
+    poll = LongPoll(gateway, gateway.auth_store, caller.key_digest, caller.context, peer_of(request.scope))
+    before = await poll.load(approval_id)
     if wait and before.status == PENDING:
-        await asking.wait_as_call(approval_id, wait, request.is_disconnected)
-    return Reply(await asking.look(approval_id))
+        await poll.wait(approval_id, wait, request.is_disconnected)
+    return Reply(await poll.load(approval_id))
 
 
 @router.post(
@@ -111,12 +118,40 @@ async def wait_for_approval(
 async def cancel_approval(
     approval_id: str, caller: AnyKey, gateway: GatewayDep, *, rejected: Annotated[bool, Query()] = False
 ) -> Reply:
-    """Cancel a request that is pending, or approved and not consumed.
+    """Cancel a request that is pending, or that is approved and not yet consumed.
 
-    With `rejected` a user of the agent's framework rejected the call: checks with its `call_id` stay denied.
+    Send `rejected` if a user rejected the call in the agent's framework. Later checks with its `call_id` are denied.
     """
-    async with gateway.database.writing(caller.standing.organization_id) as session:
-        approval = await withdraw(session, caller, approval_id, rejected=rejected)
-        shown = await sdk_view(session, approval)
-    gateway.hub.tell(approval_id)
-    return Reply(shown)
+    return Reply(await service.withdraw(gateway, caller, approval_id, rejected=rejected))
+
+
+denial_blocks_router = APIRouter(
+    prefix="/api/agents/{agent_id}/denial-blocks", tags=["approvals"], route_class=StrictRoute
+)
+
+
+@denial_blocks_router.get("", response_model=list[DenialBlockView], responses=problems(NOT_FOUND))
+async def list_denial_blocks(
+    agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Return the actions of an agent that are blocked because users denied their requests repeatedly."""
+    async with gateway.database.reading() as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        tenant = (agent.organization_id, agent.environment, agent.id)
+        blocks = await denial_blocks.load_denial_blocks(session, gateway.settings, tenant)
+    return Reply([DenialBlockView(action=action, blocked_until=until) for action, until in blocks.items()])
+
+
+@denial_blocks_router.delete("", status_code=204, responses=problems(NOT_FOUND))
+async def clear_denial_block(
+    agent_id: str,
+    action: Annotated[Action, Query()],
+    caller: AdminCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
+) -> NoContent:
+    """End the denial block of an action."""
+    async with transaction_as(gateway, caller) as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        await denial_blocks.clear_denial_block(session, gateway.settings, caller, agent, action)
+    return NoContent()

@@ -1,18 +1,35 @@
-"""What an approval looks like on the wire (decisions §3, §5)."""
+"""Request and response bodies of the approvals API, and the serialization of approval requests.
 
+Users see all data of an approval request. The agent sees neither votes nor approvers.
+"""
+
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.grants.schemas import GrantTerms
-from toolgate_service.web.bodies import Body, example
-from toolgate_service.web.fields import Description
+from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.models import (
+    APPROVED,
+    CONSUMED,
+    PENDING,
+    REPLACED,
+    Approval,
+    ApprovalVote,
+    state_of,
+)
+from toolgate_service.core import strict_json
+from toolgate_service.core.schemas import WHOLE, Body, Description, example
+from toolgate_service.db.database import now
 
 
 class SdkApprovalView(BaseModel):
-    """An approval as the asking agent sees it: nothing says who decides."""
+    """An approval request in responses to its agent, without approvers and votes."""
 
     id: str
     agent_id: str
@@ -26,7 +43,7 @@ class SdkApprovalView(BaseModel):
     expires_at: datetime
     decided_at: datetime | None
     replaced_by: str | None
-    #: what an approver made of the context, once that is approved
+    #: the context that an approver edited, once the edited request is approved; otherwise null
     approved_context: Mapping[str, Any] | None
 
 
@@ -34,8 +51,9 @@ class VoteView(BaseModel):
     """One user's decision about a request.
 
     Attributes:
-        credential: what proved who it was: `kind` is `token`, `console` or `slack`; ids of the session, or of the
-            webhook, link and Slack user, never a secret. Only admins see it; null also for votes before version 0.2.
+        credential: How the user was authenticated. `kind` is `token`, `console` or `slack`; the other members are the
+            id of the session, or the ids of the webhook, the Slack link and the Slack user, never a secret. Null unless
+            the caller is an admin, and for votes from before version 0.2.
     """
 
     user_id: str
@@ -46,12 +64,12 @@ class VoteView(BaseModel):
 
 
 class ApprovalView(SdkApprovalView):
-    """An approval as people see it.
+    """An approval request in responses to users.
 
     Attributes:
-        reason: text that the agent sent with its first check. The gateway does not verify it.
-        waiting: whether a call waits for the decision at this moment.
-        last_asked_at: time of the last check or long poll for this request; null for requests before version 0.2.
+        reason: Reason for the call that the agent sent with its first check. The gateway does not verify it.
+        waiting: True while an agent's long poll waits for the decision.
+        last_asked_at: Time of the last check or long poll for this request; null for requests from before version 0.2.
     """
 
     agent_name: str
@@ -72,10 +90,29 @@ class ApprovalView(SdkApprovalView):
 
 
 class DenialBlockView(BaseModel):
-    """An action that nobody is asked about for a while."""
+    """An action that the gateway denies until `blocked_until`, because users denied its requests repeatedly."""
 
     action: str
     blocked_until: datetime
+
+
+#: maximum number of context fields that a temporary approval may leave open
+MAX_FIELDS = 100
+
+
+class GrantTerms(Body):
+    """Terms of a temporary approval, which allows further calls with the same action and context.
+
+    Attributes:
+        uses: Number of further calls.
+        seconds: Duration in seconds, from the last required vote.
+        except_fields: Names of context fields whose values may differ. All other fields must be equal to those of the
+            request, except that an `amount` may be smaller.
+    """
+
+    uses: Annotated[int, Field(ge=1, le=1000), WHOLE]
+    seconds: Annotated[int, Field(ge=60, le=30 * 24 * 3600), WHOLE]
+    except_fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] = Field(default_factory=list)
 
 
 class DecisionNote(Body):
@@ -90,9 +127,121 @@ class ApprovalDecision(DecisionNote):
     """The optional body of an approval.
 
     Attributes:
-        context: the whole context as it may happen instead; hidden fields stay as they were asked.
-        grant: allow the same for a while.
+        context: The complete edited context to approve instead of the original. Redacted values must be unchanged.
+        grant: Terms of a temporary approval for further equal calls.
     """
 
     context: dict[str, Any] | None = None
     grant: GrantTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Related:
+    """Rows of other tables that the responses for approval requests need.
+
+    Attributes:
+        names: Names of the agents, by agent id.
+        votes: Votes in the order in which they were cast, by request id.
+        successors: Requests with an edited context, by their own id.
+    """
+
+    names: Mapping[str, str]
+    votes: Mapping[str, Sequence[ApprovalVote]]
+    successors: Mapping[str, Approval]
+
+
+async def serialize_approvals(
+    session: AsyncSession, approvals: Sequence[Approval], *, credentials: bool = False
+) -> list[ApprovalView]:
+    """Return the responses for approval requests to users.
+
+    Args:
+        session: The session that loaded the requests.
+        approvals: The requests.
+        credentials: True to include how each voter was authenticated, which only admins may see.
+    """
+    related = await _load_related(session, approvals)
+    return [
+        ApprovalView.model_validate(
+            _common_fields(session, approval, related.successors)
+            | {
+                "agent_name": related.names[approval.agent_id],
+                "votes": [
+                    _serialize_vote(vote, credentials=credentials) for vote in related.votes[approval.id]
+                ],
+            }
+        )
+        for approval in approvals
+    ]
+
+
+async def serialize_approval(
+    session: AsyncSession, approval: Approval, *, credentials: bool = False
+) -> ApprovalView:
+    """Return the response for one approval request to users; see `serialize_approvals`."""
+    return (await serialize_approvals(session, [approval], credentials=credentials))[0]
+
+
+def _serialize_vote(vote: ApprovalVote, *, credentials: bool) -> VoteView:
+    stored = vote.credential if credentials else None
+    credential = None if stored is None else strict_json.loads_own(stored)
+    return VoteView.model_validate(vote.model_dump() | {"credential": credential})
+
+
+async def serialize_for_agent(session: AsyncSession, approval: Approval) -> SdkApprovalView:
+    """Return the response for an approval request to its agent."""
+    return SdkApprovalView.model_validate(
+        _common_fields(session, approval, await _load_successors(session, [approval]))
+    )
+
+
+def _common_fields(
+    session: AsyncSession, approval: Approval, successors: Mapping[str, Approval]
+) -> dict[str, Any]:
+    moment = now(session)
+    status = state_of(approval, moment)
+    return approval.model_dump() | {
+        "status": status,
+        "waiting": status == PENDING
+        and approval.waiting_until is not None
+        and approval.waiting_until > moment,
+        "context": strict_json.loads_own(approval.context),
+        "approved_context": _approved_context(session, approval, successors),
+        "run_id": approval.run_id or None,
+        "call_id": approval.call_id or None,
+        "separation_of_duties": bool(approval.separation_of_duties),
+    }
+
+
+def _approved_context(
+    session: AsyncSession, approval: Approval, successors: Mapping[str, Approval]
+) -> strict_json.Json:
+    # The edited context appears in both responses: for the original request and for its replacement.
+    edited = successors.get(approval.replaced_by or "", approval)
+    if edited.replaces is None or state_of(edited, now(session)) not in {APPROVED, CONSUMED}:
+        return None
+    return strict_json.loads_own(edited.context)
+
+
+async def _load_related(session: AsyncSession, approvals: Sequence[Approval]) -> _Related:
+    agents_query = select(Agent.id, Agent.name).where(
+        col(Agent.id).in_({approval.agent_id for approval in approvals})
+    )
+    votes_query = (
+        select(ApprovalVote)
+        .where(col(ApprovalVote.approval_id).in_([approval.id for approval in approvals]))
+        .order_by(col(ApprovalVote.created_at), col(ApprovalVote.user_id))
+    )
+    votes: defaultdict[str, list[ApprovalVote]] = defaultdict(list)
+    for vote in (await session.exec(votes_query)).all():
+        votes[vote.approval_id].append(vote)
+    names = dict((await session.exec(agents_query)).all())
+    return _Related(names, votes, await _load_successors(session, approvals))
+
+
+async def _load_successors(session: AsyncSession, approvals: Sequence[Approval]) -> Mapping[str, Approval]:
+    ids = [approval.replaced_by for approval in approvals if approval.status == REPLACED]
+    if not ids:
+        return {}
+    found = (await session.exec(select(Approval).where(col(Approval.id).in_(ids)))).all()
+    return {approval.id: approval for approval in found}

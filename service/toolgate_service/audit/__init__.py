@@ -1,1 +1,1 @@
-"""The management audit."""
+"""Audit log of management changes."""

@@ -1,16 +1,15 @@
-"""The management audit: who changed what, when, from where (decisions §3)."""
+"""Database table of the audit log."""
 
 from datetime import datetime
 
 from sqlalchemy import ForeignKeyConstraint, Index, Text
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Table, Timestamp
 
 
 class AuditEntry(Table, table=True):
-    """One change, or one showing of a key."""
+    """Audit event: a change in the organization, or the display of an API key."""
 
     __tablename__ = "audit_entries"
     __table_args__ = (
@@ -22,14 +21,14 @@ class AuditEntry(Table, table=True):
 
     id: str = Field(primary_key=True, sa_type=Id)
     organization_id: str = Field(sa_type=Id)
-    #: null where the change belongs to no environment, as a user's does
+    #: null if the event belongs to no environment, for example a change of a user's role
     environment: str | None = Field(default=None, max_length=10)
-    #: null where the operator or the payment provider acted
+    #: the user who made the change; null for changes by an API key, the gateway, its operator or the payment provider
     user_id: str | None = Field(default=None, sa_type=Id)
-    #: for instance ``permission.created``
+    #: type of the event, for example ``permission.created``
     kind: str = Field(max_length=64)
     resource_id: str | None = Field(default=None, max_length=64)
-    #: what changed, as JSON; never a secret
+    #: the new values as JSON, without secrets
     changes: str | None = Field(default=None, sa_type=Text)
     ip_address: str | None = Field(default=None, max_length=45)
     created_at: datetime = Field(sa_type=Timestamp)

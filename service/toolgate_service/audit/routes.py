@@ -1,17 +1,16 @@
-"""HTTP for the management audit (decisions §3)."""
+"""HTTP routes of the audit log."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.caller import AnyCaller
-from toolgate_service.audit import listing
+from toolgate_service.audit import repository
 from toolgate_service.audit.schemas import AuditEntryView
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName
-from toolgate_service.web.paging import PageDep
-from toolgate_service.web.replies import Reply
+from toolgate_service.http.auth import AnyCaller
+from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
+from toolgate_service.http.pagination import PageDep
+from toolgate_service.http.responses import Reply
+from toolgate_service.http.strict_route import StrictRoute
 
 router = APIRouter(prefix="/api/audit", tags=["audit"], route_class=StrictRoute)
 
@@ -25,7 +24,9 @@ async def list_audit(
     user_id: Annotated[str | None, Query()] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return who changed what, when and from where, newest first; every role reads."""
+    """Return the audit events of the organization, newest first: who changed what, when and from which address."""
     async with gateway.database.reading() as session:
-        found = await listing.list_audit(session, caller, environment, page, kind=kind, user_id=user_id)
+        found = await repository.list_audit(
+            session, caller.organization_id, environment, page, kind=kind, user_id=user_id
+        )
     return Reply(found.rows, headers=page.headers(found))

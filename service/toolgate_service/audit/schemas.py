@@ -1,4 +1,4 @@
-"""What an audit entry looks like on the wire (decisions §3)."""
+"""Response bodies of the audit log."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,9 +8,9 @@ from pydantic import BaseModel
 
 
 class AuditEntryView(BaseModel):
-    """One change, or one showing of a key: who, what, when, from where.
+    """Audit event: a change in the organization, or the display of an API key.
 
-    `user_id` and `user_email` are null where an API key, the operator or the payment provider acted.
+    `user_id` and `user_email` are null if an API key, the operator or the payment provider caused the event.
     """
 
     id: str

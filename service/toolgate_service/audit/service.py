@@ -1,30 +1,30 @@
-"""Recording a management change in the change's own transaction (decisions §3)."""
+"""Functions that add audit events to the transaction of the change that the events report."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service import exact_json
 from toolgate_service.audit.models import AuditEntry
-from toolgate_service.ids import new_id
-from toolgate_service.storage.database import now
+from toolgate_service.core import strict_json
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.database import now
 
 
 class Actor(Protocol):
-    """Who changes something: a caller, somebody who holds a link, or the operator (who is no user)."""
+    """Interface of the object that identifies who makes a change: a caller, the user of a link, or the operator."""
 
     @property
     def organization_id(self) -> str:
-        """Whose things are changed."""
+        """The organization in which the change is made."""
 
     @property
     def user_id(self) -> str | None:
-        """The user; None is the operator or the payment provider."""
+        """The user; None for the operator and the payment provider."""
 
     @property
     def ip_address(self) -> str | None:
-        """From where."""
+        """The client's IP address; None if it is unknown."""
 
 
 def record(
@@ -36,15 +36,9 @@ def record(
     environment: str | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> None:
-    """Add an audit entry.
+    """Add an audit event about a user's change to the write transaction of the change.
 
-    Args:
-        session: the change's write transaction.
-        caller: who changed it, and from where.
-        kind: for instance ``permission.created``.
-        resource_id: what was changed.
-        environment: where the change belongs to one.
-        changes: the new values; never a secret.
+    `kind` is a name such as ``permission.created``. `changes` contains the new values, without secrets.
     """
     session.add(
         AuditEntry(
@@ -54,7 +48,7 @@ def record(
             user_id=caller.user_id,
             kind=kind,
             resource_id=resource_id,
-            changes=exact_json.dumps(dict(changes)) if changes else None,
+            changes=_serialize(changes),
             ip_address=caller.ip_address,
             created_at=now(session),
         )
@@ -69,16 +63,11 @@ def record_outside(
     resource_id: str | None = None,
     environment: str | None = None,
     changes: Mapping[str, object] | None = None,
+    ip_address: str | None = None,
 ) -> None:
-    """Add an audit entry for what no user did, but the operator, the payment provider or the gateway itself.
+    """Add an audit event about a change that the operator, the payment provider or the gateway made.
 
-    Args:
-        session: the change's write transaction.
-        organization_id: whose change it is.
-        kind: for instance ``organization.plan_changed``.
-        resource_id: what was changed; the organization itself when left out.
-        environment: where the change belongs to one.
-        changes: the new values; never a secret.
+    Without a `resource_id` the event is about the organization itself.
     """
     session.add(
         AuditEntry(
@@ -87,7 +76,12 @@ def record_outside(
             environment=environment,
             kind=kind,
             resource_id=resource_id or organization_id,
-            changes=exact_json.dumps(dict(changes)) if changes else None,
+            changes=_serialize(changes),
+            ip_address=ip_address,
             created_at=now(session),
         )
     )
+
+
+def _serialize(changes: Mapping[str, object] | None) -> str | None:
+    return strict_json.dumps(dict(changes)) if changes else None

@@ -1,1 +1,1 @@
-"""Billing: what an organization pays for, and what follows from paying."""
+"""Billing: plans, usage, subscriptions and the payment provider's events."""

@@ -1,32 +1,31 @@
-"""What the payment provider said: subscriptions, invoices, and the events that brought them."""
+"""Database tables of subscriptions, invoices and received provider events."""
 
 from datetime import datetime
 
 from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, Text, UniqueConstraint
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, index_where, one_of
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Table, Timestamp, index_where, one_of
 
-#: the words for what became of an event
+#: outcome of an event: the event was applied
 APPLIED = "applied"
-#: something newer was applied before
+#: outcome of an event: not applied, because a newer event had been applied before
 STALE = "stale"
-#: no organization is linked to the event's customer
+#: outcome of an event: not applied, because no organization is linked to the event's customer
 UNLINKED = "unlinked"
-#: the subscription's prices buy no plan
+#: outcome of an event: the plan is unchanged, because no plan contains one of the subscription's prices
 UNPRICED = "unpriced"
 OUTCOMES = (APPLIED, STALE, UNLINKED, UNPRICED)
 
 
 class Subscription(Table, table=True):
-    """A subscription as the provider's newest event showed it."""
+    """Subscription in the state that the newest event of the payment provider reported."""
 
     __tablename__ = "subscriptions"
     __table_args__ = (
         ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
         UniqueConstraint("organization_id", "provider_subscription_id"),
-        # Who may owe: looked for in every round of the upkeep.
+        # Indexes for the background job that searches for organizations with overdue payments.
         index_where("ix_subscriptions_failing", "failing_since IS NOT NULL", "failing_since"),
         index_where("ix_subscriptions_trials", "trial_ends_at IS NOT NULL", "trial_ends_at"),
     )
@@ -35,29 +34,30 @@ class Subscription(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     provider_subscription_id: str = Field(max_length=255)
     provider_customer_id: str = Field(max_length=255)
-    #: the provider's prices, as JSON: which plan they buy is said by the plans of this moment
+    #: the provider's price ids as a JSON list; the configured plans define which plan contains which price
     price_ids: str = Field(sa_type=Text)
     status: str = Field(max_length=32)
     current_period_start: datetime | None = Field(default=None, sa_type=Timestamp)
     current_period_end: datetime | None = Field(default=None, sa_type=Timestamp)
     cancel_at_period_end: bool
     trial_ends_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: it ended with its trial, unpaid
+    #: true if the subscription ended or was paused with its trial, because nothing was paid
     trial_expired: bool
-    #: since when the provider has called it unpaid; null while it does not
+    #: time since which the provider reports a missing payment; null if no payment is missing
     failing_since: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: when the provider began it
+    #: time at which the provider created the subscription
     provider_created_at: datetime = Field(sa_type=Timestamp)
-    #: the provider's moment of the newest event applied, and where its kind stands among those of one moment
+    #: time of the newest applied event; `provider_rank` orders the kinds of events within one second
     provider_updated_at: datetime = Field(sa_type=Timestamp)
     provider_rank: int
-    #: what the newest event says it has changed, as it was before, where that was never seen; as JSON
+    #: previous values in the newest event as JSON, if they differ from the state that was stored before: in this case
+    #: an earlier event has not arrived yet
     unseen: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 class Invoice(Table, table=True):
-    """An invoice as the provider's newest event showed it."""
+    """Invoice in the state that the newest event of the payment provider reported."""
 
     __tablename__ = "invoices"
     __table_args__ = (
@@ -71,21 +71,24 @@ class Invoice(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     provider_invoice_id: str = Field(max_length=255)
     provider_customer_id: str = Field(max_length=255)
-    #: in minor units of the currency
+    #: amount in minor units of the currency, for example cents
     amount: int = Field(sa_type=BigInteger)
     currency: str = Field(max_length=10)
     status: str = Field(max_length=32)
     invoice_pdf: str | None = Field(default=None, sa_type=Text)
-    #: when its payment first failed; null while it did not, and once an operator has forgiven it
+    #: time of the first failed payment; null if no payment failed or the operator waived it
     failed_at: datetime | None = Field(default=None, sa_type=Timestamp)
     provider_updated_at: datetime = Field(sa_type=Timestamp)
     provider_rank: int
-    #: when the provider made it
+    #: time at which the provider created the invoice
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 class ProviderEvent(Table, table=True):
-    """An event that was received; its id keeps it from being applied twice. It belongs to no tenant."""
+    """Event received from the payment provider. The stored id prevents the gateway from applying an event twice.
+
+    The table belongs to no tenant.
+    """
 
     __tablename__ = "provider_events"
     __table_args__ = (
@@ -99,6 +102,6 @@ class ProviderEvent(Table, table=True):
     provider_customer_id: str | None = Field(default=None, max_length=255)
     provider_created_at: datetime = Field(sa_type=Timestamp)
     outcome: str = Field(max_length=20)
-    #: what it says, as JSON, while it waits for its customer to be linked
+    #: the event's facts as JSON, stored until the customer is linked to an organization
     facts: str | None = Field(default=None, sa_type=Text)
     received_at: datetime = Field(sa_type=Timestamp)

@@ -1,4 +1,4 @@
-"""What billing looks like on the wire (spec §2)."""
+"""Response bodies of billing."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, WithJsonSchema
 
-from toolgate_service.web.field_schemas import AMOUNT
+from toolgate_service.core.schemas import AMOUNT
 
 
 class LimitsView(BaseModel):
-    """What a plan allows; -1 is unlimited."""
+    """Limits of a plan; -1 means unlimited."""
 
     max_agents: int
     max_logs_per_month: int
@@ -21,7 +21,7 @@ class LimitsView(BaseModel):
 
 
 class PlanView(BaseModel):
-    """A plan."""
+    """Plan with its price and limits."""
 
     name: str
     price: Annotated[int | Decimal, WithJsonSchema(AMOUNT)]
@@ -31,14 +31,14 @@ class PlanView(BaseModel):
 
 
 class CountsView(BaseModel):
-    """What the production environment has used."""
+    """Usage of the production environment."""
 
     logs_this_month: int
     agents_count: int
 
 
 class CurrentPlanView(BaseModel):
-    """GET /api/billing/plan."""
+    """Response of GET /api/billing/plan."""
 
     current_plan: str
     plan_details: PlanView
@@ -47,7 +47,7 @@ class CurrentPlanView(BaseModel):
 
 
 class ShareView(BaseModel):
-    """How much of a limit is used. `percentage` has two decimals, rounded down: 100 is full and not before."""
+    """Used share of a limit. `percentage` has two decimals and is rounded down: 100 means that the limit is reached."""
 
     current: int
     limit: int
@@ -55,7 +55,7 @@ class ShareView(BaseModel):
 
 
 class WarningView(BaseModel):
-    """A limit that is near or reached."""
+    """Warning that a limit is nearly or completely used."""
 
     type: str
     message: str
@@ -63,13 +63,13 @@ class WarningView(BaseModel):
 
 
 class UsageWarningView(WarningView, ShareView):
-    """What the event `usage.warning` tells: a limit that has just come near or been reached."""
+    """Content of the event `usage.warning`: the usage of a limit has just reached a warning threshold."""
 
     plan: str
 
 
 class UsageView(BaseModel):
-    """GET /api/billing/usage."""
+    """Response of GET /api/billing/usage."""
 
     agents: ShareView
     logs: ShareView
@@ -78,7 +78,7 @@ class UsageView(BaseModel):
 
 
 class SubscriptionView(BaseModel):
-    """GET /api/billing/subscription."""
+    """Response of GET /api/billing/subscription."""
 
     id: str
     provider_subscription_id: str
@@ -90,7 +90,7 @@ class SubscriptionView(BaseModel):
 
 
 class InvoiceView(BaseModel):
-    """One of GET /api/billing/invoices; `amount` is in minor units of the currency."""
+    """Invoice. `amount` is in minor units of the currency, for example cents."""
 
     id: str
     provider_invoice_id: str

@@ -1,24 +1,25 @@
-"""Whether an event is the provider's: its signature, verified by the provider's own library (decisions §11)."""
+"""Verification of the signatures of the payment provider's events. It uses the provider's own library."""
 
-from toolgate_service.errors import ApiError
+from toolgate_service.core.errors import ApiError
 
-#: seconds that a signed event may be old
+#: maximum age of a signature in seconds
 TOLERANCE = 300
 
 HEADER = "Stripe-Signature"
-#: characters of it: a timestamp and a few signatures take 300
+#: maximum length of the header in characters; a timestamp and a few signatures need about 300
 MAX_HEADER = 2_000
 
 
 class ProviderSignature:
-    """Verifies what claims to come from the payment provider.
+    """Verifier of event signatures: it proves that the payment provider sent an event.
 
     Raises:
-        ModuleNotFoundError: the extra `billing` is not installed.
+        ModuleNotFoundError: The extra `billing` is not installed.
     """
 
     def __init__(self, secret: str) -> None:
-        # Here, so that only gateways that bill load it; and not in a request, which it would hold up.
+        # Imported here, because only gateways with billing install the library. The gateway creates this object at
+        # start, so that the slow import does not delay the first event.
         from stripe import SignatureVerificationError, WebhookSignature
 
         self._secret = secret
@@ -26,25 +27,25 @@ class ProviderSignature:
         self._wrong = SignatureVerificationError
 
     def require(self, header: str | None) -> str:
-        """Return the header, so that no body is read without one.
+        """Return the signature header. It is checked first, so that no body is read from an unsigned request.
 
         Raises:
-            ApiError: 400, it is missing or too long to be one.
+            ApiError: 400 if the header is missing or too long.
         """
         if not header or len(header) > MAX_HEADER:
             raise _not_signed()
         return header
 
     def verify(self, body: bytes, header: str) -> None:
-        """Let an event pass that was signed with the secret within the last five minutes.
+        """Verify that the body was signed with the secret within the last five minutes.
 
         Raises:
-            ApiError: 400, the signature is wrong or old.
+            ApiError: 400 if the signature is wrong or too old.
         """
         try:
             self._verify(body.decode("utf-8"), header, self._secret, TOLERANCE)
         except (self._wrong, ValueError, TypeError):
-            # The library's messages quote header and body; which of the reasons it was would only help a forger.
+            # The library's message is replaced: it quotes header and body, and the exact reason would help an attacker.
             raise _not_signed() from None
 
 

@@ -1,1 +1,1 @@
-"""Checks: may this agent do this now?"""
+"""Checks: decisions about tool calls."""

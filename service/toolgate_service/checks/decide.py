@@ -1,118 +1,141 @@
-"""The decision: agent, permission, amount, approval, in this order (decisions §4). No I/O, no clock."""
+"""Decision about a tool call, without I/O and without the current time.
 
-from collections.abc import Mapping
+The decision depends on the agent, the permission, the amount, and whether the permission requires an approval. They are
+examined in this order.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
+from typing import TypeAlias
 
 from toolgate_service.agents.models import ACTIVE
-from toolgate_service.checks.steps import Step
-from toolgate_service.exact_json import plain_number
-from toolgate_service.hotpath.standing import Standing
-from toolgate_service.ids import is_id
+from toolgate_service.auth_context import AuthContext
+from toolgate_service.core.ids import is_id
+from toolgate_service.permissions.models import AmountCheck, find_amount_violation
 
 UNKNOWN_AGENT = "Agent not found: no agent of this organization has the agent_id given"
-#: how much of an odd amount, or of an agent_id, a reason repeats
-SHOWN = 40
+#: maximum number of characters of an invalid `agent_id` that a denial's reason quotes
+MAX_SHOWN = 40
+
+
+class Step(StrEnum):
+    """Steps of a check, in order. Every decision names the step that produced it.
+
+    A check performs all steps up to `APPROVAL`, unless one of them denies the call. After `APPROVAL`, the check
+    performs only the steps that apply to the call, and calls a `StepObserver` for each of these that is passed.
+    """
+
+    KEY = "key"
+    ORGANIZATION = "organization"
+    RATE = "rate"
+    AGENT = "agent"
+    SWITCHED_ON = "switched on"
+    PERMISSION = "permission"
+    AMOUNT_NAMED = "amount named"
+    AMOUNT_READ = "amount read"
+    AMOUNT_WITHIN = "amount within"
+    APPROVAL = "approval"
+    #: tests whether the check is a retry of an allowed check with the same Idempotency-Key
+    ATTEMPT = "attempt"
+    #: tests whether the approval request with the check's `approval_id` matches the check
+    NAMED = "named"
+    #: tests whether the call with this `call_id` has consumed an approval before
+    CALL = "call"
+    #: tests whether an approved request exists that the check can consume
+    APPROVED = "approved"
+    #: tests whether an approver has edited the arguments of this call
+    CHANGED = "changed"
+    #: tests whether the approval request with the check's `approval_id` is still pending or approved
+    OPEN = "open"
+    #: tests whether an approver has recently rejected the same call
+    DENIED = "denied"
+    #: tests whether a denial block is active for the action
+    DENIALS = "denials"
+    #: tests whether a temporary approval covers the call
+    ALLOWED = "allowed"
+    #: tests whether an approval request for the same call is already pending
+    WAITING = "waiting"
+    #: tests whether the agent has fewer pending approval requests than the limit
+    ROOM = "room"
+    #: creates a new approval request
+    ASKED = "asked"
+
+
+#: callback for each passed step; its arguments are the step and a detail for the explanation, such as an id
+StepObserver: TypeAlias = Callable[[Step, str], None]
+
+
+def ignore_step(_step: Step, _found: str) -> None:
+    """Default `StepObserver`, which does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
-    """The action may happen now."""
+    """Decision that the call is allowed without an approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The action may not happen, as was found `at` a step; `let_through` if the very call did before, by an approval."""
+    """Decision that the call is denied.
+
+    Attributes:
+        reason: Reason for the agent.
+        at: Step that denied the call.
+        call_consumed: True if a call with the same `call_id` consumed an approval before.
+    """
 
     reason: str
     at: Step
-    let_through: bool = False
+    call_consumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """The action may happen once a person has approved it."""
+    """Decision that the call needs an approval."""
 
     reason: str
 
 
 PERMITTED = Permitted()
 
+_AMOUNT_STEPS = {
+    AmountCheck.PRESENT: Step.AMOUNT_NAMED,
+    AmountCheck.NUMBER: Step.AMOUNT_READ,
+    AmountCheck.WITHIN_LIMIT: Step.AMOUNT_WITHIN,
+}
+
 
 def decide(
-    standing: Standing, agent_id: str, action: str, context: Mapping[str, object]
+    auth: AuthContext, agent_id: str, action: str, context: Mapping[str, object]
 ) -> Permitted | Blocked | NeedsApproval:
-    """Say whether an agent may do an action with a context.
+    """Decide whether an agent may run an action with a context.
 
-    An unknown and a foreign agent look the same: nobody learns which ids exist elsewhere.
+    A denial has the same reason for an unknown agent and for an agent of another organization. So the reason does not
+    disclose which ids other organizations use.
     """
-    if standing.key_agent_id is not None and standing.key_agent_id != agent_id:
-        return Blocked(
-            f"This API key acts only as its own agent, and not as the one named by agent_id{_not_an_id(agent_id)}",
-            Step.AGENT,
-        )
-    if standing.agent_id is None:
-        return Blocked(f"{UNKNOWN_AGENT}{_not_an_id(agent_id)}", Step.AGENT)
-    if standing.agent_status != ACTIVE:
+    if auth.key_agent_id is not None and auth.key_agent_id != agent_id:
+        reason = f"This API key acts only as its own agent, and not as the one named by agent_id{_id_hint(agent_id)}"
+        return Blocked(reason, Step.AGENT)
+    if auth.agent_id is None:
+        return Blocked(f"{UNKNOWN_AGENT}{_id_hint(agent_id)}", Step.AGENT)
+    if auth.agent_status != ACTIVE:
         return Blocked("Agent is inactive", Step.SWITCHED_ON)
-    if standing.permission_id is None:
+    if auth.permission_id is None:
         return Blocked(f"Agent has no permission for action '{action}'", Step.PERMISSION)
-    maximum = None if standing.max_amount is None else Decimal(standing.max_amount)
-    if maximum is not None:
-        too_much = _excess(maximum, bool(standing.amount_required), action, context)
-        if too_much is not None:
-            return too_much
-    if standing.requires_approval:
+    if auth.max_amount is not None:
+        maximum, required = Decimal(auth.max_amount), bool(auth.amount_required)
+        violation = find_amount_violation(maximum, required, action, context)
+        if violation is not None:
+            return Blocked(violation.reason, _AMOUNT_STEPS[violation.failed])
+    if auth.requires_approval:
         return NeedsApproval(f"Action '{action}' needs human approval")
     return PERMITTED
 
 
-def _not_an_id(agent_id: str) -> str:
-    """Return what to add to a reason about an agent_id that cannot be one, such as a name; which leaks nothing."""
+def _id_hint(agent_id: str) -> str:
+    """Return a hint for the denial's reason if `agent_id` is not a UUID but, for example, a name; otherwise ''."""
     if is_id(agent_id.lower()):
         return ""
-    return f"; {agent_id[:SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"
-
-
-def excess(
-    maximum: Decimal | None,
-    required: bool,  # noqa: FBT001 - a permission's two columns, in their order
-    action: str,
-    context: Mapping[str, object],
-) -> str | None:
-    """Say why a context's amount is not within a permission's maximum; None when it is, or there is no maximum."""
-    blocked = None if maximum is None else _excess(maximum, required, action, context)
-    return None if blocked is None else blocked.reason
-
-
-def _excess(
-    maximum: Decimal,
-    required: bool,  # noqa: FBT001 - as above
-    action: str,
-    context: Mapping[str, object],
-) -> Blocked | None:
-    limit = f"the maximum of {plain_number(maximum)} for action '{action}'"
-    if "amount" not in context:
-        return (
-            Blocked(f"context.amount is required because of {limit}", Step.AMOUNT_NAMED) if required else None
-        )
-    amount = context["amount"]
-    if isinstance(amount, bool) or not isinstance(amount, int | Decimal) or amount < 0:
-        reason = f"context.amount must be a non-negative number, not {_shown(amount)}, because of {limit}"
-        return Blocked(reason, Step.AMOUNT_READ)
-    if amount > maximum:
-        return Blocked(f"Amount {plain_number(Decimal(amount))} is above {limit}", Step.AMOUNT_WITHIN)
-    return None
-
-
-def _shown(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int() | Decimal():
-            return plain_number(Decimal(value))[:SHOWN]
-        case str():
-            return repr(value[:SHOWN])
-    return "a list" if isinstance(value, list) else "an object"
+    return f"; {agent_id[:MAX_SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"

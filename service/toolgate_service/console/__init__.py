@@ -1,1 +1,4 @@
-"""The console: pages at /console for the people who decide and who own. Every rule it follows is the API's."""
+"""Web console at ``/console`` for approvers and administrators.
+
+The pages contain no business rules of their own: they call the same service functions as the API.
+"""

@@ -1,1 +1,1 @@
-"""Grants: what an approver allows for a while."""
+"""Grants: temporary approvals, which allow further equal calls until they expire or are used up."""

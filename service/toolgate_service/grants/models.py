@@ -1,33 +1,36 @@
-"""Grants: the same agent and action, so many times and for so long, without a person's word about each."""
+"""Tables of temporary approvals, which the API calls grants.
+
+A temporary approval allows further calls of one action by one agent. It ends after a number of uses or at a fixed time.
+The stored status does not change at that time; `state_of` returns the actual state.
+"""
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, Text, UniqueConstraint
-from sqlmodel import Field
+from sqlalchemy import CheckConstraint, ColumnElement, ForeignKeyConstraint, Index, Text, UniqueConstraint
+from sqlmodel import Field, col
 
-from toolgate_service.storage.base import Table, of_agent, of_user, one_of
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Table, Timestamp, of_agent, of_user, one_of
 
-#: waits for more approvers
+#: status of a grant that needs further approvers
 PROPOSED = "proposed"
 ACTIVE = "active"
 REVOKED = "revoked"
 STATUSES = (PROPOSED, ACTIVE, REVOKED)
 
-# What an active one is by the clock, and when it is used up.
+# States that are computed and never stored: the grant is past `expires_at`, or has no uses left.
 EXPIRED = "expired"
 EXHAUSTED = "exhausted"
 
 
 class Grant(Table, table=True):
-    """Lets calls through that equal one a person saw, but for the fields that were un-ticked."""
+    """A temporary approval. It allows calls whose context equals the approved context, except for `except_fields`."""
 
     __tablename__ = "grants"
     __table_args__ = (
         of_agent(),
         of_user("revoked_by"),
         UniqueConstraint("organization_id", "environment", "id"),
-        # One request leads to one grant at most, also when two propose one at once.
+        # One grant per request, even if two approvers propose grants concurrently.
         UniqueConstraint("organization_id", "environment", "approval_id"),
         one_of("status", STATUSES),
         CheckConstraint("uses_left >= 0 AND uses_left <= uses", name="uses_left"),
@@ -41,36 +44,36 @@ class Grant(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: no foreign key: the grant outlives a deleted permission, as a record
+    #: id of the permission; not a foreign key, because the grant remains after its permission is deleted
     permission_id: str = Field(sa_type=Id)
-    #: the request in whose place it was given
+    #: id of the approval request with which the grant was proposed
     approval_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
-    #: the canonical text of the context that the approvers saw
+    #: context that the approvers saw, as canonical JSON
     context: str = Field(sa_type=Text)
-    #: names of the fields that may differ, as a JSON list
+    #: names of the context fields whose values may differ, as a JSON list
     except_fields: str = Field(sa_type=Text)
     status: str = Field(max_length=10)
     uses: int
     uses_left: int
-    #: how long it lasts from the last approver's word on
+    #: duration in seconds, from the last required vote
     seconds: int
-    #: the terms of the request in whose place it was given
+    #: approval rules of the request with which the grant was proposed
     required_approvals: int
     separation_of_duties: bool | None = None
-    #: ids of those who had created the agent, or created or loosened the permission, as a JSON list
+    #: ids of the users who created the agent, or created or loosened the permission, as a JSON list
     makers: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
     starts_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: while proposed: until when its request waits
+    #: while proposed: time at which the approval request expires; once active: end of the grant
     expires_at: datetime = Field(sa_type=Timestamp)
     revoked_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: null when it went with its agent or permission, or never had enough approvers
+    #: id of the user who revoked the grant; null if the gateway revoked it with its agent, permission or request
     revoked_by: str | None = Field(default=None, sa_type=Id)
 
 
 class GrantVote(Table, table=True):
-    """One user's word for a grant; a quorum counts distinct users."""
+    """One user's vote for a grant. Each user has at most one vote per grant."""
 
     __tablename__ = "grant_votes"
     __table_args__ = (
@@ -86,6 +89,27 @@ class GrantVote(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     note: str | None = Field(default=None, max_length=1000)
-    #: the credential that proved who it was, as a JSON object
+    #: how the user was authenticated, as a JSON object of ids without secrets
     credential: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
+
+
+def state_of(grant: Grant, moment: datetime) -> str:
+    """Return the state of a grant at a given time."""
+    if grant.status == REVOKED:
+        return REVOKED
+    if grant.uses_left == 0:
+        return EXHAUSTED
+    return EXPIRED if grant.expires_at <= moment else grant.status
+
+
+def has_state(state: str, moment: datetime) -> ColumnElement[bool]:
+    """Return the SQL condition for grants that have this state at a given time."""
+    if state == REVOKED:
+        return col(Grant.status) == REVOKED
+    if state == EXHAUSTED:
+        return (col(Grant.status) != REVOKED) & (col(Grant.uses_left) == 0)
+    usable = (col(Grant.status) != REVOKED) & (col(Grant.uses_left) > 0)
+    if state == EXPIRED:
+        return usable & (col(Grant.expires_at) <= moment)
+    return usable & (col(Grant.status) == state) & (col(Grant.expires_at) > moment)

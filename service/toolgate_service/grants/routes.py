@@ -1,18 +1,17 @@
-"""HTTP for grants: what is allowed for a while is given with an approval, listed and revoked here."""
+"""HTTP routes that list and revoke grants. Grants are created by the route that approves a request."""
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.caller import AnyCaller, FullCaller
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.grants import desk, service
-from toolgate_service.grants.schemas import GrantView
-from toolgate_service.openapi.problems import CONFLICT, NOT_FOUND, problems
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName
-from toolgate_service.web.paging import PageDep
-from toolgate_service.web.replies import Reply
+from toolgate_service.grants import repository, service
+from toolgate_service.grants.schemas import GrantView, serialize_grants
+from toolgate_service.http.auth import AnyCaller, FullCaller
+from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
+from toolgate_service.http.pagination import PageDep
+from toolgate_service.http.problems import CONFLICT, NOT_FOUND, problems
+from toolgate_service.http.responses import Reply
+from toolgate_service.http.strict_route import StrictRoute
 
 router = APIRouter(prefix="/api/grants", tags=["approvals"], route_class=StrictRoute)
 
@@ -28,12 +27,12 @@ async def list_grants(
     agent_id: Annotated[str | None, Query()] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return what was allowed for a while, newest first."""
+    """Return grants (temporary approvals), newest first."""
     async with gateway.database.reading() as session:
-        found = await service.list_grants(
+        found = await repository.list_grants(
             session, caller, environment, page, status=status, agent_id=agent_id
         )
-        views = await service.views(session, found.rows, credentials=caller.is_admin)
+        views = await serialize_grants(session, found.rows, credentials=caller.is_admin)
     return Reply(views, headers=page.headers(found))
 
 
@@ -43,8 +42,8 @@ async def get_grant(
 ) -> Reply:
     """Return one grant."""
     async with gateway.database.reading() as session:
-        grant = await service.find_grant(session, caller, environment, grant_id)
-        [view] = await service.views(session, [grant], credentials=caller.is_admin)
+        grant = await repository.find_grant(session, caller, environment, grant_id)
+        [view] = await serialize_grants(session, [grant], credentials=caller.is_admin)
     return Reply(view)
 
 
@@ -52,5 +51,5 @@ async def get_grant(
 async def revoke_grant(
     grant_id: str, caller: FullCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Allow it no longer; the very next check is held again."""
-    return Reply(await desk.revoke(gateway, caller, environment, grant_id))
+    """Revoke a grant. Later checks of its calls need an approval again."""
+    return Reply(await service.revoke(gateway, caller, environment, grant_id))

@@ -1,35 +1,27 @@
-"""What a grant looks like on the wire."""
+"""Response bodies of the grants API, and the serialization of grants."""
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.web.bodies import Body
-from toolgate_service.web.fields import WHOLE
-
-#: fields that may be un-ticked
-MAX_FIELDS = 100
-
-
-class GrantTerms(Body):
-    """What an approver allows beside the request: the same call so many times and for so long.
-
-    Attributes:
-        uses: further calls.
-        seconds: from the last approver's word on.
-        except_fields: names in the context that may differ from call to call. All others stay equal; an `amount` may
-            be smaller.
-    """
-
-    uses: Annotated[int, Field(ge=1, le=1000), WHOLE]
-    seconds: Annotated[int, Field(ge=60, le=30 * 24 * 3600), WHOLE]
-    except_fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] = Field(default_factory=list)
+from toolgate_service.agents.models import Agent
+from toolgate_service.core import strict_json
+from toolgate_service.db.database import now
+from toolgate_service.grants.models import Grant, GrantVote, state_of
 
 
 class GrantVoteView(BaseModel):
-    """One user's decision for a grant. Only admins see the credential that proved who it was."""
+    """One user's vote for a grant.
+
+    Attributes:
+        credential: How the user was authenticated, as ids without secrets; null unless the caller is an admin.
+    """
 
     user_id: str
     note: str | None
@@ -38,7 +30,7 @@ class GrantVoteView(BaseModel):
 
 
 class GrantView(BaseModel):
-    """What is allowed for a while. `status` is `proposed`, `active`, `exhausted`, `expired` or `revoked`."""
+    """A temporary approval. `status` is `proposed`, `active`, `exhausted`, `expired` or `revoked`."""
 
     id: str
     agent_id: str
@@ -59,3 +51,43 @@ class GrantView(BaseModel):
     expires_at: datetime
     revoked_at: datetime | None
     revoked_by: str | None
+
+
+async def serialize_grants(
+    session: AsyncSession, grants: Sequence[Grant], *, credentials: bool = False
+) -> list[GrantView]:
+    """Return the responses for grants.
+
+    Args:
+        session: The session that loaded the grants.
+        grants: The grants.
+        credentials: True to include how each voter was authenticated, which only admins may see.
+    """
+    agents_query = select(Agent.id, Agent.name).where(col(Agent.id).in_({grant.agent_id for grant in grants}))
+    names = dict((await session.exec(agents_query)).all())
+    votes_query = (
+        select(GrantVote)
+        .where(col(GrantVote.grant_id).in_([grant.id for grant in grants]))
+        .order_by(col(GrantVote.created_at), col(GrantVote.user_id))
+    )
+    votes: defaultdict[str, list[GrantVoteView]] = defaultdict(list)
+    for vote in (await session.exec(votes_query)).all():
+        stored = vote.credential if credentials else None
+        credential = None if stored is None else strict_json.loads_own(stored)
+        votes[vote.grant_id].append(
+            GrantVoteView.model_validate(vote.model_dump() | {"credential": credential})
+        )
+    moment = now(session)
+    return [
+        GrantView.model_validate(
+            grant.model_dump()
+            | {
+                "agent_name": names[grant.agent_id],
+                "status": state_of(grant, moment),
+                "context": strict_json.loads_own(grant.context),
+                "except_fields": json.loads(grant.except_fields),
+                "votes": votes[grant.id],
+            }
+        )
+        for grant in grants
+    ]

@@ -1,28 +1,45 @@
-"""A log entry on its way to disk, and what may become of it (decisions §6)."""
+"""Log entries: validation of the entries in requests, and the outcomes of storing them."""
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from typing import TypeAlias
 
-from toolgate_service import exact_json
-from toolgate_service.clock import wire
-from toolgate_service.errors import plan_limit_detail
-from toolgate_service.ids import new_id
+from toolgate_service.auth_context import AuthContext
+from toolgate_service.core import strict_json
+from toolgate_service.core.clock import wire
+from toolgate_service.core.errors import plan_limit_detail
+from toolgate_service.core.ids import new_id
+from toolgate_service.core.plans import UNLIMITED, Plan
+from toolgate_service.core.sdk_fields import SdkFields
+from toolgate_service.db.models import TEST
+from toolgate_service.logs.models import STATUSES
+from toolgate_service.webhooks.events import FEATURE
 
-#: an entry's other columns and its place in the indexes
+#: fixed number of bytes added to the length of an entry's texts (action and context) when the size of the log of a test
+#: environment is calculated
 ROW_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """A validated entry. `context` is its canonical text."""
+    """A validated log entry that is not stored yet.
+
+    Attributes:
+        acts_as: Id of the only agent for which the API key is valid; None for a key of the organization.
+        context: Context as canonical JSON; None if none was sent.
+        ip_address: Address that the caller sent, or else `address_seen`.
+        address_seen: Address from which the request came.
+        fingerprint: SHA-256 digest of the entry's values.
+    """
 
     organization_id: str
     environment: str
     plan: str
     max_logs_per_month: int
-    #: how much its environment may hold; -1 for any amount
+    #: maximum size in bytes of the environment's log; -1 for no limit
     max_log_bytes: int
     key_id: str
     acts_as: str | None
@@ -39,21 +56,21 @@ class NewEntry:
     run_id: str | None
     idempotency_key: str | None
     fingerprint: str
-    #: whether the plan has webhooks
+    #: True if the plan includes webhooks
     tells: bool = False
 
     @property
     def size(self) -> int:
-        """How many bytes it counts for."""
+        """Size of the entry in bytes, which counts towards the limit of a test environment's log."""
         return entry_bytes(self.action, self.context)
 
     def values(self) -> tuple[str | None, ...]:
-        """Return what stands in `COLUMNS`, in their order."""
+        """Return the entry's values in the order of `COLUMNS`."""
         values: tuple[str | None, ...] = _VALUES(self)
         return values
 
 
-#: what an entry brings along of its row; the rest is its id and its moments
+#: columns of `log_entries` whose values a `NewEntry` contains in the same form; the others are the id and the times
 COLUMNS = (
     "organization_id", "environment", "agent_id", "action", "status", "context", "ip_address", "address_seen",
     "decision_id", "approval_id", "call_id", "run_id", "key_id",
@@ -63,7 +80,13 @@ _VALUES = attrgetter(*COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The entry is on disk."""
+    """Outcome of an entry that was stored and committed to disk.
+
+    Attributes:
+        id: Id of the entry.
+        created_at: Time of the entry.
+        body: Response body.
+    """
 
     id: str
     created_at: datetime
@@ -71,17 +94,22 @@ class Stored:
 
     @classmethod
     def at(cls, now: datetime) -> "Stored":
-        """Give an entry its id and its moment."""
+        """Create the outcome with a new id and the time `now`."""
         return cls(new_id(), now)
 
     def with_body(self, body: bytes) -> "Stored":
-        """Return the same with its answer."""
+        """Return a copy of the outcome with a response body."""
         return Stored(self.id, self.created_at, body)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The key was used before: the original answer, byte for byte."""
+    """Outcome of an entry that was not stored, because its idempotency key was used before.
+
+    Attributes:
+        body: Response to the first request with this key, byte for byte.
+        mismatch: True if the first request had another body.
+    """
 
     body: bytes
     mismatch: bool
@@ -89,29 +117,34 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was stored."""
+    """Outcome of an entry that was not stored, because it was rejected.
+
+    Attributes:
+        status: HTTP status.
+        detail: `detail` of the error response.
+    """
 
     status: int
     detail: str | dict[str, object]
 
     @classmethod
     def key_of_another(cls) -> "Refused":
-        """The idempotency key was used for another agent than the one that the API key acts as."""
+        """Return the outcome for an idempotency key that another agent has used before."""
         return cls(400, {"Idempotency-Key": ["was used for another agent; choose another"]})
 
     @classmethod
     def agent_not_found(cls) -> "Refused":
-        """The agent does not exist, or no longer."""
+        """Return the outcome for an entry of an agent that does not exist or was deleted."""
         return cls(404, "Agent not found")
 
     @classmethod
     def plan_limit(cls, used: int, limit: int, plan: str) -> "Refused":
-        """The month is full."""
+        """Return the outcome for an entry above the plan's monthly limit."""
         return cls(403, plan_limit_detail("logs", used, limit, plan))
 
     @classmethod
     def test_log_full(cls, held: int, limit: int) -> "Refused":
-        """The test environment holds as much as it may (decisions §8)."""
+        """Return the outcome for an entry that exceeds the maximum size of the test environment's log."""
         message = (
             f"The test environment's log is full: {held}/{limit} bytes used; its entries are removed after seven days, "
             "and the operator may raise TOOLGATE_TEST_LOG_BYTES"
@@ -123,16 +156,112 @@ Outcome: TypeAlias = Stored | Replayed | Refused
 
 
 def entry_bytes(action: str, context: str | None) -> int:
-    """Return how many bytes an entry of the test environment counts for: its texts, and a row's worth."""
+    """Return the size of an entry in bytes for the limit of a test log: length of its texts plus `ROW_BYTES`."""
     return ROW_BYTES + len(action) + len((context or "").encode())
 
 
 def entry_answer(entry: NewEntry, stored: Stored) -> bytes:
-    """Write the answer of spec §4: the seven fields of a log entry."""
-    # By hand: as an object it would take a fifth of what an entry costs. Identifiers and statuses need no escaping, and the
-    # context is JSON already.
+    """Return the response body for a stored entry: seven fields as JSON."""
+    # The JSON is formatted directly, because serializing an object would take a fifth of the time in which an entry is
+    # processed. Ids and statuses need no escaping, and the context is already JSON.
     return (
         f'{{"id":"{stored.id}","agent_id":"{entry.agent_id}","organization_id":"{entry.organization_id}",'
-        f'"action":{exact_json.dumps(entry.action)},"status":"{entry.status}",'
+        f'"action":{strict_json.dumps(entry.action)},"status":"{entry.status}",'
         f'"created_at":"{wire(stored.created_at)}","context":{entry.context or "null"}}}'
     ).encode()
+
+
+#: maximum number of entries in one request to `/sdk/logs`
+MAX_ENTRIES = 100
+
+
+def read_entry(
+    fields: SdkFields,
+    standing: AuthContext,
+    plan: Plan,
+    peer: str | None,
+    key: str | None,
+    *,
+    test_log_bytes: int,
+) -> NewEntry:
+    """Validate the fields of a request and return them as an entry.
+
+    Args:
+        fields: Members of the request body, or of one of its entries.
+        standing: Context of the API key.
+        plan: Plan of the organization.
+        peer: IP address of the client.
+        key: Idempotency key, or None.
+        test_log_bytes: Maximum number of bytes in a test environment's log.
+
+    Raises:
+        FieldErrors: Fields are missing or invalid. The error contains every such field.
+    """
+    context = fields.context("context")
+    agent_id, action = fields.text("agent_id"), fields.action("action")
+    status = fields.choice("status", STATUSES)
+    address, occurred_at = fields.address("ip_address"), fields.moment("occurred_at")
+    decision_id, approval_id = fields.reference("decision_id"), fields.reference("approval_id")
+    call_id, run_id = fields.reference("call_id"), fields.reference("run_id")
+    fields.finish()
+    canonical = None if context is None else fields.canonical
+    happened = None if occurred_at is None else wire(occurred_at)
+    said = (agent_id, action, status, canonical, address, happened, decision_id, approval_id, call_id, run_id)
+    return NewEntry(
+        organization_id=standing.organization_id,
+        environment=standing.environment,
+        plan=standing.plan,
+        max_logs_per_month=plan.max_logs_per_month,
+        max_log_bytes=test_log_bytes if standing.environment == TEST else UNLIMITED,
+        key_id=standing.key_id,
+        acts_as=standing.key_agent_id,
+        agent_id=agent_id,
+        action=action,
+        status=status,
+        context=canonical,
+        ip_address=address or peer,
+        address_seen=peer,
+        occurred_at=occurred_at,
+        decision_id=decision_id,
+        approval_id=approval_id,
+        call_id=call_id,
+        run_id=run_id,
+        idempotency_key=key,
+        fingerprint=_fingerprint(said),
+        tells=FEATURE in plan.features,
+    )
+
+
+def probe_entry(standing: AuthContext, plan: Plan, peer: str | None, key: str) -> NewEntry:
+    """Return a placeholder entry, with which the writer looks up the response stored for an idempotency key.
+
+    The writer never stores it, because it has no agent.
+    """
+    return NewEntry(
+        organization_id=standing.organization_id,
+        environment=standing.environment,
+        plan=standing.plan,
+        max_logs_per_month=plan.max_logs_per_month,
+        max_log_bytes=UNLIMITED,
+        key_id=standing.key_id,
+        acts_as=standing.key_agent_id,
+        agent_id="",
+        action="",
+        status="",
+        context=None,
+        ip_address=peer,
+        address_seen=peer,
+        occurred_at=None,
+        decision_id=None,
+        approval_id=None,
+        call_id=None,
+        run_id=None,
+        idempotency_key=key,
+        fingerprint="",
+    )
+
+
+def _fingerprint(said: Iterable[str | None]) -> str:
+    # The digest covers the parsed values, so that an entry has the same fingerprint in `/sdk/log` and in a batch. NUL
+    # is a safe separator, because no value contains it. No sent value is empty, so '' stands only for missing values.
+    return hashlib.sha256("\0".join(part or "" for part in said).encode()).hexdigest()

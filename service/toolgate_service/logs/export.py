@@ -1,87 +1,106 @@
-"""The log as a file: JSON lines or CSV, from one snapshot, in constant memory (decisions §3)."""
+"""File formats of exported log entries: JSON lines, and CSV with protection against formula injection."""
 
 import csv
 import io
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from sqlmodel.ext.asyncio.session import AsyncSession
-
-from toolgate_service import exact_json
-from toolgate_service.clock import utcnow, wire
-from toolgate_service.gateway import Gateway
+from toolgate_service.core import strict_json
+from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.logs.models import LogEntry
-from toolgate_service.logs.service import Filters, agent_names, in_order
-from toolgate_service.logs.spreadsheets import json_cell, text_cell
-from toolgate_service.web.paging import Position
 
-Form: TypeAlias = Literal["jsonl", "csv"]
-
-MEDIA_TYPES: Mapping[Form, str] = MappingProxyType({"jsonl": "application/jsonl", "csv": "text/csv"})
-
-#: entries held in memory; one may have 64 KiB
-BATCH = 100
+Format: TypeAlias = Literal["jsonl", "csv"]
+#: an entry and the name of its agent
+NamedEntry: TypeAlias = tuple[LogEntry, str]
 
 COLUMNS = (
     "id", "organization_id", "agent_id", "agent_name", "action", "status", "ip_address", "created_at", "occurred_at",
     "decision_id", "approval_id", "call_id", "run_id", "context",
 )  # fmt: skip
 
+#: characters that begin a formula in a spreadsheet, including their full-width forms
+_SIGN = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
+#: characters that a spreadsheet may ignore before a formula: white space, control characters, quotes, zero-width
+#: characters
+_SKIPPED = r"\s\"\x00-\x1f\x7f\u0085\u00ad\u200b-\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff"
+#: characters that begin a new cell or row in programs that use another delimiter than the comma
+_BREAKS = r";,|\t\r\n\x0b\x0c\x1c-\x1e\u0085\u2028\u2029"
 
-def as_file(environment: str, form: Form) -> dict[str, str]:
-    """Return the header by which browsers keep it as a file, and under which name."""
+_START = re.compile(rf"[\t\r]|[{_SKIPPED}]*+{_SIGN}")
+# The quantifiers are possessive, so that the expression does not backtrack: the time stays linear in the text's length.
+_RUN = re.compile(rf"([{_SKIPPED}{_BREAKS}]++)({_SIGN})?")
+_RUN_IN_STRING = re.compile(
+    rf"(\A(?:[{_SKIPPED}{_BREAKS}]|\\[nrt\"])*+|(?:[{_SKIPPED}{_BREAKS}]|\\[nrt\"])++)({_SIGN})?"
+)
+_LAST_BREAK = re.compile(rf"[{_BREAKS}](?=[^{_BREAKS}]*+\Z)")
+_BREAK_IN_STRING = re.compile(rf"[{_BREAKS}]|\\[nrt]")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+
+
+class FileFormat(NamedTuple):
+    """Format of an exported file.
+
+    Attributes:
+        media_type: Media type of the file.
+        header: Bytes at the start of the file.
+        write: Function that serializes entries.
+    """
+
+    media_type: str
+    header: bytes
+    write: Callable[[Iterable[NamedEntry]], bytes]
+
+
+def download_headers(environment: str, form: Format) -> dict[str, str]:
+    """Return the `Content-Disposition` header, with which browsers save the response as a file with this name."""
     name = f"toolgate-logs-{environment}-{utcnow():%Y-%m-%d}.{form}"
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-async def export(
-    gateway: Gateway, organization_id: str, environment: str, filters: Filters, form: Form
-) -> AsyncGenerator[bytes]:
-    """Yield the parts of a file with all entries that match, newest first.
+def text_cell(text: str) -> str:
+    """Insert an apostrophe before each character of a text that could begin a formula in a spreadsheet.
 
-    Raises:
-        ApiError: 429, too many exports run.
+    Some programs read CSV files with ``;``, ``|`` or tabs as delimiters. For them, the quotes around a cell do not
+    protect its content, so characters after such delimiters get an apostrophe too.
     """
-    header, write = _WRITERS[form]
-    with gateway.exports.inside(organization_id):
-        if filters.match_nothing:
-            yield header
-            return
-        async with gateway.database.exporting() as session:
-            names: dict[str, str] = {}
-            after: Position | None = None
-            while entries := await _batch(session, organization_id, environment, filters, after):
-                unknown = {entry.agent_id for entry in entries} - names.keys()
-                names |= await agent_names(session, unknown) if unknown else {}
-                yield header + write((entry, names[entry.agent_id]) for entry in entries)
-                header, after = b"", Position(entries[-1].created_at, entries[-1].id)
-            if header:
-                yield header
+    guarded = _RUN.sub(_with_apostrophe, text)
+    return f"'{guarded}" if _START.match(guarded) else guarded
 
 
-async def _batch(
-    session: AsyncSession, organization_id: str, environment: str, filters: Filters, after: Position | None
-) -> list[LogEntry]:
-    query = in_order(organization_id, environment, filters, after)
-    return list((await session.exec(query.limit(BATCH))).all())
+def json_cell(text: str) -> str:
+    """Return equivalent JSON in which characters that could begin a formula are written as escape sequences."""
+    return _STRING.sub(lambda found: f'"{_RUN_IN_STRING.sub(_escaped, found[0][1:-1])}"', text)
 
 
-def _jsonl(entries: Iterable[tuple[LogEntry, str]]) -> bytes:
-    return "".join(map(_line, entries)).encode()
+def _with_apostrophe(found: re.Match[str]) -> str:
+    run, sign = found.groups()
+    last = _LAST_BREAK.search(run) if sign else None
+    return found[0] if last is None else f"{run[: last.end()]}'{run[last.end() :]}{sign}"
 
 
-def _line(named: tuple[LogEntry, str]) -> str:
+def _escaped(found: re.Match[str]) -> str:
+    run, sign = found.groups()
+    begins = found.start() == 0 or _BREAK_IN_STRING.search(run)
+    return f"{run}\\u{ord(sign):04x}" if sign and begins else found[0]
+
+
+def _jsonl(entries: Iterable[NamedEntry]) -> bytes:
+    return "".join(map(_json_line, entries)).encode()
+
+
+def _json_line(named: NamedEntry) -> str:
     entry, agent_name = named
     fields = {name: getattr(entry, name) for name in COLUMNS if name not in {"agent_name", "context"}}
-    written = exact_json.dumps(fields | {"agent_name": agent_name})
-    # The context is JSON already, every number as it was sent.
+    written = strict_json.dumps(fields | {"agent_name": agent_name})
+    # The stored context is inserted unchanged: it is already JSON, with the numbers as the client sent them.
     return f'{written[:-1]},"context":{entry.context or "null"}}}\n'
 
 
-def _csv(entries: Iterable[tuple[LogEntry, str]]) -> bytes:
-    return _rows(
+def _csv(entries: Iterable[NamedEntry]) -> bytes:
+    return _csv_rows(
         [_cell(name, agent_name if name == "agent_name" else getattr(entry, name)) for name in COLUMNS]
         for entry, agent_name in entries
     )
@@ -93,13 +112,15 @@ def _cell(name: str, value: str | datetime | None) -> str:
     return json_cell(value or "") if name == "context" else text_cell(value or "")
 
 
-def _rows(rows: Iterable[Iterable[str]]) -> bytes:
+def _csv_rows(rows: Iterable[Iterable[str]]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()
 
 
-#: what stands first, and how entries are written
-_WRITERS: Mapping[Form, tuple[bytes, Callable[[Iterable[tuple[LogEntry, str]]], bytes]]] = MappingProxyType(
-    {"jsonl": (b"", _jsonl), "csv": (_rows([COLUMNS]), _csv)}
+FORMATS: Mapping[Format, FileFormat] = MappingProxyType(
+    {
+        "jsonl": FileFormat("application/jsonl", b"", _jsonl),
+        "csv": FileFormat("text/csv", _csv_rows([COLUMNS]), _csv),
+    }
 )

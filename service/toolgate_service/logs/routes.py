@@ -1,27 +1,50 @@
-"""HTTP for reading the log (spec §4)."""
+"""Routes of the activity log. `POST /sdk/log` and `/sdk/logs` are plain ASGI endpoints; `/api/logs` uses FastAPI."""
 
-from dataclasses import replace
-from typing import Annotated, Literal, TypeAlias
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
 
-from toolgate_service.accounts.caller import AnyCaller
-from toolgate_service.errors import FieldErrors
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.logs import service
-from toolgate_service.logs.export import MEDIA_TYPES, Form, as_file, export
+from toolgate_service.auth_context import AuthContext
+from toolgate_service.core import strict_json
+from toolgate_service.core.errors import REQUIRED, ApiError, Detail, FieldErrors, not_found
+from toolgate_service.core.plans import Plan
+from toolgate_service.core.schemas import ACTION, CONTEXT, REFERENCE, TEXT, Moment, nullable
+from toolgate_service.core.sdk_fields import SdkFields, idempotency_key
+from toolgate_service.core.strict_json import Json, TooManyValues, read_object
+from toolgate_service.core.telemetry import span_of_entry
+from toolgate_service.gateway import Gateway
+from toolgate_service.http.asgi import Call, Handler, Response
+from toolgate_service.http.auth import AnyCaller, authenticate_api_key, load_context
+from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
+from toolgate_service.http.operations import operation
+from toolgate_service.http.pagination import PageDep
+from toolgate_service.http.problems import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL
+from toolgate_service.http.responses import NO_STORE, Reply, Stream
+from toolgate_service.http.strict_route import StrictRoute
+from toolgate_service.logs.entries import (
+    MAX_ENTRIES,
+    NewEntry,
+    Outcome,
+    Refused,
+    Replayed,
+    Stored,
+    probe_entry,
+    read_entry,
+)
+from toolgate_service.logs.export import FORMATS, Format, download_headers
+from toolgate_service.logs.models import STATUSES
+from toolgate_service.logs.repository import Filters, list_entries
 from toolgate_service.logs.schemas import LogEntryView
-from toolgate_service.logs.service import Filters
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName, Moment
-from toolgate_service.web.paging import PageDep
-from toolgate_service.web.replies import NO_STORE, Reply
-from toolgate_service.web.streams import Stream
+from toolgate_service.logs.service import export_entries
 
 router = APIRouter(prefix="/api/logs", tags=["logs"], route_class=StrictRoute)
 
 
-# Async although nothing is awaited: FastAPI sends other dependencies through a thread each.
+# The function is async, although it awaits nothing, because FastAPI runs synchronous dependencies in a thread.
 async def _filters(
     agent_id: Annotated[str | None, Query()] = None,
     status: Annotated[Literal["success", "failed", "pending", "denied"] | None, Query()] = None,
@@ -43,28 +66,343 @@ async def list_logs(
 ) -> Reply:
     """Return log entries, newest first."""
     async with gateway.database.reading() as session:
-        found = await service.list_entries(session, caller, environment, filters, page)
+        found = await list_entries(session, caller, environment, filters, page)
     return Reply(found.rows, headers=page.headers(found))
 
 
 @router.get(
     "/export",
     response_model=None,
-    responses={200: {"content": {kind: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()}}},
+    responses={
+        200: {"content": {form.media_type: {"schema": {"type": "string"}} for form in FORMATS.values()}}
+    },
 )
 async def export_logs(
     caller: AnyCaller,
     gateway: GatewayDep,
     filters: FiltersDep,
-    form: Annotated[Form, Query(alias="format")] = "jsonl",
+    form: Annotated[Format, Query(alias="format")] = "jsonl",
     begins: Annotated[Moment | None, Query(alias="from")] = None,
     ends: Annotated[Moment | None, Query(alias="to")] = None,
     environment: EnvironmentName = "production",
 ) -> Stream:
-    """Return log entries as a file, newest first: those from a moment on, up to before another."""
+    """Return log entries as a file, newest first; `from` is inclusive, `to` exclusive."""
     if begins is not None and ends is not None and ends <= begins:
         raise FieldErrors({"to": ["must be later than from"]})
-    span = replace(filters, begins=begins, ends=ends)
-    headers = NO_STORE | as_file(environment, form)
-    parts = export(gateway, caller.organization_id, environment, span, form)
-    return Stream(parts, MEDIA_TYPES[form], headers)
+    filters = replace(filters, begins=begins, ends=ends)
+    headers = NO_STORE | download_headers(environment, form)
+    parts = export_entries(gateway, caller.organization_id, environment, filters, form)
+    return Stream(parts, FORMATS[form].media_type, headers)
+
+
+def log_endpoint(gateway: Gateway) -> Handler:
+    """Return the handler of `POST /sdk/log`."""
+
+    async def log(call: Call) -> Response:
+        caller = await authenticate_api_key(call.scope, gateway, "actions")
+        standing, peer = caller.context, call.peer
+        key = idempotency_key(call.header(b"idempotency-key"))
+        plan = gateway.plans[standing.plan]
+        cap = gateway.settings.test_log_bytes
+
+        def read(raw: bytes) -> tuple[dict[str, Json], NewEntry]:
+            body = read_object(raw)
+            return body, read_entry(SdkFields(body), standing, plan, peer, key, test_log_bytes=cap)
+
+        try:
+            raw = await call.read()
+            body, entry = await gateway.parser.run(len(raw), partial(read, raw))
+        except FieldErrors as error:
+            return await _earlier(gateway, standing, plan, peer, key, error)
+        if standing.key_agent_id not in {None, entry.agent_id}:
+            raise not_found("Agent")
+        standing = await load_context(gateway, caller, entry.agent_id)
+        # An entry with an idempotency key is sent to the writer anyway: it may return a stored response from before the
+        # agent was deleted.
+        if standing.agent_id is None and entry.idempotency_key is None:
+            raise not_found("Agent")
+        with span_of_entry(body):
+            return answer_of(await gateway.log_writer.append(entry))
+
+    return log
+
+
+async def _earlier(
+    gateway: Gateway, standing: AuthContext, plan: Plan, peer: str | None, key: str | None, error: FieldErrors
+) -> Response:
+    # A used idempotency key returns the stored response, even if the new body is invalid. An API key of a single agent
+    # must not see responses to other agents, and an invalid body does not identify the agent.
+    if key is None or standing.key_agent_id is not None:
+        raise error
+    outcome = await gateway.log_writer.append(probe_entry(standing, plan, peer, key))
+    if isinstance(outcome, Refused):
+        raise error
+    return answer_of(outcome)
+
+
+def answer_of(outcome: Outcome) -> Response:
+    """Return the response for the outcome of an entry.
+
+    Raises:
+        ApiError: The entry was rejected.
+    """
+    match outcome:
+        case Stored(body=answer):
+            return Response(answer)
+        case Replayed(body=answer, mismatch=mismatch):
+            headers = {b"idempotency-replayed": b"true"}
+            if mismatch:
+                headers[b"idempotency-mismatch"] = b"true"
+            return Response(answer, headers=headers)
+        case Refused(status=status, detail=detail):
+            raise ApiError(status, detail)
+
+
+#: maximum number of JSON values in a request with many entries; each entry may have `strict_json.MAX_NODES` values
+MAX_NODES = 25_000
+
+#: outcome of an entry, or the error that prevented its storage
+Result: TypeAlias = Outcome | ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayProbe:
+    """Invalid entry with an idempotency key. If the key was used before, the stored response is returned.
+
+    Attributes:
+        entry: Placeholder entry, with which the writer looks up the key.
+        problem: The validation error, which is returned if the key was not used before.
+    """
+
+    entry: NewEntry
+    problem: FieldErrors
+
+
+#: a parsed entry of a request, or its validation error
+Given: TypeAlias = NewEntry | ReplayProbe | ApiError
+
+
+def logs_endpoint(gateway: Gateway) -> Handler:
+    """Return the handler of `POST /sdk/logs`."""
+
+    async def logs(call: Call) -> Response:
+        caller = await authenticate_api_key(call.scope, gateway, "actions")
+        raw, peer = await call.read(), call.peer
+
+        def read() -> tuple[Sequence[Json], Sequence[Given]]:
+            given = _entries(_members(raw))
+            return given, [_read(one, caller.context, gateway, peer) for one in given]
+
+        given, entries = await gateway.parser.run(len(raw), read)
+        results = await _stored(gateway, entries, given)
+        return Response(b'{"results":[%s]}' % b",".join(map(_written, results)))
+
+    return logs
+
+
+def _members(raw: bytes) -> Mapping[str, Json]:
+    try:
+        strict_json.limit_nodes(raw, MAX_NODES)
+    except TooManyValues as error:
+        # The status is the same as for a body with too many bytes, because the client must do the same: send fewer
+        # entries per request.
+        raise ApiError(413, f"{error}; send fewer entries in one request") from None
+    return read_object(raw, max_nodes=MAX_NODES)
+
+
+def _entries(body: Mapping[str, Json]) -> Sequence[Json]:
+    entries = body.get("entries")
+    if entries is None:
+        raise FieldErrors({"entries": [REQUIRED]})
+    if not isinstance(entries, list):
+        raise FieldErrors({"entries": ["must be a list"]})
+    if len(entries) > MAX_ENTRIES:
+        raise FieldErrors({"entries": [f"must hold at most {MAX_ENTRIES} entries, not {len(entries)}"]})
+    return entries
+
+
+def _read(given: Json, standing: AuthContext, gateway: Gateway, peer: str | None) -> Given:
+    if not isinstance(given, dict):
+        return FieldErrors({"entry": ["must be an object"]})
+    fields, plan = SdkFields(given), gateway.plans[standing.plan]
+    key = fields.reference("idempotency_key")
+    if strict_json.has_more_nodes(given, strict_json.MAX_NODES):
+        return FieldErrors({"entry": [f"must not hold more than {strict_json.MAX_NODES} JSON values"]})
+    try:
+        cap = gateway.settings.test_log_bytes
+        entry = read_entry(fields, standing, plan, peer, key, test_log_bytes=cap)
+    except FieldErrors as error:
+        # An API key of a single agent must not see responses to other agents.
+        if key is None or standing.key_agent_id is not None:
+            return error
+        return ReplayProbe(probe_entry(standing, plan, peer, key), error)
+    return entry if standing.key_agent_id in {None, entry.agent_id} else not_found("Agent")
+
+
+async def _stored(gateway: Gateway, entries: Sequence[Given], given: Sequence[Json]) -> list[Result]:
+    """Store entries and return one result for each, in order.
+
+    Raises:
+        ApiError: 503, the writer accepted none of the entries.
+    """
+
+    async def append(one: NewEntry | ReplayProbe, given: Json) -> Result:
+        try:
+            with span_of_entry(given):
+                return await gateway.log_writer.append(one.entry if isinstance(one, ReplayProbe) else one)
+        except ApiError as error:
+            return error
+
+    # All entries are appended concurrently, so that the writer can commit them in one transaction, in this order.
+    asked = [(one, raw) for one, raw in zip(entries, given, strict=True) if not isinstance(one, ApiError)]
+    outcomes = await asyncio.gather(*[append(one, raw) for one, raw in asked])
+    failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
+    if failures and len(failures) == len(asked):
+        # Nothing was stored, so the whole request fails, and the client may retry it.
+        raise failures[0]
+    found = iter(outcomes)
+    return [one if isinstance(one, ApiError) else _without_probe(one, next(found)) for one in entries]
+
+
+def _without_probe(one: NewEntry | ReplayProbe, result: Result) -> Result:
+    return one.problem if isinstance(one, ReplayProbe) and isinstance(result, Refused) else result
+
+
+def _written(result: Result) -> bytes:
+    match result:
+        case Stored(body=entry):
+            return b'{"status":200,"entry":%s}' % entry
+        case Replayed(body=entry, mismatch=mismatch):
+            more = b',"mismatch":true' if mismatch else b""
+            return b'{"status":200,"entry":%s,"replayed":true%s}' % (entry, more)
+        case Refused(status=status, detail=detail):
+            return _refusal(status, detail)
+        case ApiError(status_code=status, detail=detail):
+            return _refusal(status, detail)
+
+
+def _refusal(status: int, detail: Detail) -> bytes:
+    return strict_json.dumps({"status": status, "detail": detail}).encode()
+
+
+ENTRY: dict[str, Any] = {
+    "type": "object",
+    "required": ["agent_id", "action", "status"],
+    "properties": {
+        "agent_id": TEXT | {"description": "Who acted."},
+        "action": ACTION | {"description": "What it did."},
+        "status": {"enum": list(STATUSES), "description": "What came of it."},
+        "context": nullable(CONTEXT) | {"description": "Free-form details."},
+        "ip_address": {
+            "anyOf": [
+                {"type": "string", "format": "ipv4"},
+                {"type": "string", "format": "ipv6"},
+                {"type": "null"},
+            ],
+            "description": "Where the call came from; left out, the address that the gateway sees.",
+        },
+        "occurred_at": nullable({"type": "string", "format": "date-time"})
+        | {"description": "When it happened."},
+        "decision_id": nullable(REFERENCE) | {"description": "The `X-Decision-ID` of the check."},
+        "approval_id": nullable(REFERENCE) | {"description": "The approval that let it through."},
+        "call_id": nullable(REFERENCE) | {"description": "The caller's own name of this one call."},
+        "run_id": nullable(REFERENCE) | {"description": "The caller's own name of the run it belongs to."},
+    },
+    "examples": [
+        {
+            "agent_id": "{agent_id}",
+            "action": "stripe.refund",
+            "status": "success",
+            "context": {"amount": 12.5},
+        }
+    ],
+}
+
+ENTRY_ANSWER: dict[str, Any] = {
+    "title": "LogEntry",
+    "type": "object",
+    "required": ["id", "agent_id", "organization_id", "action", "status", "context", "created_at"],
+    "properties": {
+        "id": {"type": "string"},
+        "agent_id": {"type": "string"},
+        "organization_id": {"type": "string"},
+        "action": {"type": "string"},
+        "status": {"enum": list(STATUSES)},
+        "context": {"type": ["object", "null"], "additionalProperties": True},
+        "created_at": {"type": "string", "format": "date-time"},
+    },
+}
+
+LOG = operation(
+    "log",
+    "Log",
+    "Record what came of a call; on disk before it is acknowledged. With an `Idempotency-Key`, a repetition "
+    "within 24 hours gets the original answer.",
+    body=ENTRY,
+    answer=ENTRY_ANSWER,
+    headers=("Idempotency-Replayed", "Idempotency-Mismatch"),
+    refusals=(NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL),
+)
+
+_ENTRIES = {
+    "type": "object",
+    "required": ["entries"],
+    "properties": {
+        "entries": {
+            "type": "array",
+            "maxItems": MAX_ENTRIES,
+            "description": "In order; one that is wrong fails alone.",
+            "items": ENTRY
+            | {
+                "properties": ENTRY["properties"]
+                | {"idempotency_key": nullable(REFERENCE) | {"description": "As the header of `/sdk/log`."}}
+            },
+        }
+    },
+    "examples": [
+        {
+            "entries": [
+                {"agent_id": "{agent_id}", "action": "stripe.refund", "status": "failed", "run_id": "run-7"}
+            ]
+        }
+    ],
+}
+
+_RESULT: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "required": ["status", "entry"],
+            "properties": {
+                "status": {"const": 200},
+                "entry": ENTRY_ANSWER,
+                "replayed": {"const": True, "description": "The entry is the original one."},
+                "mismatch": {"const": True, "description": "The original said something else."},
+            },
+        },
+        {
+            "type": "object",
+            "required": ["status", "detail"],
+            "properties": {
+                "status": {"type": "integer", "minimum": 400},
+                "detail": {"description": "As it stands in the refusal of `/sdk/log`."},
+            },
+        },
+    ]
+}
+
+LOGS = operation(
+    "logMany",
+    "Log many",
+    "Record up to a hundred outcomes at once, each answered for itself: one request against the rate, its entries "
+    "against the month.",
+    body=_ENTRIES,
+    answer={
+        "title": "LogResults",
+        "type": "object",
+        "required": ["results"],
+        "properties": {"results": {"type": "array", "maxItems": MAX_ENTRIES, "items": _RESULT}},
+    },
+    headers=(),
+    parameters=(),
+)

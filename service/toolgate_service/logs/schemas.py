@@ -1,4 +1,4 @@
-"""What a log entry looks like in the listing (spec §2, decisions §6)."""
+"""Response bodies of log entries."""
 
 from collections.abc import Mapping
 from datetime import datetime

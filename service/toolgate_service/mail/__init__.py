@@ -1,1 +1,1 @@
-"""Mail: what is written, by which server it goes, and that it goes after the answer."""
+"""E-mail: the texts, the SMTP client, and the queue that sends e-mails in the background."""

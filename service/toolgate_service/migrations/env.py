@@ -6,8 +6,8 @@ from typing import Any
 from alembic import context
 from alembic.runtime.migration import MigrationContext, MigrationInfo
 
-from toolgate_service.storage.floor import CONTRACTS, raise_floor
-from toolgate_service.storage.tables import METADATA
+from toolgate_service.db.migrate import CONTRACTS, raise_floor
+from toolgate_service.migrations.metadata import METADATA
 
 
 def note(

@@ -1,1 +1,1 @@
-"""Organizations: the tenant, its environments and its API keys."""
+"""Organizations: tenants with their environments, API keys and IP allowlist."""

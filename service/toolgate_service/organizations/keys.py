@@ -1,4 +1,4 @@
-"""API keys: made, found, shown and revoked (spec §5, decisions §9)."""
+"""API keys: creation, lookup, display and revocation."""
 
 import hashlib
 import secrets
@@ -9,26 +9,27 @@ from functools import lru_cache
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.ids import new_id
+from toolgate_service.core.crypto import Vault
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.database import now
+from toolgate_service.db.models import PRODUCTION, TEST
 from toolgate_service.organizations.models import ApiKey
-from toolgate_service.storage.base import PRODUCTION, TEST
-from toolgate_service.storage.database import now
-from toolgate_service.vault import Vault
 
 LENGTH = 40
 PREFIXES = {PRODUCTION: "ak_", TEST: "test_"}
+_PREFIXES = tuple(PREFIXES.values())
 _ALPHABET = string.ascii_lowercase + string.digits
 
 
 def key_digest(key: str) -> str:
-    """Return what the key is looked up by; of keys in use it is remembered."""
-    # What is longer is no key of ours, and would only take room.
+    """Return the SHA-256 digest by which the database finds a key. Digests of recent keys are cached."""
+    # A longer text cannot be a key, so its digest is not cached.
     return _remembered(key) if len(key) <= LENGTH else _digest(key)
 
 
 def may_be_key(key: str) -> bool:
-    """Say whether a text has the form of a key; anything else need not be looked up."""
-    return len(key) == LENGTH and key.startswith(tuple(PREFIXES.values()))
+    """Return whether a text has the format of an API key. A text in another format needs no database lookup."""
+    return len(key) == LENGTH and key.startswith(_PREFIXES)
 
 
 def _digest(key: str) -> str:
@@ -47,7 +48,10 @@ def mint_key(
     created_by: str,
     agent_id: str | None = None,
 ) -> ApiKey:
-    """Make a new key: 40 characters, lower-case letters and digits after the prefix."""
+    """Create a random API key and return its row, which is not stored yet.
+
+    The key has 40 characters: the environment's prefix, then random lower-case letters and digits.
+    """
     prefix = PREFIXES[environment]
     key = prefix + "".join(secrets.choice(_ALPHABET) for _ in range(LENGTH - len(prefix)))
     row_id = new_id()
@@ -65,17 +69,17 @@ def mint_key(
 
 
 def shown_key(vault: Vault, key: ApiKey) -> str | None:
-    """Return a key in full; None when it was sealed under another secret."""
+    """Return the decrypted key; None if it was encrypted with another secret of the gateway."""
     return vault.open(key.ciphertext, table=ApiKey.__name__, row=key.id, organization=key.organization_id)
 
 
 def masked_key(key: ApiKey) -> str:
-    """Return a key for those who may not see it."""
+    """Return the masked form of a key: its prefix and last four characters."""
     return f"{PREFIXES[key.environment]}…{key.last_four}"
 
 
 async def organization_key(session: AsyncSession, organization_id: str, environment: str) -> ApiKey:
-    """Return the organization's own key in an environment."""
+    """Return the valid key of an organization in an environment. Keys of agents are excluded."""
     query = select(ApiKey).where(
         ApiKey.organization_id == organization_id,
         ApiKey.environment == environment,
@@ -88,7 +92,7 @@ async def organization_key(session: AsyncSession, organization_id: str, environm
 async def replace_organization_key(
     session: AsyncSession, vault: Vault, organization_id: str, environment: str, *, created_by: str
 ) -> ApiKey:
-    """Revoke the organization's key and put a new one in its place; the old one stops working at once."""
+    """Revoke the organization's key and create a new one; the old key stops working immediately."""
     await session.exec(
         update(ApiKey)
         .where(
@@ -105,8 +109,8 @@ async def replace_organization_key(
     return key
 
 
-async def still_works(session: AsyncSession, digest: str) -> bool:
-    """Say whether a key has not been revoked meanwhile."""
+async def is_key_valid(session: AsyncSession, digest: str) -> bool:
+    """Return whether a key with this digest exists and was not revoked."""
     query = select(ApiKey.id).where(ApiKey.digest == digest, col(ApiKey.revoked_at).is_(None))
     return (await session.exec(query)).first() is not None
 
@@ -114,7 +118,7 @@ async def still_works(session: AsyncSession, digest: str) -> bool:
 async def revoke_agent_keys(
     session: AsyncSession, organization_id: str, environment: str, agent_id: str
 ) -> None:
-    """Revoke every key that acts as an agent; they stop working at once."""
+    """Revoke all keys of an agent; they stop working immediately."""
     await session.exec(
         update(ApiKey)
         .where(

@@ -1,4 +1,4 @@
-"""Organizations, their two environments, their API keys and their usage counters."""
+"""Database tables of organizations, environments, API keys and usage counters."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -6,9 +6,17 @@ from typing import Literal, TypeAlias
 from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, Text, text
 from sqlmodel import Field
 
-from toolgate_service.plans import PLAN_NAMES
-from toolgate_service.storage.base import ENVIRONMENTS, Table, in_environment, of_agent, of_user, one_of
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.core.plans import PLAN_NAMES
+from toolgate_service.db.models import (
+    ENVIRONMENTS,
+    Id,
+    Table,
+    Timestamp,
+    in_environment,
+    of_agent,
+    of_user,
+    one_of,
+)
 
 Cause: TypeAlias = Literal["operator", "payment"]
 OPERATOR: Cause = "operator"
@@ -16,7 +24,7 @@ PAYMENT: Cause = "payment"
 
 
 class Organization(Table, table=True):
-    """A tenant."""
+    """Tenant: an organization with its plan and settings."""
 
     __tablename__ = "organizations"
     __table_args__ = (one_of("plan", PLAN_NAMES),)
@@ -26,20 +34,20 @@ class Organization(Table, table=True):
     slug: str = Field(max_length=120, unique=True)
     plan: str = Field(max_length=20)
     plan_changed_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: days that entries were kept under the plan before; a shorter retention acts 30 days after the change
+    #: log retention of the previous plan in days; if it is longer, it applies for 30 days after the change of the plan
     retention_days_before: int | None = None
-    #: set per organization by the operator; null means the plan's
+    #: rate limit in requests per minute, set by the operator; null means the plan's limit
     requests_per_minute: int | None = None
-    #: the payment provider's customer, linked by an operator
+    #: customer id at the payment provider, set by the operator
     provider_customer_id: str | None = Field(default=None, max_length=255, unique=True)
-    #: networks that may use the API keys, as JSON; null means all
+    #: networks from which API keys may be used, as JSON; null means all
     ip_allow_list: str | None = Field(default=None, sa_type=Text)
     is_active: bool = True
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 class Environment(Table, table=True):
-    """One of an organization's two worlds: production or test (decisions §8)."""
+    """One of an organization's two environments: production or test."""
 
     __tablename__ = "environments"
     __table_args__ = (
@@ -49,12 +57,28 @@ class Environment(Table, table=True):
 
     organization_id: str = Field(primary_key=True, sa_type=Id)
     name: str = Field(primary_key=True, max_length=10)
-    #: bytes of log entries held, counted for the test environment's cap
+    #: size of the stored log entries in bytes, for the storage limit of the test environment
     log_bytes: int = Field(default=0, sa_type=BigInteger)
 
 
+class Epoch(Table, table=True):
+    """Version number of an environment's data, used to validate caches.
+
+    Every change of the environment's keys, agents, permissions or organization increases the number. Database triggers
+    do this in the transaction of the change, so no code path can omit it. Data that a gateway has read stays valid
+    until the number changes.
+    """
+
+    __tablename__ = "epochs"
+    __table_args__ = (in_environment(),)
+
+    organization_id: str = Field(primary_key=True, sa_type=Id)
+    environment: str = Field(primary_key=True, max_length=10)
+    epoch: int = Field(sa_type=BigInteger)
+
+
 class ApiKey(Table, table=True):
-    """A key of the SDK surface: an organization's own, or one that acts only as one agent (decisions §9)."""
+    """API key for requests of the SDK. The key belongs to the whole organization or to one agent."""
 
     __tablename__ = "api_keys"
     __table_args__ = (
@@ -76,9 +100,9 @@ class ApiKey(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str | None = Field(default=None, sa_type=Id)
-    #: SHA-256 of the key, by which a request finds it
+    #: SHA-256 of the key, used for lookup
     digest: str = Field(max_length=64, unique=True)
-    #: the key sealed, for showing it again
+    #: the encrypted key, so that admins can display the key again
     ciphertext: bytes
     last_four: str = Field(max_length=4)
     created_by: str | None = Field(default=None, sa_type=Id)
@@ -87,34 +111,37 @@ class ApiKey(Table, table=True):
 
 
 class MonthlyUsage(Table, table=True):
-    """How many log entries an environment wrote in a UTC calendar month, kept in the writing transaction."""
+    """Number of log entries of an environment in a UTC calendar month.
+
+    The transaction that writes the entries also updates the number.
+    """
 
     __tablename__ = "monthly_usage"
     __table_args__ = (in_environment(),)
 
     organization_id: str = Field(primary_key=True, sa_type=Id)
     environment: str = Field(primary_key=True, max_length=10)
-    #: ``2026-11``
+    #: year and month, for example ``2026-11``
     month: str = Field(primary_key=True, max_length=7)
     log_entries: int = Field(default=0, sa_type=BigInteger)
 
 
 class RateWindow(Table, table=True):
-    """Requests of the current minute, where several processes share no Redis (decisions §7)."""
+    """Number of requests in the current minute. Only gateways without Redis use this table."""
 
     __tablename__ = "rate_windows"
     __table_args__ = (ForeignKeyConstraint(["organization_id"], ["organizations.id"]),)
 
     organization_id: str = Field(primary_key=True, sa_type=Id)
-    #: whose requests: ``production/actions`` (check and log), ``test/reads`` (approvals and permissions), ``user/…``
+    #: requests that share a limit: for example ``production/actions`` (checks and logs), ``test/reads`` or ``user/…``
     scope: str = Field(primary_key=True, max_length=64)
-    #: minutes since the epoch
+    #: minute in which the requests were counted, as minutes since 1970-01-01 UTC
     minute: int
     requests: int = 0
 
 
 class Deactivation(Table, table=True):
-    """One cause for which an organization is inactive."""
+    """Cause for which an organization is inactive."""
 
     __tablename__ = "deactivations"
     __table_args__ = (

@@ -1,13 +1,16 @@
-"""HTTP for the organization and its keys (spec §4, decisions §3).
+"""HTTP routes of the organization and its keys.
 
-Reading a key writes: every showing is audited in the same transaction.
+A request that displays a full key uses a write transaction, which also records the display in the audit log.
 """
 
 from fastapi import APIRouter
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller, acting
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.openapi.problems import NO_FEATURE, problems
+from toolgate_service.db.models import PRODUCTION, TEST
+from toolgate_service.http.auth import AdminCaller, AnyCaller
+from toolgate_service.http.dependencies import GatewayDep
+from toolgate_service.http.problems import NO_FEATURE, problems
+from toolgate_service.http.responses import NO_STORE, Reply
+from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.organizations import service
 from toolgate_service.organizations.schemas import (
     AllowedNetworks,
@@ -16,67 +19,53 @@ from toolgate_service.organizations.schemas import (
     OrganizationChange,
     OrganizationView,
 )
-from toolgate_service.storage.base import PRODUCTION, TEST
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.replies import NO_STORE, Reply
 
 router = APIRouter(prefix="/api/organization", tags=["organization"], route_class=StrictRoute)
 
 
 @router.get("", response_model=OrganizationView)
 async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the caller's organization; its key is whole for admins, which is audited, and masked for others."""
-    async with acting(gateway, caller, reads=True) as session:
-        view = await service.view(session, gateway.vault, caller)
-    return Reply(view, headers=NO_STORE)
+    """Return the caller's organization. Its key is shown in full to admins, which is audited, and masked for others."""
+    return Reply(await service.show_organization(gateway, caller), headers=NO_STORE)
 
 
 @router.put("", response_model=OrganizationView)
 async def rename_organization(change: OrganizationChange, caller: AdminCaller, gateway: GatewayDep) -> Reply:
     """Change the organization's name; the slug stays."""
-    async with acting(gateway, caller) as session:
-        await service.rename(session, caller, change.name)
-        view = await service.view(session, gateway.vault, caller)
+    view = await service.rename_organization(gateway, caller, change.name)
     return Reply(view, headers=NO_STORE)
 
 
 @router.get("/allowed-networks", response_model=AllowedNetworks)
 async def get_allowed_networks(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the networks from which the organization's API keys work; none means everywhere."""
-    async with gateway.database.reading() as session:
-        shown = await service.allowed_networks(session, caller)
-    return Reply(shown)
+    """Return the networks from which the organization's API keys may be used; an empty list allows every address."""
+    return Reply(await service.get_allowed_networks(gateway, caller))
 
 
 @router.put("/allowed-networks", response_model=AllowedNetworks, responses=problems(NO_FEATURE))
 async def set_allowed_networks(
     change: AllowedNetworksChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
-    """Have API keys work from these networks alone, from the very next request on; an empty list: from everywhere."""
-    async with acting(gateway, caller) as session:
-        shown = await service.allow_networks(session, gateway.plans, caller, change)
-    return Reply(shown)
+    """Set the networks from which API keys may be used; an empty list allows every address.
+
+    The change applies from the next request on.
+    """
+    return Reply(await service.set_allowed_networks(gateway, caller, change))
 
 
 @router.post("/regenerate-key", response_model=KeyView)
 async def regenerate_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
-    """Replace the production key; the old one stops working at once."""
-    async with acting(gateway, caller) as session:
-        view = await service.regenerate_key(session, gateway.vault, caller, PRODUCTION)
-    return Reply(view, headers=NO_STORE)
+    """Replace the production key; the old key stops working immediately."""
+    return Reply(await service.regenerate_key(gateway, caller, PRODUCTION), headers=NO_STORE)
 
 
 @router.get("/test-key", response_model=KeyView)
 async def get_test_key(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the key to the test environment: whole for admins, which is audited, and masked for others."""
-    async with acting(gateway, caller, reads=True) as session:
-        view = await service.key_view(session, gateway.vault, caller, TEST)
-    return Reply(view, headers=NO_STORE)
+    """Return the key of the test environment: in full for admins, which is audited, and masked for others."""
+    return Reply(await service.show_key(gateway, caller, TEST), headers=NO_STORE)
 
 
 @router.post("/test-key/regenerate", response_model=KeyView)
 async def regenerate_test_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
-    """Replace the key to the test environment; the old one stops working at once."""
-    async with acting(gateway, caller) as session:
-        view = await service.regenerate_key(session, gateway.vault, caller, TEST)
-    return Reply(view, headers=NO_STORE)
+    """Replace the key of the test environment; the old key stops working immediately."""
+    return Reply(await service.regenerate_key(gateway, caller, TEST), headers=NO_STORE)

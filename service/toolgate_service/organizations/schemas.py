@@ -1,18 +1,16 @@
-"""What an organization looks like on the wire (spec §2)."""
+"""Request and response bodies of organizations."""
 
 from datetime import datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, WithJsonSchema
 
-from toolgate_service.organizations.networks import canonical
-from toolgate_service.web.bodies import Body, example
-from toolgate_service.web.field_schemas import NETWORKS
-from toolgate_service.web.fields import Name
+from toolgate_service.core.schemas import NETWORKS, Body, Name, example
+from toolgate_service.organizations.ip_allowlist import normalize_networks
 
 
 class OrganizationView(BaseModel):
-    """An organization. `api_key` is whole for admins, masked for others."""
+    """Organization. `api_key` is shown in full to admins and masked for others."""
 
     id: str
     name: str
@@ -24,7 +22,7 @@ class OrganizationView(BaseModel):
 
 
 class KeylessOrganizationView(BaseModel):
-    """An organization as events show it: without its key."""
+    """Organization without its API key, for webhook events."""
 
     id: str
     name: str
@@ -35,7 +33,7 @@ class KeylessOrganizationView(BaseModel):
 
 
 class OrganizationChange(Body):
-    """PUT /api/organization."""
+    """Body of PUT /api/organization."""
 
     model_config = example(name="Acme")
 
@@ -43,21 +41,21 @@ class OrganizationChange(Body):
 
 
 class AllowedNetworks(BaseModel):
-    """Where an organization's API keys work; without networks, everywhere."""
+    """Networks from which the organization's API keys may be used; an empty list allows every address."""
 
     networks: list[str]
 
 
 class AllowedNetworksChange(Body):
-    """PUT /api/organization/allowed-networks."""
+    """Body of PUT /api/organization/allowed-networks."""
 
     model_config = example(networks=["127.0.0.0/8", "2001:db8::/32"])
 
-    networks: Annotated[list[str], AfterValidator(canonical), WithJsonSchema(NETWORKS)]
+    networks: Annotated[list[str], AfterValidator(normalize_networks), WithJsonSchema(NETWORKS)]
 
 
 class KeyView(BaseModel):
-    """An organization's key: what a regeneration answers. `id`, `name` and `created_at` are the organization's."""
+    """API key of the organization. `id`, `name` and `created_at` are the organization's."""
 
     id: str
     name: str

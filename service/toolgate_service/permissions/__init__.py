@@ -1,1 +1,1 @@
-"""Permissions: what an agent may do."""
+"""Permissions: the actions that an agent may perform."""

@@ -1,17 +1,27 @@
-"""Permissions: what an agent may do."""
+"""Database table of permissions."""
 
+import json
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
+from typing import NamedTuple
 
 from sqlalchemy import CheckConstraint, Text, UniqueConstraint
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, of_agent, of_user
-from toolgate_service.storage.types import ExactDecimal, Id, Timestamp
+from toolgate_service.core.strict_json import plain_number
+from toolgate_service.db.models import ExactDecimal, Id, Table, Timestamp, of_agent, of_user
+
+#: maximum number of characters of an invalid amount that the reason of a denial repeats
+MAX_SHOWN = 40
 
 
 class Permission(Table, table=True):
-    """One agent may do one action, within an amount, perhaps with a person's approval. At most one per action."""
+    """Permission of one agent for one action, optionally with a maximum amount or required approvals.
+
+    An agent has at most one permission per action.
+    """
 
     __tablename__ = "permissions"
     __table_args__ = (
@@ -29,16 +39,74 @@ class Permission(Table, table=True):
     action: str = Field(max_length=255)
     requires_approval: bool = False
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
-    #: with a maximum: a check without an amount is blocked
+    #: if true and `max_amount` is set, a check without an amount is denied
     amount_required: bool = False
-    #: distinct users who must approve
+    #: number of different users who must approve
     required_approvals: int = 1
-    #: whoever created the agent or this permission may not approve
+    #: if true, users who created the agent, created this permission or changed it to allow more may not approve
     separation_of_duties: bool = False
-    #: how long a request waits; null means the gateway's setting
+    #: seconds after which a pending approval request expires; null means the gateway's setting
     approval_ttl_seconds: int | None = None
-    #: ids of the users who ever loosened it, as a JSON list: with separation of duties they may not approve either
+    #: ids of the users who changed the permission to allow more, as a JSON list
     loosened_by: str | None = Field(default=None, sa_type=Text)
     created_by: str = Field(sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)
     updated_at: datetime | None = Field(default=None, sa_type=Timestamp)
+
+
+def loosening_users(permission: Permission) -> Collection[str]:
+    """Return the ids of all users who have changed the permission to allow more than before."""
+    return json.loads(permission.loosened_by) if permission.loosened_by else ()
+
+
+class AmountCheck(StrEnum):
+    """Checks of the amount in a context, in the order in which they run."""
+
+    PRESENT = "present"
+    NUMBER = "number"
+    WITHIN_LIMIT = "within limit"
+
+
+class AmountViolation(NamedTuple):
+    """Failed check of the amount in a context, and the reason as text."""
+
+    failed: AmountCheck
+    reason: str
+
+
+def find_amount_violation(
+    maximum: Decimal | None,
+    required: bool,  # noqa: FBT001 - the two columns of a permission, in their order
+    action: str,
+    context: Mapping[str, object],
+) -> AmountViolation | None:
+    """Return why the amount in a context violates the limit of a permission; None if the amount is allowed."""
+    if maximum is None:
+        return None
+    limit = f"the maximum of {plain_number(maximum)} for action '{action}'"
+    if "amount" not in context:
+        if not required:
+            return None
+        return AmountViolation(AmountCheck.PRESENT, f"context.amount is required because of {limit}")
+    amount = context["amount"]
+    if isinstance(amount, bool) or not isinstance(amount, int | Decimal) or amount < 0:
+        shown = _describe_value(amount)
+        reason = f"context.amount must be a non-negative number, not {shown}, because of {limit}"
+        return AmountViolation(AmountCheck.NUMBER, reason)
+    if amount > maximum:
+        reason = f"Amount {plain_number(Decimal(amount))} is above {limit}"
+        return AmountViolation(AmountCheck.WITHIN_LIMIT, reason)
+    return None
+
+
+def _describe_value(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | Decimal():
+            return plain_number(Decimal(value))[:MAX_SHOWN]
+        case str():
+            return repr(value[:MAX_SHOWN])
+    return "a list" if isinstance(value, list) else "an object"

@@ -1,21 +1,20 @@
-"""HTTP for permissions (spec §4)."""
+"""HTTP routes of permissions."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller, FullCaller, acting
+from toolgate_service.accounts.sessions import transaction_as
 from toolgate_service.agents.service import get_agent
-from toolgate_service.errors import ApiError, not_found
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.openapi.problems import NOT_FOUND, REFUSED, problems
-from toolgate_service.organizations.key_caller import AnyKey
+from toolgate_service.core.errors import ApiError, not_found
+from toolgate_service.http.auth import AdminCaller, AnyCaller, AnyKey, FullCaller
+from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
+from toolgate_service.http.pagination import WholeOrPageDep
+from toolgate_service.http.problems import NOT_FOUND, REFUSED, problems
+from toolgate_service.http.responses import NoContent, Reply
+from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.permissions import service
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName
-from toolgate_service.web.paging import WholeOrPageDep
-from toolgate_service.web.replies import NoContent, Reply
 
 router = APIRouter(prefix="/api", tags=["permissions"], route_class=StrictRoute)
 sdk_router = APIRouter(prefix="/sdk", tags=["permissions"], route_class=StrictRoute)
@@ -31,7 +30,7 @@ async def list_permissions(
     page: WholeOrPageDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return what an agent may do, newest first: all of it unless `limit` is sent."""
+    """Return the agent's permissions, newest first. Without `limit`, the response contains all permissions."""
     async with gateway.database.reading() as session:
         agent = await get_agent(session, caller, environment, agent_id)
         found = await service.list_permissions(session, agent, page)
@@ -52,8 +51,8 @@ async def create_permission(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Let an agent do an action."""
-    async with acting(gateway, caller) as session:
+    """Create a permission for an action."""
+    async with transaction_as(gateway, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         permission = await service.create_permission(session, caller, agent, new)
     return Reply(PermissionView.model_validate(permission, from_attributes=True), 201)
@@ -69,8 +68,8 @@ async def delete_agent_permission(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
-    """Take an action from an agent; the very next check is refused."""
-    async with acting(gateway, caller) as session:
+    """Delete a permission of an agent; the next check is denied."""
+    async with transaction_as(gateway, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
         permission = await service.find_permission(session, permission_id)
         if permission.agent_id != agent.id:
@@ -83,8 +82,8 @@ async def delete_agent_permission(
 async def change_permission(
     permission_id: str, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
-    """Change a permission; what is not sent stays as it is."""
-    async with acting(gateway, caller) as session:
+    """Change a permission; fields that are not sent stay unchanged."""
+    async with transaction_as(gateway, caller) as session:
         permission = await service.find_permission(session, permission_id)
         if permission.organization_id != caller.organization_id:
             raise not_found("Permission")
@@ -94,11 +93,11 @@ async def change_permission(
 
 @router.delete("/permissions/{permission_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_permission(permission_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
-    """Take an action from whichever agent has this permission; the very next check is refused."""
-    async with acting(gateway, caller) as session:
+    """Delete a permission of any agent; the next check is denied."""
+    async with transaction_as(gateway, caller) as session:
         permission = await service.find_permission(session, permission_id)
         if permission.organization_id != caller.organization_id:
-            # 403 and not 404: the specification says so, for this path alone (spec §7).
+            # The API specification requires 403 here, where other routes return 404.
             raise ApiError(403, "Permission not found")
         await service.delete_permission(session, caller, permission)
     return NoContent()
@@ -108,7 +107,7 @@ async def delete_permission(permission_id: str, caller: FullCaller, gateway: Gat
 async def list_own_permissions(
     caller: AnyKey, gateway: GatewayDep, agent_id: Annotated[str, Query()]
 ) -> Reply:
-    """Return what an agent may do at this moment: nothing while it is inactive."""
+    """Return the current permissions of an agent; an inactive agent has none."""
     async with gateway.database.reading() as session:
         permissions = await service.list_by_key(session, caller, agent_id)
     return Reply([PermissionView.model_validate(one, from_attributes=True) for one in permissions])

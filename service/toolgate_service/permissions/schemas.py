@@ -1,4 +1,4 @@
-"""What a permission looks like on the wire (spec §2, decisions §3-5)."""
+"""Request and response bodies of permissions."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -6,16 +6,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-from toolgate_service.web.bodies import Body, Change, example
-from toolgate_service.web.field_schemas import AMOUNT
-from toolgate_service.web.fields import WHOLE, Amount, ExactAction
+from toolgate_service.core.schemas import AMOUNT, WHOLE, Amount, Body, Change, ExactAction, example
 
 Seconds = Annotated[int, Field(ge=1, le=30 * 24 * 3600), WHOLE]
 People = Annotated[int, Field(ge=1, le=10), WHOLE]
 
 
 class PermissionView(BaseModel):
-    """A permission."""
+    """Permission of an agent, as returned by the API."""
 
     id: str
     agent_id: str
@@ -30,7 +28,7 @@ class PermissionView(BaseModel):
 
 
 class NewPermission(Body):
-    """POST /api/agents/{agent_id}/permissions."""
+    """Body of POST /api/agents/{agent_id}/permissions."""
 
     model_config = example(action="stripe.refund", requires_approval=True, max_amount=50)
 
@@ -44,9 +42,9 @@ class NewPermission(Body):
 
 
 class PermissionChange(Change):
-    """PUT /api/permissions/{permission_id}: what is not sent stays.
+    """Body of PUT /api/permissions/{permission_id}. Fields that are not sent stay unchanged.
 
-    A null lifts the maximum, or the time of its own.
+    If `max_amount` is null, the limit is removed. If `approval_ttl_seconds` is null, the gateway's setting applies.
     """
 
     model_config = example(max_amount=25)

@@ -1,4 +1,4 @@
-"""The rules of permissions (spec §2-4)."""
+"""Permissions: listing, creation, changes and deletion."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,19 +9,18 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
 
-from toolgate_service.accounts.caller import Caller
+from toolgate_service.accounts.sessions import Caller
 from toolgate_service.agents.models import ACTIVE, Agent
-from toolgate_service.approvals.ending import cancel_open
-from toolgate_service.approvals.terms import loosened_by
+from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
-from toolgate_service.errors import ApiError, not_found
-from toolgate_service.ids import new_id
-from toolgate_service.organizations.key_caller import KeyCaller
-from toolgate_service.permissions.models import Permission
+from toolgate_service.auth_context import KeyCaller
+from toolgate_service.core.errors import ApiError, not_found
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.database import now
+from toolgate_service.db.pagination import Found, Page, find_page, newest_first
+from toolgate_service.permissions.models import Permission, loosening_users
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
-from toolgate_service.storage.database import now
-from toolgate_service.web.paging import Found, Page, find_page, newest_first
-from toolgate_service.webhooks.outbox import emit
+from toolgate_service.webhooks.events import emit
 
 _ONE = select(Permission).where(col(Permission.id) == bindparam("id"))
 _SAME = select(Permission.id).where(
@@ -33,17 +32,17 @@ _SAME = select(Permission.id).where(
 
 
 async def list_permissions(session: AsyncSession, agent: Agent, page: Page) -> Found[Permission]:
-    """Return an agent's permissions, newest first."""
-    return await find_page(session, _of(agent), Permission, page)
+    """Return the agent's permissions, newest first."""
+    return await find_page(session, _select_permissions_of(agent), Permission, page)
 
 
 async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -> Sequence[Permission]:
-    """Return what an agent may do, asked with an API key; an inactive agent may do nothing.
+    """Return the permissions of an agent for a request with an API key; an inactive agent has none.
 
     Raises:
-        ApiError: 404, the same for an unknown and a foreign agent and for one the key does not act as.
+        ApiError: 404 if the agent is unknown or belongs to another organization, or the key belongs to another agent.
     """
-    standing = caller.standing
+    standing = caller.context
     query = select(Agent).where(
         Agent.id == agent_id,
         Agent.organization_id == standing.organization_id,
@@ -55,16 +54,16 @@ async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -
         raise not_found("Agent")
     if agent.status != ACTIVE:
         return ()
-    return (await session.exec(newest_first(_of(agent), Permission, None))).all()
+    return (await session.exec(newest_first(_select_permissions_of(agent), Permission, None))).all()
 
 
 async def create_permission(
     session: AsyncSession, caller: Caller, agent: Agent, new: NewPermission
 ) -> Permission:
-    """Grant an action to an agent.
+    """Create a permission for an action.
 
     Raises:
-        ApiError: 400, the agent has a permission for that action already.
+        ApiError: 400 if the agent already has a permission for the action.
     """
     same = {
         "organization_id": agent.organization_id,
@@ -93,15 +92,15 @@ async def create_permission(
         environment=agent.environment,
         changes=new.model_dump() | {"agent_id": agent.id},
     )
-    await _tell(session, "permission.created", permission)
+    await _emit(session, "permission.created", permission)
     return permission
 
 
 async def find_permission(session: AsyncSession, permission_id: str) -> Permission:
-    """Return a permission of any organization.
+    """Return the permission with this id, from any organization. The caller must check the organization.
 
     Raises:
-        ApiError: 404, there is none of that id.
+        ApiError: 404 if there is no permission with this id.
     """
     permission = (await session.exec(_ONE, params={"id": permission_id})).first()
     if permission is None:
@@ -112,14 +111,14 @@ async def find_permission(session: AsyncSession, permission_id: str) -> Permissi
 async def change_permission(
     session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
 ) -> Permission:
-    """Change the fields that were sent.
+    """Change the fields that the request contains.
 
-    What waits for approval is judged again when it is used, by the stricter of the terms it was asked under and the
-    current ones. A user who loosens a permission counts as one of its makers from then on.
+    When an approval request is consumed, it must satisfy both its original terms and the permission's current terms.
+    For separation of duties, a user who changes the permission to allow more counts as one of its creators.
     """
     changes = change.model_dump(exclude_unset=True)
     if _loosens(permission, changes):
-        permission.loosened_by = json.dumps(sorted({*loosened_by(permission), caller.user_id}))
+        permission.loosened_by = json.dumps(sorted({*loosening_users(permission), caller.user_id}))
     for name, value in changes.items():
         setattr(permission, name, value)
     permission.updated_at = now(session)
@@ -132,12 +131,12 @@ async def change_permission(
         environment=permission.environment,
         changes=changes,
     )
-    await _tell(session, "permission.updated", permission)
+    await _emit(session, "permission.updated", permission)
     return permission
 
 
 def _loosens(permission: Permission, changes: Mapping[str, Any]) -> bool:
-    """Return whether any of the changes allows more than the permission does now."""
+    """Return whether the changes make the permission less strict than it is now."""
     maximum, new_maximum = permission.max_amount, changes.get("max_amount", permission.max_amount)
     return (
         any(
@@ -150,7 +149,7 @@ def _loosens(permission: Permission, changes: Mapping[str, Any]) -> bool:
 
 
 async def delete_permission(session: AsyncSession, caller: Caller, permission: Permission) -> None:
-    """Take the action from the agent: the very next check is refused, what waits for it is cancelled."""
+    """Delete a permission and cancel its pending approval requests. The next check of the action is denied."""
     await cancel_open(session, permission, "the permission was deleted")
     await session.delete(permission)
     audit.record(
@@ -161,15 +160,15 @@ async def delete_permission(session: AsyncSession, caller: Caller, permission: P
         environment=permission.environment,
         changes={"agent_id": permission.agent_id, "action": permission.action},
     )
-    await _tell(session, "permission.deleted", permission)
+    await _emit(session, "permission.deleted", permission)
 
 
-async def _tell(session: AsyncSession, kind: str, permission: Permission) -> None:
+async def _emit(session: AsyncSession, kind: str, permission: Permission) -> None:
     view = PermissionView.model_validate(permission, from_attributes=True)
     await emit(session, permission.organization_id, permission.environment, kind, view)
 
 
-def _of(agent: Agent) -> SelectOfScalar[Permission]:
+def _select_permissions_of(agent: Agent) -> SelectOfScalar[Permission]:
     return select(Permission).where(
         Permission.agent_id == agent.id,
         Permission.organization_id == agent.organization_id,

@@ -1,1 +1,1 @@
-"""Slack: a webhook that speaks to people, and the people who decide there (decisions §5, §9, §10)."""
+"""Slack integration: messages about events, and decisions about approval requests by linked members."""

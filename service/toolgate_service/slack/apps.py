@@ -1,4 +1,4 @@
-"""Slack apps of an organization: webhooks whose signing secrets are equal belong to one app."""
+"""Slack apps of an organization. Webhooks with the same signing secret belong to the same Slack app."""
 
 import hmac
 from collections.abc import Sequence
@@ -7,22 +7,20 @@ from dataclasses import dataclass
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.errors import REQUIRED, ApiError, FieldErrors
-from toolgate_service.slack.endings import REPLACED, end_links_of
-from toolgate_service.slack.secrets import SIGNING
-from toolgate_service.vault import Vault
-from toolgate_service.webhooks.models import SLACK, Webhook, WebhookSecret
-from toolgate_service.webhooks.secrets import new_row, sealed, unsealed
+from toolgate_service.core.crypto import Vault
+from toolgate_service.core.errors import REQUIRED, ApiError, FieldErrors
+from toolgate_service.webhooks.models import SLACK, SLACK_SIGNING, Webhook, WebhookSecret
+from toolgate_service.webhooks.secrets import unseal
 
 
 @dataclass(frozen=True, slots=True)
 class SigningSecret:
-    """Signing secret of the app behind a Slack webhook.
+    """Signing secret of a Slack webhook's app.
 
     Attributes:
-        id: of the `webhook_secrets` row: another one once the secret was replaced.
-        webhook: the webhook.
-        plain: the secret.
+        id: Id of the row in `webhook_secrets`. A replacement secret has a new row.
+        webhook: The Slack webhook.
+        plain: The decrypted secret.
     """
 
     id: str
@@ -30,14 +28,17 @@ class SigningSecret:
     plain: str
 
     def is_same_app(self, other: "SigningSecret") -> bool:
-        """Return whether both webhooks belong to one app."""
+        """Return whether both webhooks belong to the same Slack app."""
         return hmac.compare_digest(self.plain.encode(), other.plain.encode())
 
 
 async def signing_secrets(
     session: AsyncSession, vault: Vault, organization_id: str
 ) -> Sequence[SigningSecret]:
-    """Return the signing secrets of an organization's Slack webhooks that are not deleted, the oldest webhook first."""
+    """Return the signing secrets of an organization's Slack webhooks, oldest webhook first.
+
+    Deleted webhooks, and secrets that cannot be decrypted, are left out.
+    """
     query = (
         select(Webhook)
         .where(
@@ -49,11 +50,11 @@ async def signing_secrets(
     )
     webhooks = {webhook.id: webhook for webhook in (await session.exec(query)).all()}
     stored = select(WebhookSecret).where(
-        col(WebhookSecret.webhook_id).in_(webhooks), WebhookSecret.purpose == SIGNING
+        col(WebhookSecret.webhook_id).in_(webhooks), WebhookSecret.purpose == SLACK_SIGNING
     )
     rows = {row.webhook_id: row for row in (await session.exec(stored)).all()}
     opened = [
-        (rows[id_], webhook, unsealed(vault, rows[id_])) for id_, webhook in webhooks.items() if id_ in rows
+        (rows[id_], webhook, unseal(vault, rows[id_])) for id_, webhook in webhooks.items() if id_ in rows
     ]
     return [SigningSecret(row.id, webhook, plain) for row, webhook, plain in opened if plain is not None]
 
@@ -61,7 +62,10 @@ async def signing_secrets(
 async def secrets_of_app(
     session: AsyncSession, vault: Vault, organization_id: str, secret_id: str | None
 ) -> Sequence[str]:
-    """Return the ids of the signing secrets that belong to the same app as one of them; none where that was replaced."""
+    """Return the ids of all signing secrets that belong to the same Slack app as the secret with the id `secret_id`.
+
+    The result is empty if that secret was replaced in the meantime.
+    """
     found = await signing_secrets(session, vault, organization_id)
     own = next((one for one in found if one.id == secret_id), None)
     return [one.id for one in found if own is not None and one.is_same_app(own)]
@@ -70,10 +74,11 @@ async def secrets_of_app(
 async def choose_app(
     session: AsyncSession, vault: Vault, organization_id: str, webhook_id: str | None
 ) -> SigningSecret:
-    """Return the app that a webhook belongs to, or the organization's only app.
+    """Return the signing secret of a Slack webhook, or without `webhook_id` that of the organization's only Slack app.
 
     Raises:
-        ApiError: 400 no such Slack webhook, or several apps and none was named; 409 there is no app.
+        ApiError: 400, the Slack webhook does not exist, or `webhook_id` is missing and there are several Slack apps;
+            409, no Slack app is connected.
     """
     found = await signing_secrets(session, vault, organization_id)
     if not found:
@@ -96,20 +101,3 @@ async def choose_app(
     raise FieldErrors(
         {"webhook_id": [f"{REQUIRED}: several Slack apps are connected; name a webhook of yours: {known}"]}
     )
-
-
-async def replace_signing_secret(session: AsyncSession, vault: Vault, webhook: Webhook, plain: str) -> None:
-    """Store the signing secret of a webhook's app. One that differs from the former ends the links made by that."""
-    query = select(WebhookSecret).where(
-        WebhookSecret.webhook_id == webhook.id, WebhookSecret.purpose == SIGNING
-    )
-    former = (await session.exec(query)).first()
-    if former is not None:
-        known = unsealed(vault, former)
-        if known is not None and hmac.compare_digest(known.encode(), plain.encode()):
-            return
-        await end_links_of(session, webhook, REPLACED)
-        await session.delete(former)
-        await session.flush()
-    session.add(sealed(vault, new_row(session, webhook, SIGNING), plain))
-    await session.flush()

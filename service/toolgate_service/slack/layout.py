@@ -1,8 +1,7 @@
-"""A context laid out for Slack, in lines of code blocks, so that no value can pass itself off as something else.
+"""Layout of a context as lines of a code block, in which no value can imitate another field.
 
-Strings stand in quotes, and in them everything that cannot be seen is an escape; a name that is not plain stands in
-quotes as well. Every line begins with a bar that stands in no value, so that where Slack breaks a line on a narrow
-screen, what goes on is not taken for a field.
+Strings and unusual names are quoted, and invisible characters are escaped. Every line begins with a bar (│), and bars
+in values are escaped. Therefore a reader can distinguish a new line from the rest of a line that Slack wraps.
 """
 
 import re
@@ -11,34 +10,57 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from toolgate_service.readable.fields import in_reading_order, is_hidden, redacted_text
-from toolgate_service.slack.code import in_code
+from toolgate_service.core.text_safety import in_reading_order, is_hidden, redacted_text, visible
 
-#: characters of a string, and members of a list or an object, that are shown where not everything is
-LONGEST_TEXT = 500
-MOST_MEMBERS = 30
+#: Characters that are escaped in values: the bar, because it begins a line; the backquote, because it can end a code
+#: block; and repeated spaces, because a value could fill up the line with them and imitate the next line.
+_RESERVED = re.compile("[`│]|(?<= ) +")
+
+
+def in_code(text: object, *, quote: str = "") -> str:
+    """Return a text for use in a code block, on one line, with invisible and reserved characters escaped."""
+    return _RESERVED.sub(lambda found: "".join(map(_escape, found.group())), visible(text, quote=quote))
+
+
+def escape_text(text: str) -> str:
+    """Escape the three characters that start links, mentions and entities in Slack."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def span(text: object) -> str:
+    """Return a text as inline code, in which Slack does not interpret formatting, links or mentions."""
+    return f"`{escape_text(in_code(text))}`"
+
+
+def _escape(char: str) -> str:
+    return f"\\x{ord(char):02x}" if char.isascii() else f"\\u{ord(char):04x}"
+
+
+#: limits of an abridged context: characters of a string, and members of a list or an object
+MAX_TEXT = 500
+MAX_MEMBERS = 30
 
 WIDTH = 72
 BAR = "│ "
-#: columns that an inner object may stand further in: its values keep the rest of the line
-_DEEPEST = 32
+#: maximum indent in characters, so that deeply nested values still have most of the line
+_MAX_INDENT = 32
 _STEP = 2
-_LONGEST_NAME = 60
-_WIDEST_COLUMN = 22
+_MAX_NAME = 60
+_MAX_NAME_COLUMN = 22
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
 _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
-# An escape is not torn apart.
+# One escape sequence or one character: lines are wrapped only between two such pieces.
 _PIECE = re.compile(r"\\(?:U[0-9a-f]{8}|u[0-9a-f]{4}|x[0-9a-f]{2}|.)|.", re.DOTALL)
 
 
 class Layout:
-    """Lays out values.
+    """Formatter of a context.
 
     Args:
-        full: cut nothing.
+        full: True to format the complete context; False to shorten long values.
 
     Attributes:
-        cut: how many values were cut so far.
+        cut: Number of values that were shortened.
     """
 
     def __init__(self, *, full: bool) -> None:
@@ -46,7 +68,7 @@ class Layout:
         self.cut = 0
 
     def context(self, context: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the lines of a context, amounts and recipients first."""
+        """Yield the lines of a context. Important fields, such as amounts and recipients, come first."""
         if is_hidden(context):
             yield from _wrapped(BAR, "", _hidden(context))
         elif not context:
@@ -55,9 +77,9 @@ class Layout:
             yield from self._members([(_name(name), value) for name, value in in_reading_order(context)], 0)
 
     def _members(self, members: list[tuple[str, Any]], depth: int) -> Iterator[str]:
-        shown = members if self._full else members[:MOST_MEMBERS]
-        column = min(max((len(name) for name, _ in shown), default=0), _WIDEST_COLUMN) + 2
-        margin = BAR + " " * min(depth * _STEP, _DEEPEST)
+        shown = members if self._full else members[:MAX_MEMBERS]
+        column = min(max((len(name) for name, _ in shown), default=0), _MAX_NAME_COLUMN) + 2
+        margin = BAR + " " * min(depth * _STEP, _MAX_INDENT)
         for name, value in shown:
             if _has_members(value):
                 yield from _wrapped(margin, name, "")
@@ -82,25 +104,25 @@ class Layout:
         return "{}" if isinstance(value, dict) else "[]" if isinstance(value, list) else in_code(value)
 
     def _text(self, value: str) -> str:
-        if self._full or len(value) <= LONGEST_TEXT:
+        if self._full or len(value) <= MAX_TEXT:
             return quoted(value)
         self.cut += 1
-        return f"{quoted(value[:LONGEST_TEXT])} … {len(value) - LONGEST_TEXT:,} more characters, not shown"
+        return f"{quoted(value[:MAX_TEXT])} … {len(value) - MAX_TEXT:,} more characters, not shown"
 
 
 def labelled(label: str, text: str) -> Iterator[str]:
-    """Yield the lines of a text, already safe, behind a label of ours."""
+    """Yield the lines that show a label and, after it, a text that is already escaped."""
     yield from _wrapped(BAR, f"{label + ' ':<13}", text)
 
 
 def quoted(value: str) -> str:
-    """Return a string in quotes."""
+    """Return a string in double quotes, escaped for use in a code block."""
     return f'"{in_code(value, quote=chr(34))}"'
 
 
 def _wrapped(margin: str, label: str, text: str) -> Iterator[str]:
-    # What goes on stands under the text, or a little further in than a label that is too long for that.
-    under = text and len(label) <= _WIDEST_COLUMN + 2
+    # Continuation lines are aligned with the text, or indented by four spaces if the label is long.
+    under = text and len(label) <= _MAX_NAME_COLUMN + 2
     hanging = margin + " " * (len(label) if under else 4)
     line, room = margin, WIDTH - _cells(margin)
     for piece in _PIECE.findall(label + text):
@@ -121,9 +143,9 @@ def _inside(value: dict[str, Any] | list[Any]) -> list[tuple[str, Any]]:
 def _name(name: str) -> str:
     if _PLAIN_NAME.fullmatch(name):
         return name
-    if len(name) <= _LONGEST_NAME:
+    if len(name) <= _MAX_NAME:
         return quoted(name)
-    return f"{quoted(name[:_LONGEST_NAME])}…({len(name):,} characters)"
+    return f"{quoted(name[:_MAX_NAME])}…({len(name):,} characters)"
 
 
 def _has_members(value: Any) -> bool:
@@ -131,14 +153,14 @@ def _has_members(value: Any) -> bool:
     return isinstance(value, dict | list) and bool(value) and not leaf
 
 
-def _hidden(value: Mapping[str, Any], told: str = "hidden from you") -> str:
+def _hidden(value: Mapping[str, Any], label: str = "hidden from you") -> str:
     size, digest = value.get("bytes"), str(value["$digest"])
     if "$object" in value:
-        told += f", a {in_code(str(value['$object'])[:_LONGEST_NAME])}"
+        label += f", a {in_code(str(value['$object'])[:_MAX_NAME])}"
     if isinstance(size, int) and not isinstance(size, bool):
-        told += f", {size:,} bytes"
-    # Enough to see whether two requests hide the same; what has no such form is not repeated.
-    return f"{told} ({digest[: digest.index(':') + 9]}…)" if _DIGEST.fullmatch(digest) else told
+        label += f", {size:,} bytes"
+    # Eight digits of the digest suffice to recognize equal redacted values in two requests.
+    return f"{label} ({digest[: digest.index(':') + 9]}…)" if _DIGEST.fullmatch(digest) else label
 
 
 def _cells(text: str) -> int:

@@ -1,23 +1,21 @@
-"""The rules of linking: in one Slack app, one Slack user is one member, by that member's own login."""
+"""Links between members and Slack users. Within one Slack app, the relation is one-to-one."""
 
 from collections.abc import Collection, Sequence
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.accounts.caller import Caller, Person
 from toolgate_service.accounts.models import User
+from toolgate_service.accounts.sessions import Caller, LinkUser
+from toolgate_service.accounts.slack_links import SlackLink, end_former_links
 from toolgate_service.audit import service as audit
-from toolgate_service.errors import not_found
-from toolgate_service.ids import new_id
+from toolgate_service.core.crypto import Vault
+from toolgate_service.core.errors import not_found
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.database import now
 from toolgate_service.slack.apps import secrets_of_app
-from toolgate_service.slack.codes import find_code
-from toolgate_service.slack.endings import end_former_links
-from toolgate_service.slack.guessing import count_wrong, seconds_to_wait, subject_of
-from toolgate_service.slack.models import SlackLink
+from toolgate_service.slack.link_codes import count_wrong, find_code, seconds_to_wait, subject_of
 from toolgate_service.slack.payloads import Who
-from toolgate_service.storage.database import now
-from toolgate_service.vault import Vault
 from toolgate_service.webhooks.models import Webhook
 
 LINKED = "Linked: what you press here is decided by you as a member of the organization."
@@ -30,15 +28,15 @@ ELSEWHERE = "You are linked to another Slack account in this app; end that first
 async def link(
     session: AsyncSession, vault: Vault, webhook: Webhook, secret_id: str, who: Who, typed: str
 ) -> str:
-    """Link a Slack user to the member whose code they typed, and return what they are told.
+    """Link a Slack user to the member whose code the user typed, and return the reply.
 
     Args:
-        session: a write transaction in the turn of the webhook's organization.
-        vault: hashes whose guesses are counted.
-        webhook: through which it was typed.
-        secret_id: of the signing secret that the request was signed with.
-        who: typed it.
-        typed: the code.
+        session: Session with a write transaction under the organization's lock.
+        vault: Decrypts signing secrets.
+        webhook: Webhook that received the command.
+        secret_id: Id of the signing secret that verified the command.
+        who: The Slack user.
+        typed: The code as typed.
     """
     subject = subject_of(vault, webhook.id, who)
     if seconds := await seconds_to_wait(session, subject):
@@ -49,22 +47,22 @@ async def link(
         await count_wrong(session, subject)
         return WRONG
     code, user = found
-    mine = await link_of(session, webhook.organization_id, app, who)
+    of_slack_user = await find_link(session, webhook.organization_id, app, who)
     query = select(SlackLink).where(
         SlackLink.organization_id == user.organization_id,
         SlackLink.user_id == user.id,
         col(SlackLink.secret_id).in_(app),
     )
-    theirs = (await session.exec(query)).first()
-    if mine is not None and mine.user_id == user.id:
+    of_member = (await session.exec(query)).first()
+    if of_slack_user is not None and of_slack_user.user_id == user.id:
         code.used_at = code.used_at or now(session)
         return ALREADY
     if code.used_at is not None:
         await count_wrong(session, subject)
         return WRONG
-    if mine is not None:
+    if of_slack_user is not None:
         return TAKEN
-    if theirs is not None:
+    if of_member is not None:
         return ELSEWHERE
     code.used_at = now(session)
     session.add(code)
@@ -72,10 +70,10 @@ async def link(
     return LINKED
 
 
-async def link_of(
+async def find_link(
     session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], who: Who
 ) -> SlackLink | None:
-    """Return the link of a Slack user that was made through an app; another app's is none."""
+    """Return the link of a Slack user in the Slack app with these signing secrets, or None."""
     query = select(SlackLink).where(
         SlackLink.organization_id == organization_id,
         col(SlackLink.secret_id).in_(secrets_of_app),
@@ -86,7 +84,7 @@ async def link_of(
 
 
 async def list_links(session: AsyncSession, caller: Caller) -> Sequence[SlackLink]:
-    """Return the caller's own links, one for each app; to an admin everybody's, newest first."""
+    """Return the caller's links, newest first. Admins receive the links of all members."""
     query = select(SlackLink).where(SlackLink.organization_id == caller.organization_id)
     if not caller.is_admin:
         query = query.where(SlackLink.user_id == caller.user_id)
@@ -95,17 +93,17 @@ async def list_links(session: AsyncSession, caller: Caller) -> Sequence[SlackLin
 
 
 async def unlink(session: AsyncSession, caller: Caller, link_id: str) -> None:
-    """End the caller's own link; an admin anybody's.
+    """Delete a link of the caller. Admins can delete the links of all members.
 
     Raises:
-        ApiError: 404, the caller sees none of that id.
+        ApiError: 404, the link does not exist, or the caller may not delete it.
     """
     link = next((one for one in await list_links(session, caller) if one.id == link_id), None)
     if link is None:
         raise not_found("Link")
     await session.delete(link)
     await end_former_links(session, link.organization_id, link.user_id)
-    audit.record(session, caller, "slack.unlinked", link.id, changes=_told(link))
+    audit.record(session, caller, "slack.unlinked", link.id, changes=_audit_changes(link))
 
 
 def _add(session: AsyncSession, webhook: Webhook, secret_id: str, who: Who, user: User) -> None:
@@ -121,12 +119,12 @@ def _add(session: AsyncSession, webhook: Webhook, secret_id: str, who: Who, user
         created_at=now(session),
     )
     session.add(link)
-    # Whose code it was; the address is Slack's, and says nothing.
-    member = Person(user.id, user.organization_id, None)
-    audit.record(session, member, "slack.linked", link.id, changes=_told(link))
+    # The audit event has no IP address, because the request came from Slack's servers.
+    member = LinkUser(user.id, user.organization_id, None)
+    audit.record(session, member, "slack.linked", link.id, changes=_audit_changes(link))
 
 
-def _told(link: SlackLink) -> dict[str, object]:
+def _audit_changes(link: SlackLink) -> dict[str, object]:
     return {
         "user_id": link.user_id,
         "team_id": link.team_id,

@@ -1,17 +1,18 @@
-"""What links to Slack look like on the wire."""
+"""Request and response bodies of the API for links between members and Slack users."""
 
 from datetime import datetime
 
 from pydantic import BaseModel
 
-from toolgate_service.web.bodies import Body, example
+from toolgate_service.core.schemas import Body, example
 
 
 class NewLinkCode(Body):
     """The optional body of POST /api/slack/link-codes.
 
     Attributes:
-        webhook_id: a webhook of the Slack app in which the code will be typed; required where several apps are connected.
+        webhook_id: Id of a webhook of the Slack app in which the code will be typed. Required if the organization has
+            several Slack apps.
     """
 
     model_config = example(webhook_id="{slack_webhook_id}")
@@ -19,14 +20,20 @@ class NewLinkCode(Body):
 
 
 class LinkCodeView(BaseModel):
-    """A code to type in Slack, behind `/toolgate link`; shown this once, and works once until it expires."""
+    """A code to type in Slack after `/toolgate link`. It works once, and only this response contains it."""
 
     code: str
     expires_at: datetime
 
 
 class SlackLinkView(BaseModel):
-    """Which Slack user decides as which member, by the app of which webhook. The ids of Slack are Slack's own."""
+    """Link that lets a Slack user decide as a member, in the Slack app of one webhook.
+
+    Attributes:
+        user_id: The gateway's id of the member.
+        team_id: Slack's id of the workspace.
+        slack_user_id: Slack's id of the user.
+    """
 
     id: str
     webhook_id: str

@@ -1,4 +1,4 @@
-"""Slack's signature of what it sends: HMAC-SHA256 over version, timestamp and the body as it came."""
+"""Verification of Slack's request signatures: HMAC-SHA256 over version, timestamp and body."""
 
 import hmac
 import re
@@ -9,7 +9,7 @@ from typing import Self
 
 SIGNATURE = "x-slack-signature"
 TIMESTAMP = "x-slack-request-timestamp"
-#: how far the timestamp may be from our clock, either way
+#: maximum difference between the timestamp and the current time
 WINDOW = timedelta(minutes=5)
 
 _SECONDS = re.compile(r"[0-9]{1,12}")
@@ -17,13 +17,13 @@ _SIGNED = re.compile(r"v0=[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    """A request as it came, with what it says of its signature.
+class SignedRequest:
+    """Body of a request with the values of its timestamp and signature headers.
 
     Attributes:
-        body: byte for byte.
-        seconds: the timestamp header; empty where it is none.
-        signature: likewise.
+        body: The request body.
+        seconds: The timestamp in seconds since the epoch; empty if the header is missing or malformed.
+        signature: The signature; empty if the header is missing or malformed.
     """
 
     body: bytes
@@ -32,7 +32,7 @@ class Signed:
 
     @classmethod
     def of(cls, headers: Mapping[str, str], body: bytes) -> Self:
-        """Read a request's headers."""
+        """Return the signed request with these headers and this body."""
         seconds, signature = headers.get(TIMESTAMP, ""), headers.get(SIGNATURE, "")
         return cls(
             body,
@@ -41,18 +41,18 @@ class Signed:
         )
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the headers have a timestamp and a signature at all."""
+    def has_signature(self) -> bool:
+        """True if the headers contain a well-formed timestamp and a well-formed signature."""
         return bool(self.seconds and self.signature)
 
-    def is_by(self, secret: str, moment: datetime) -> bool:
-        """Say whether whoever knows a secret signed it within five minutes of a moment; as much work for a no."""
-        right = hmac.compare_digest(sign(secret, self.seconds, self.body), self.signature)
-        told = timedelta(seconds=int(self.seconds or 0))
-        fresh = abs(moment - datetime(1970, 1, 1, tzinfo=UTC) - told) <= WINDOW
-        return right and fresh
+    def is_signed_with(self, secret: str, moment: datetime) -> bool:
+        """Return whether the signature matches and its timestamp is within `WINDOW`; compare in constant time."""
+        is_valid = hmac.compare_digest(sign(secret, self.seconds, self.body), self.signature)
+        # A timedelta, because a datetime cannot represent timestamps after the year 9999.
+        sent = timedelta(seconds=int(self.seconds or 0))
+        return is_valid and abs(moment - datetime(1970, 1, 1, tzinfo=UTC) - sent) <= WINDOW
 
 
 def sign(secret: str, seconds: str, body: bytes) -> str:
-    """Return the signature of a body at a moment."""
+    """Return the signature of a body; `seconds` is the timestamp in seconds since the epoch."""
     return "v0=" + hmac.digest(secret.encode(), f"v0:{seconds}:".encode() + body, "sha256").hex()

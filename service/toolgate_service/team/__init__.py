@@ -1,1 +1,1 @@
-"""The team: an organization's users, and who is invited to become one."""
+"""Team: the users of an organization and their invitations."""

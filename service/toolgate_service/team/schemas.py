@@ -1,15 +1,14 @@
-"""What the team looks like on the wire (decisions §3)."""
+"""Request and response bodies of the team."""
 
 from datetime import datetime
 
 from pydantic import BaseModel
 
-from toolgate_service.web.bodies import Body, example
-from toolgate_service.web.fields import Email, LinkToken, Password, Role
+from toolgate_service.core.schemas import Body, Email, LinkToken, Password, Role, example
 
 
 class NewInvitation(Body):
-    """POST /api/team/invitations."""
+    """Body of POST /api/team/invitations."""
 
     model_config = example(email="grace@example.com", role="member")
 
@@ -18,7 +17,7 @@ class NewInvitation(Body):
 
 
 class RoleChange(Body):
-    """PUT /api/team/{user_id}."""
+    """Body of PUT /api/team/{user_id}."""
 
     model_config = example(role="viewer")
 
@@ -26,16 +25,16 @@ class RoleChange(Body):
 
 
 class Acceptance(Body):
-    """POST /auth/accept-invitation."""
+    """Body of POST /auth/accept-invitation."""
 
-    model_config = example(token="{invitation_token}", password="correct horse battery")  # noqa: S106 - nobody's
+    model_config = example(token="{invitation_token}", password="correct horse battery")  # noqa: S106 - an example
 
     token: LinkToken
     password: Password
 
 
 class MemberView(BaseModel):
-    """A user of the organization."""
+    """User of the organization."""
 
     id: str
     email: str
@@ -44,7 +43,7 @@ class MemberView(BaseModel):
 
 
 class InvitationView(BaseModel):
-    """An invitation that may still be accepted."""
+    """Invitation that can still be accepted."""
 
     id: str
     email: str
@@ -55,13 +54,13 @@ class InvitationView(BaseModel):
 
 
 class NewInvitationView(InvitationView):
-    """The answer to an invitation. `link` is null where the gateway sent it by mail."""
+    """New invitation. `link` is null if the gateway sent the link by e-mail."""
 
     link: str | None
 
 
 class TeamView(BaseModel):
-    """GET /api/team. `invitations` is null for whoever is no admin."""
+    """Users of the organization. `invitations` is null for callers who are not admins."""
 
     users: list[MemberView]
     invitations: list[InvitationView] | None

@@ -1,1 +1,1 @@
-"""Webhooks: telling other programs what happened (decisions §10)."""
+"""Webhooks: signed HTTP requests that report events to other programs."""

@@ -1,20 +1,21 @@
-"""Webhooks, the events that happened, and who was told of them (decisions §10)."""
+"""Database tables of webhooks, their secrets, events and deliveries."""
 
 from datetime import datetime
 
 from sqlalchemy import ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlmodel import Field
 
-from toolgate_service.storage.base import Table, in_environment, index_where, of_user, one_of
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Table, Timestamp, in_environment, index_where, of_user, one_of
 
-#: Standard Webhooks: a signed POST to anybody's receiver
+#: kinds of webhooks: a signed POST as defined by Standard Webhooks, or a message to Slack
 STANDARD = "standard"
 SLACK = "slack"
 FORMS = (STANDARD, SLACK)
 
-#: the purpose of a secret that signs deliveries
+#: purposes of secrets: to sign deliveries, as the URL of a Slack webhook, or as the signing secret of the Slack app
 SIGNING = "signing"
+SLACK_URL = "slack_url"
+SLACK_SIGNING = "slack_signing"
 
 PENDING = "pending"
 DELIVERED = "delivered"
@@ -30,7 +31,10 @@ def _of_webhook() -> ForeignKeyConstraint:
 
 
 class Webhook(Table, table=True):
-    """Whom to tell, and of what. A deleted one stays until its deliveries are gone."""
+    """URL that receives events of an environment.
+
+    The row of a deleted webhook is kept until its deliveries are removed.
+    """
 
     __tablename__ = "webhooks"
     __table_args__ = (
@@ -48,11 +52,11 @@ class Webhook(Table, table=True):
     kind: str = Field(default=STANDARD, max_length=10)
     url: str = Field(sa_type=Text)
     description: str | None = Field(default=None, max_length=1000)
-    #: the kinds of events it gets, as JSON; null means all but those that must be named
+    #: event types that the webhook receives, as a JSON list; null means all types except `OPT_IN_TYPES`
     events: str | None = Field(default=None, sa_type=Text)
     include_context: bool = False
     is_active: bool = True
-    #: why the gateway, not a person, made it inactive
+    #: reason for which the gateway disabled the webhook; null if it is enabled or a user disabled it
     disabled_reason: str | None = Field(default=None, max_length=255)
     disabled_at: datetime | None = Field(default=None, sa_type=Timestamp)
     last_success_at: datetime | None = Field(default=None, sa_type=Timestamp)
@@ -63,7 +67,10 @@ class Webhook(Table, table=True):
 
 
 class WebhookSecret(Table, table=True):
-    """A sealed secret of a webhook. The one before a rotation signs beside its successor until it expires."""
+    """Encrypted secret of a webhook.
+
+    After a rotation, deliveries are signed with both the new and the former secret until the former one expires.
+    """
 
     __tablename__ = "webhook_secrets"
     __table_args__ = (
@@ -87,12 +94,12 @@ class WebhookSecret(Table, table=True):
     purpose: str = Field(default=SIGNING, max_length=20)
     ciphertext: bytes
     created_at: datetime = Field(sa_type=Timestamp)
-    #: null for the present one
+    #: null for the current secret; set when a rotation replaces the secret
     expires_at: datetime | None = Field(default=None, sa_type=Timestamp)
 
 
 class Event(Table, table=True):
-    """What happened, as it will be told; written only where a webhook wants it. Its id is the receivers' too."""
+    """Event to which at least one webhook subscribes. Its id is sent to receivers in the header `webhook-id`."""
 
     __tablename__ = "events"
     __table_args__ = (
@@ -105,13 +112,13 @@ class Event(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     kind: str = Field(max_length=64)
-    #: the whole body as JSON, contexts included: they are left out at sending for whoever did not ask for them
+    #: complete body as JSON; before it is sent to a webhook without `include_context`, `CONTEXT_FIELDS` are removed
     payload: str = Field(sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 class Delivery(Table, table=True):
-    """One event on its way to one webhook."""
+    """Delivery of one event to one webhook."""
 
     __tablename__ = "deliveries"
     __table_args__ = (
@@ -121,7 +128,7 @@ class Delivery(Table, table=True):
         ),
         _of_webhook(),
         one_of("status", STATUSES),
-        # What the worker looks for: is anything due, and of which webhook.
+        # Indexes for the delivery worker, which searches for due deliveries of all webhooks and of one webhook.
         Index(
             "ix_deliveries_due",
             "next_attempt_at",
@@ -135,10 +142,10 @@ class Delivery(Table, table=True):
             sqlite_where=text("status = 'pending'"),
             postgresql_where=text("status = 'pending'"),
         ),
-        # Lists, in order.
+        # Indexes for lists of a webhook's deliveries.
         Index("ix_deliveries_of_webhook", "webhook_id", "created_at", "id"),
         Index("ix_deliveries_by_status", "webhook_id", "status", "created_at", "id"),
-        # What the retention looks for, and whether an event is still needed.
+        # Indexes for the retention job, which removes old deliveries and then events without deliveries.
         Index(None, "environment", "created_at"),
         Index(None, "event_id"),
     )
@@ -150,12 +157,12 @@ class Delivery(Table, table=True):
     webhook_id: str = Field(sa_type=Id)
     status: str = Field(default=PENDING, max_length=10)
     attempts: int = 0
-    #: null once it has ended
+    #: time of the next attempt; null if the delivery succeeded or finally failed
     next_attempt_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: a gateway is at it until then
+    #: time at which the claim of a gateway expires; null if no gateway has claimed the delivery
     claimed_until: datetime | None = Field(default=None, sa_type=Timestamp)
     response_code: int | None = None
-    #: what went wrong at the last attempt, in a few words
+    #: short description of the last failure; null after a success
     error: str | None = Field(default=None, max_length=255)
     last_attempt_at: datetime | None = Field(default=None, sa_type=Timestamp)
     delivered_at: datetime | None = Field(default=None, sa_type=Timestamp)

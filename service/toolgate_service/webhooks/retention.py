@@ -1,4 +1,4 @@
-"""What webhooks were told is kept for a while, and then removed (decisions §8)."""
+"""Retention of webhook data: removal of old events, deliveries and secrets, and of deleted webhooks."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -6,32 +6,32 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, exists
 from sqlmodel import col
 
-from toolgate_service.storage.base import PRODUCTION, TEST, Table
-from toolgate_service.storage.database import Database
-from toolgate_service.upkeep.batches import delete_where
+from toolgate_service.db.database import Database
+from toolgate_service.db.models import PRODUCTION, TEST, Table
+from toolgate_service.jobs.batches import delete_where
 from toolgate_service.webhooks.models import PENDING, Delivery, Event, Webhook, WebhookSecret
 
-#: how long events and deliveries can be read and sent again
-KEPT = {PRODUCTION: timedelta(days=30), TEST: timedelta(days=7)}
+#: time after which events and deliveries are removed, by environment
+RETENTION = {PRODUCTION: timedelta(days=30), TEST: timedelta(days=7)}
 
 
 async def prune_webhooks(database: Database, batch: int, moment: datetime) -> Counter[str]:
-    """Remove old deliveries and events, expired secrets, and deleted webhooks that nothing speaks of any more.
+    """Remove old deliveries and events, expired secrets, and deleted webhooks without deliveries.
 
     Returns:
-        How many rows of which table were removed.
+        Number of removed rows by table.
     """
     counts: Counter[str] = Counter()
 
     async def remove(table: type[Table], *conditions: ColumnElement[bool]) -> None:
         counts[str(table.__tablename__)] += await delete_where(database, batch, table, *conditions)
 
-    for environment, age in KEPT.items():
+    for environment, age in RETENTION.items():
         await remove(
             Delivery,
             col(Delivery.environment) == environment,
             col(Delivery.created_at) < moment - age,
-            # What is still on its way stays.
+            # Pending deliveries are kept, whatever their age.
             col(Delivery.status) != PENDING,
         )
         await remove(

@@ -1,17 +1,16 @@
-"""HTTP for webhooks (decisions §3, §10)."""
+"""HTTP routes of webhooks: `/api/webhooks`."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.caller import AdminCaller, AnyCaller
-from toolgate_service.gateway import GatewayDep
-from toolgate_service.openapi.problems import CONFLICT, NO_FEATURE, NOT_FOUND, problems
-from toolgate_service.web.bodies import StrictRoute
-from toolgate_service.web.fields import EnvironmentName
-from toolgate_service.web.paging import PageDep
-from toolgate_service.web.replies import NO_STORE, NoContent, Reply
-from toolgate_service.webhooks import deliveries, desk, service
+from toolgate_service.http.auth import AdminCaller, AnyCaller
+from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
+from toolgate_service.http.pagination import PageDep
+from toolgate_service.http.problems import CONFLICT, NO_FEATURE, NOT_FOUND, problems
+from toolgate_service.http.responses import NO_STORE, NoContent, Reply
+from toolgate_service.http.strict_route import StrictRoute
+from toolgate_service.webhooks import service
 from toolgate_service.webhooks.schemas import (
     DeliveryStatus,
     DeliveryView,
@@ -30,17 +29,15 @@ async def list_webhooks(
     caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Return an environment's webhooks, newest first."""
-    async with gateway.database.reading() as session:
-        webhooks = await service.list_webhooks(session, caller, environment)
-    return Reply([service.view(webhook) for webhook in webhooks])
+    return Reply(await service.list_webhooks(gateway, caller, environment))
 
 
 @router.post("", response_model=NewWebhookView, status_code=201, responses=problems(NO_FEATURE, CONFLICT))
 async def create_webhook(
     new: NewWebhook, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Have events of an environment told to a URL; the answer shows the secret, this once."""
-    return Reply(await desk.create(gateway, caller, environment, new), 201, NO_STORE)
+    """Send events of an environment to a URL. Only this response contains the signing secret."""
+    return Reply(await service.create_webhook(gateway, caller, environment, new), 201, NO_STORE)
 
 
 @router.get("/{webhook_id}", response_model=WebhookView, responses=problems(NOT_FOUND))
@@ -48,9 +45,7 @@ async def get_webhook(
     webhook_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Return one webhook."""
-    async with gateway.database.reading() as session:
-        webhook = await service.get_webhook(session, caller, environment, webhook_id)
-    return Reply(service.view(webhook))
+    return Reply(await service.show_webhook(gateway, caller, environment, webhook_id))
 
 
 @router.put("/{webhook_id}", response_model=WebhookView, responses=problems(NOT_FOUND, NO_FEATURE))
@@ -61,16 +56,16 @@ async def change_webhook(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Change a webhook, or switch it on again."""
-    return Reply(await desk.change(gateway, caller, environment, webhook_id, change))
+    """Change the fields that are sent; `is_active` disables or enables the webhook."""
+    return Reply(await service.update_webhook(gateway, caller, environment, webhook_id, change))
 
 
 @router.delete("/{webhook_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_webhook(
     webhook_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> NoContent:
-    """Delete a webhook; what is on its way to it ends."""
-    await desk.delete(gateway, caller, environment, webhook_id)
+    """Delete a webhook. Its pending deliveries are marked as failed."""
+    await service.delete_webhook(gateway, caller, environment, webhook_id)
     return NoContent()
 
 
@@ -83,8 +78,8 @@ async def delete_webhook(
 async def try_webhook(
     webhook_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Have a `webhook.test` event delivered, to this webhook alone and once; the delivery tells what came of it."""
-    return Reply(await desk.try_out(gateway, caller, environment, webhook_id), 202)
+    """Send a `webhook.test` event to this webhook, in a single attempt. The delivery contains the result."""
+    return Reply(await service.send_test_event(gateway, caller, environment, webhook_id), 202)
 
 
 @router.post(
@@ -95,8 +90,13 @@ async def try_webhook(
 async def rotate_secret(
     webhook_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Make a new secret, shown this once; the former one signs beside it for 24 hours."""
-    return Reply(await desk.rotate(gateway, caller, environment, webhook_id), headers=NO_STORE)
+    """Create a new signing secret, which only this response contains.
+
+    For 24 hours, deliveries are signed with both the new and the former secret.
+    """
+    return Reply(
+        await service.rotate_webhook_secret(gateway, caller, environment, webhook_id), headers=NO_STORE
+    )
 
 
 @router.get("/{webhook_id}/deliveries", response_model=list[DeliveryView], responses=problems(NOT_FOUND))
@@ -108,10 +108,8 @@ async def list_deliveries(
     status: Annotated[DeliveryStatus | None, Query()] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return what became of each event for a webhook, newest first."""
-    async with gateway.database.reading() as session:
-        webhook = await service.get_webhook(session, caller, environment, webhook_id)
-        found = await deliveries.list_deliveries(session, webhook, status, page)
+    """Return a webhook's deliveries, newest first."""
+    found = await service.list_deliveries(gateway, caller, environment, webhook_id, status, page)
     return Reply(found.rows, headers=page.headers(found))
 
 
@@ -127,5 +125,5 @@ async def retry_delivery(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Deliver once more, at once, under the same event id."""
-    return Reply(await desk.retry(gateway, caller, environment, webhook_id, delivery_id))
+    """Deliver the event again immediately, with the same event id."""
+    return Reply(await service.retry_delivery(gateway, caller, environment, webhook_id, delivery_id))

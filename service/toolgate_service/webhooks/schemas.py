@@ -1,4 +1,4 @@
-"""What webhooks look like on the wire (decisions §3, §10)."""
+"""Request and response bodies of webhooks."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,26 +6,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from toolgate_service.web.bodies import Body, Change, example
-from toolgate_service.web.fields import Description
-from toolgate_service.webhooks.kinds import KINDS
+from toolgate_service.core.schemas import Body, Change, Description, example
+from toolgate_service.webhooks.events import EVENT_TYPES
 from toolgate_service.webhooks.urls import MAX_URL
 
 _HOOK = "https://hooks.example.com/toolgate"
 
 
-def _known(value: object) -> object:
+def _require_known_types(value: object) -> object:
     if not isinstance(value, list):
         return value
-    unknown = [one for one in value if one not in KINDS]
+    unknown = [one for one in value if one not in EVENT_TYPES]
     if unknown:
         shown = ", ".join(map(_shown, unknown[:5]))
-        raise ValueError(f"no such kind of event: {shown}; choose of {', '.join(KINDS)}")
+        raise ValueError(f"no such kind of event: {shown}; choose of {', '.join(EVENT_TYPES)}")
     return value
 
 
 def _shown(value: object) -> str:
-    # Not the whole of it: to write what nests deeply Python needs more stack than to read it.
+    # Objects and lists are not shown, because `repr` of a deeply nested value may exceed the recursion limit.
     match value:
         case dict():
             return "an object"
@@ -34,24 +33,24 @@ def _shown(value: object) -> str:
     return repr(value)[:100]
 
 
-def _once(value: Sequence[str]) -> Sequence[str]:
+def _without_duplicates(value: Sequence[str]) -> Sequence[str]:
     return list(dict.fromkeys(value))
 
 
-_KINDS: dict[str, Any] = {
+_EVENT_TYPES_SCHEMA: dict[str, Any] = {
     "type": "array",
-    "items": {"enum": list(KINDS)},
+    "items": {"enum": list(EVENT_TYPES)},
     "minItems": 1,
-    "maxItems": len(KINDS),
+    "maxItems": len(EVENT_TYPES),
 }
-Kinds = Annotated[
+EventTypes = Annotated[
     list[str],
-    Field(min_length=1, max_length=len(KINDS)),
-    AfterValidator(_once),
-    BeforeValidator(_known),
-    WithJsonSchema(_KINDS),
+    Field(min_length=1, max_length=len(EVENT_TYPES)),
+    AfterValidator(_without_duplicates),
+    BeforeValidator(_require_known_types),
+    WithJsonSchema(_EVENT_TYPES_SCHEMA),
 ]
-#: judged by the rules of webhooks, with the gateway's settings
+#: URL of a webhook; the service validates it, because the rules depend on the gateway's settings
 Url = Annotated[
     str,
     WithJsonSchema(
@@ -67,7 +66,7 @@ Url = Annotated[
 ]
 
 
-#: a Slack app's; whatever Slack may make of it
+#: signing secret of a Slack app; Slack does not document the format, so only length and characters are validated
 SigningSecret = Annotated[
     str,
     Field(min_length=16, max_length=200, pattern=r"^[!-~]+$"),
@@ -75,10 +74,10 @@ SigningSecret = Annotated[
 
 
 class NewWebhook(Body):
-    """POST /api/webhooks. Without `events` it gets every kind but those that must be named.
+    """Body of POST /api/webhooks. Without `events`, the webhook receives all event types except `log.created`.
 
-    Of kind `slack` it takes the `url` of an incoming webhook and the `signing_secret` of the app, neither of which is
-    shown again; without `events` it gets those about approvals, and it shows contexts unless told otherwise.
+    A webhook of kind `slack` needs the `url` of an incoming webhook and the `signing_secret` of the app; responses
+    contain neither. Without `events` it receives the approval events, and `include_context` is true by default.
     """
 
     model_config = example(url=_HOOK, events=["approval.requested"], description="Tells our pager")
@@ -86,15 +85,15 @@ class NewWebhook(Body):
     kind: Literal["standard", "slack"] = "standard"
     url: Url
     signing_secret: SigningSecret | None = None
-    events: Kinds | None = None
+    events: EventTypes | None = None
     description: Description | None = None
     include_context: bool = False
 
 
 class WebhookChange(Change):
-    """PUT /api/webhooks/{webhook_id}: what is not sent stays.
+    """Body of PUT /api/webhooks/{webhook_id}. Fields that are not sent keep their values.
 
-    A null removes the description, or asks for every kind but those that must be named.
+    If `description` is null, the description is removed. If `events` is null, the default event types apply.
     """
 
     model_config = example(is_active=True)
@@ -103,14 +102,14 @@ class WebhookChange(Change):
 
     url: Url | None = None
     signing_secret: SigningSecret | None = None
-    events: Kinds | None = None
+    events: EventTypes | None = None
     description: Description | None = None
     include_context: bool | None = None
     is_active: bool | None = None
 
 
 class WebhookView(BaseModel):
-    """A webhook. `disabled_reason` says why the gateway switched it off; of a Slack webhook's `url` the host is shown."""
+    """Webhook. `disabled_reason` is set if the gateway disabled it. The `url` of a Slack webhook has no path."""
 
     id: str
     environment: str
@@ -128,13 +127,16 @@ class WebhookView(BaseModel):
 
 
 class NewWebhookView(WebhookView):
-    """A webhook that was just made. `secret` verifies what it gets, and is shown this once; Slack needs none."""
+    """New webhook. `secret` verifies the webhook's deliveries and is not shown again; it is null for Slack."""
 
     secret: str | None
 
 
 class RotatedSecretView(BaseModel):
-    """A webhook's new secret, shown this once; the former one signs beside it for 24 hours."""
+    """New secret of a webhook, which is not shown again.
+
+    Until `former_secret_expires_at`, deliveries are signed with both the new and the former secret.
+    """
 
     id: str
     secret: str
@@ -145,7 +147,7 @@ DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 
 class DeliveryView(BaseModel):
-    """One event on its way to one webhook. `event_id` is what the receiver gets as `webhook-id`."""
+    """Delivery of one event to one webhook. `event_id` is sent to the receiver in the header `webhook-id`."""
 
     id: str
     webhook_id: str

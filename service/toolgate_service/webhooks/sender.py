@@ -1,4 +1,4 @@
-"""One attempt to deliver: ten seconds in all, no redirects, no proxies, whatever the receiver does (decisions §10)."""
+"""HTTP client for webhooks. It sends a request once, with a deadline, and without redirects and proxies."""
 
 import asyncio
 import re
@@ -14,18 +14,24 @@ from urllib.parse import urlsplit
 
 import httpcore
 
-from toolgate_service.clock import utcnow
-from toolgate_service.webhooks.measured import TooMuch
-from toolgate_service.webhooks.network import JudgedNetwork, Refused, Resolver, SystemResolver, Unresolved
+from toolgate_service.core.clock import utcnow
+from toolgate_service.webhooks.ssrf import (
+    AddressForbidden,
+    NameNotResolved,
+    Resolver,
+    ResponseTooLong,
+    SsrfGuardedBackend,
+    SystemResolver,
+)
 
-#: seconds from the look-up of the name to the end of the answer
-SECONDS = 10
-#: of an answer's body nothing is kept; up to so much is read, so that the connection may be used again
-READ = 16 * 1024
-#: connections at once, and kept for the next delivery
-CONNECTIONS = 128
-KEPT = 32
-KEPT_SECONDS = 15
+#: maximum seconds for one attempt, from the name lookup to the end of the response
+TIMEOUT = 10
+#: maximum bytes of a response body that are read and discarded, so that the connection can be reused
+MAX_BODY = 16 * 1024
+#: connection pool: maximum connections, maximum idle connections, and seconds after which an idle connection is closed
+MAX_CONNECTIONS = 128
+MAX_IDLE_CONNECTIONS = 32
+IDLE_SECONDS = 15
 
 AGENT = f"toolgate/{version('toolgate')}"
 _SECONDS = re.compile(r"[0-9]{1,9}")
@@ -33,13 +39,13 @@ _SUCCESS = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of an attempt.
+class SendResult:
+    """Result of a delivery attempt.
 
     Attributes:
-        code: the receiver's status; None when there was no answer.
-        error: what went wrong, in a few words that hold no secret; None when it was delivered.
-        retry_after: how long the receiver wants to be left alone.
+        code: HTTP status of the response; None without a response.
+        error: Short description of the failure, without secrets; None after a success.
+        retry_after: Backoff that the receiver requested; None if it requested none.
     """
 
     code: int | None
@@ -48,23 +54,30 @@ class Outcome:
 
     @property
     def delivered(self) -> bool:
-        """Whether the receiver took it."""
+        """True if the receiver accepted the event."""
         return self.error is None
 
     @property
     def gone(self) -> bool:
-        """Whether the receiver never wants anything again."""
+        """True if the receiver responded with 410 Gone, which requests that no further events are sent."""
         return self.code == HTTPStatus.GONE
+
+    @property
+    def outcome(self) -> str:
+        """Result as a label of the metrics: ``delivered``, ``refused`` (by the receiver) or ``unreachable``."""
+        if self.delivered:
+            return "delivered"
+        return "unreachable" if self.code is None else "refused"
 
 
 class Sender:
-    """Sends to receivers.
+    """HTTP client that sends events to the receivers of webhooks.
 
     Args:
-        allow_private: whether the operator allows private addresses.
-        resolve: tells a host's addresses; the system when left out.
-        tls: whose certificates are trusted; the usual authorities when left out.
-        seconds: how long an attempt may take in all.
+        allow_private: True if the operator allows private addresses.
+        resolve: Returns the addresses of a host; by default the system's resolver.
+        tls: TLS context with the trusted certificate authorities; by default that of httpx.
+        seconds: Maximum duration of one attempt.
     """
 
     def __init__(
@@ -73,46 +86,52 @@ class Sender:
         allow_private: bool,
         resolve: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
-        seconds: float = SECONDS,
+        seconds: float = TIMEOUT,
     ) -> None:
         self._seconds = seconds
         self._tls = tls
-        self._network = JudgedNetwork(resolve or SystemResolver(), allow_private=allow_private)
+        self._network = SsrfGuardedBackend(resolve or SystemResolver(), allow_private=allow_private)
 
     @cached_property
     def _pool(self) -> httpcore.AsyncConnectionPool:
-        # Not before the first delivery: the client library and its authorities are a tenth of a gateway's start.
+        # The pool is created at the first delivery, because loading the library and the certificates would take a tenth
+        # of the gateway's start time.
         import httpx
 
-        # httpcore and not httpx: it knows no redirects, no proxies of the environment, no cookies, no decompression.
+        # httpcore is used directly. Unlike httpx, it adds no redirects, cookies, decompression, or proxies from the
+        # environment.
         return httpcore.AsyncConnectionPool(
             ssl_context=self._tls or httpx.create_ssl_context(),
-            max_connections=CONNECTIONS,
-            max_keepalive_connections=KEPT,
-            keepalive_expiry=KEPT_SECONDS,
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_SECONDS,
             network_backend=self._network,
         )
 
-    async def send(self, url: str, headers: Mapping[str, str], body: str) -> Outcome:
-        """Return what came of one attempt; nothing that a receiver does raises."""
-        answer: list[Outcome] = []
+    async def send(self, url: str, headers: Mapping[str, str], body: str) -> SendResult:
+        """POST a body once and return the result. A failure is part of the result and raises no exception."""
+        received: list[SendResult] = []
         try:
             async with asyncio.timeout(self._seconds):
-                await self._post(url, headers, body, answer)
+                await self._post(url, headers, body, received)
         except TimeoutError:
-            # The status counts, however slowly the rest of the answer comes.
-            return answer[0] if answer else Outcome(None, f"no answer within {self._seconds:g} seconds")
+            # If the status has arrived, it is the result, even if the rest of the response is too slow.
+            return (
+                received[0] if received else SendResult(None, f"no answer within {self._seconds:g} seconds")
+            )
         except Exception as error:  # noqa: BLE001 - a receiver, and a library that meets it, may fail in any way
-            return answer[0] if answer else Outcome(None, _words(error))
-        return answer[0]
+            return received[0] if received else SendResult(None, _describe(error))
+        return received[0]
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         if "_pool" in self.__dict__:
             await self._pool.aclose()
 
-    async def _post(self, url: str, headers: Mapping[str, str], body: str, answer: list[Outcome]) -> None:
-        # Host by ourselves: httpcore writes an IPv6 address without its brackets.
+    async def _post(
+        self, url: str, headers: Mapping[str, str], body: str, received: list[SendResult]
+    ) -> None:
+        # The header Host is set here, because httpcore would omit the brackets of an IPv6 address.
         sent = {
             "Host": urlsplit(url).netloc,
             "Content-Type": "application/json",
@@ -121,34 +140,36 @@ class Sender:
         }
         raw = [(name.encode(), value.encode()) for name, value in sent.items()]
         async with self._pool.stream("POST", _target(url), headers=raw, content=body.encode()) as response:
-            answer.append(_told(response.status, response.headers))
+            received.append(_result(response.status, response.headers))
             size = 0
             async for part in response.aiter_stream():
                 size += len(part)
-                if size > READ:
+                if size > MAX_BODY:
                     return
 
 
 def _target(url: str) -> httpcore.URL:
-    # Taken apart by ourselves: httpcore leaves out what stands behind a semicolon in the path.
+    # The target is extracted here, because httpcore's URL parser drops the part of the path after a semicolon.
     parts = urlsplit(url)
     rest = url.partition("://")[2][len(parts.netloc) :]
     target = rest if rest.startswith("/") else f"/{rest}"
     return httpcore.URL(scheme=parts.scheme, host=parts.hostname or "", port=parts.port, target=target)
 
 
-def _told(code: int, headers: list[tuple[bytes, bytes]]) -> Outcome:
+def _result(code: int, headers: list[tuple[bytes, bytes]]) -> SendResult:
     if code in _SUCCESS:
-        return Outcome(code, None)
-    words = f"the receiver answered {code}"
+        return SendResult(code, None)
+    error = f"the receiver answered {code}"
     if 300 <= code < 400:  # noqa: PLR2004 - a class of statuses
-        words += "; redirects are not followed"
-    waits = next((value for name, value in headers if name.lower() == b"retry-after"), None)
-    return Outcome(code, words, None if waits is None else retry_after(waits.decode("latin-1"), utcnow()))
+        error += "; redirects are not followed"
+    value = next((content for name, content in headers if name.lower() == b"retry-after"), None)
+    return SendResult(
+        code, error, None if value is None else parse_retry_after(value.decode("latin-1"), utcnow())
+    )
 
 
-def retry_after(text: str, moment: datetime) -> timedelta | None:
-    """Read a `Retry-After` header: seconds or a date; None when it is neither."""
+def parse_retry_after(text: str, moment: datetime) -> timedelta | None:
+    """Return the backoff that a `Retry-After` header requests, in seconds or as a date; None if it is invalid."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return timedelta(seconds=int(text))
@@ -159,15 +180,15 @@ def retry_after(text: str, moment: datetime) -> timedelta | None:
         return None
 
 
-def _words(error: Exception) -> str:
-    # Never an exception's own words, which may quote the URL, and with it what somebody put into its query.
+def _describe(error: Exception) -> str:
+    # Messages of the library's exceptions are not used, because they may contain the URL and secrets in its query.
     match error:
-        case Refused() | Unresolved() | TooMuch():
+        case AddressForbidden() | NameNotResolved() | ResponseTooLong():
             return str(error)
         case httpcore.ConnectTimeout():
             return "the connection could not be made in time"
         case httpcore.ConnectError():
-            return _tls(error) or "the connection could not be made"
+            return _describe_tls(error) or "the connection could not be made"
         case httpcore.RemoteProtocolError():
             return "the receiver's answer was not HTTP, or broke off"
         case httpcore.ReadError() | httpcore.WriteError():
@@ -175,10 +196,10 @@ def _words(error: Exception) -> str:
     return f"the delivery failed: {type(error).__name__}"
 
 
-def _tls(error: BaseException | None) -> str | None:
+def _describe_tls(error: BaseException | None) -> str | None:
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
-            # OpenSSL's words for the reason; those about names repeat the URL's host and nothing else of it.
+            # OpenSSL's message can be shown: the only part of the URL that it may contain is the host.
             return f"the receiver's certificate is not valid: {error.verify_message}"[:200]
         if isinstance(error, ssl.SSLError):
             return "no secure connection could be made"

@@ -1,213 +1,334 @@
-"""The rules of webhooks (decisions §3, §10)."""
+"""Management of webhooks. The transaction of a change checks the caller's rights again and writes an audit event."""
 
+import hmac
 from collections.abc import Sequence
 
-from sqlmodel import col, func, select
+from sqlmodel import select
 from sqlmodel.ext.asyncio.session import AsyncSession
-from sqlmodel.sql.expression import SelectOfScalar
 
-from toolgate_service import exact_json
-from toolgate_service.accounts.caller import Caller
+from toolgate_service.accounts.sessions import Caller, Precondition, no_precondition, transaction_as
+from toolgate_service.accounts.slack_links import SECRET_REPLACED, WEBHOOK_DELETED, end_webhook_links
 from toolgate_service.audit import service as audit
-from toolgate_service.errors import REQUIRED, ApiError, FieldErrors, feature_not_available, not_found
-from toolgate_service.gateway import Gateway
-from toolgate_service.ids import new_id
+from toolgate_service.context import AppContext
+from toolgate_service.core import strict_json
+from toolgate_service.core.crypto import Vault
+from toolgate_service.core.errors import REQUIRED, ApiError, FieldErrors, feature_not_available, not_found
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.database import now
+from toolgate_service.db.pagination import Found, Page
 from toolgate_service.organizations.models import Organization
-from toolgate_service.slack import secrets as slack_secrets
-from toolgate_service.slack.apps import replace_signing_secret
-from toolgate_service.slack.endings import DELETED as APP_DELETED
-from toolgate_service.slack.endings import end_links_of
-from toolgate_service.storage.database import now
-from toolgate_service.webhooks.endings import DELETED, SWITCHED_OFF, end_pending
-from toolgate_service.webhooks.kinds import ABOUT_APPROVALS, FEATURE, chosen
-from toolgate_service.webhooks.models import SLACK, Webhook
-from toolgate_service.webhooks.outbox import has_feature
-from toolgate_service.webhooks.schemas import NewWebhook, WebhookChange, WebhookView
-from toolgate_service.webhooks.secrets import add_secret, forget_secrets
-from toolgate_service.webhooks.urls import RefusedUrl, canonical_url
+from toolgate_service.webhooks import repository
+from toolgate_service.webhooks.events import (
+    APPROVAL_TYPES,
+    FEATURE,
+    TEST_EVENT,
+    add_events,
+    has_feature,
+    subscribed_types,
+    wake_after_commit,
+)
+from toolgate_service.webhooks.models import PENDING, SLACK, SLACK_SIGNING, SLACK_URL, Delivery, Webhook
+from toolgate_service.webhooks.repository import DELETED, DISABLED, delivery_views, fail_pending, get_webhook
+from toolgate_service.webhooks.schemas import (
+    DeliveryStatus,
+    DeliveryView,
+    NewWebhook,
+    NewWebhookView,
+    RotatedSecretView,
+    WebhookChange,
+    WebhookView,
+)
+from toolgate_service.webhooks.secrets import (
+    add_secret,
+    delete_secrets,
+    find_current_secret,
+    rotate_secret,
+    store_secret,
+    unseal,
+)
+from toolgate_service.webhooks.urls import InvalidUrl, canonical_url, mask_url
 
-#: webhooks of one environment
+#: maximum number of webhooks per environment
 MAX_WEBHOOKS = 20
 
 
-async def demand_feature(session: AsyncSession, gateway: Gateway, caller: Caller) -> None:
-    """Refuse what the organization's plan does not include.
-
-    Raises:
-        ApiError: 403, webhooks are not in the plan.
-    """
-    plan = (
-        await session.exec(select(Organization.plan).where(Organization.id == caller.organization_id))
-    ).one()
-    if not has_feature(gateway.plans, plan):
-        raise feature_not_available(FEATURE, plan)
+def webhook_view(webhook: Webhook) -> WebhookView:
+    """Return the API's view of a webhook."""
+    return WebhookView.model_validate(webhook.model_dump() | {"events": subscribed_types(webhook.events)})
 
 
-async def list_webhooks(session: AsyncSession, caller: Caller, environment: str) -> Sequence[Webhook]:
+async def list_webhooks(context: AppContext, caller: Caller, environment: str) -> Sequence[WebhookView]:
     """Return an environment's webhooks, newest first."""
-    query = _living(caller, environment).order_by(col(Webhook.created_at).desc(), col(Webhook.id).desc())
-    return (await session.exec(query)).all()
+    async with context.database.reading() as session:
+        found = await repository.list_webhooks(session, caller, environment)
+    return [webhook_view(webhook) for webhook in found]
 
 
-async def get_webhook(
-    session: AsyncSession, caller: Caller, environment: str, webhook_id: str, *, locked: bool = False
-) -> Webhook:
+async def show_webhook(context: AppContext, caller: Caller, environment: str, webhook_id: str) -> WebhookView:
     """Return one webhook.
 
-    Args:
-        session: a snapshot, or a transaction.
-        caller: who asks.
-        environment: of the two.
-        webhook_id: which.
-        locked: against the worker, which may be about to switch it off.
+    Raises:
+        ApiError: 404 if the webhook does not exist.
+    """
+    async with context.database.reading() as session:
+        return webhook_view(await get_webhook(session, caller, environment, webhook_id))
+
+
+async def list_deliveries(
+    context: AppContext,
+    caller: Caller,
+    environment: str,
+    webhook_id: str,
+    status: DeliveryStatus | None,
+    page: Page,
+) -> Found[DeliveryView]:
+    """Return a page of a webhook's deliveries, newest first.
 
     Raises:
-        ApiError: 404, there is none of that id in the caller's organization and environment.
+        ApiError: 404 if the webhook does not exist.
     """
-    query = _living(caller, environment).where(Webhook.id == webhook_id)
-    webhook = (await session.exec(query.with_for_update(key_share=True) if locked else query)).first()
-    if webhook is None:
-        raise not_found("Webhook")
-    return webhook
+    async with context.database.reading() as session:
+        webhook = await get_webhook(session, caller, environment, webhook_id)
+        return await repository.list_deliveries(session, webhook, status, page)
 
 
 async def create_webhook(
-    session: AsyncSession, gateway: Gateway, caller: Caller, environment: str, new: NewWebhook
-) -> tuple[Webhook, str | None]:
-    """Make a webhook and return it with its secret; one for Slack has none that is ours.
+    context: AppContext,
+    caller: Caller,
+    environment: str,
+    new: NewWebhook,
+    *,
+    first: Precondition = no_precondition,
+) -> NewWebhookView:
+    """Create a webhook and return it with its signing secret, which is not shown again.
+
+    For a Slack webhook, the gateway creates no secret: the request contains the signing secret of the Slack app.
 
     Raises:
-        ApiError: 403, not in the plan; 400, the URL is refused; 409, the environment has as many as it may.
+        ApiError: 403 if the plan does not include webhooks; 400 if the URL is not allowed; 409 if the environment
+            already has `MAX_WEBHOOKS` webhooks. The precondition `first` may raise other errors.
     """
-    await demand_feature(session, gateway, caller)
-    url, is_slack = _judged(gateway, new.url), new.kind == SLACK
-    _judge_signing_secret(new.signing_secret, new.kind, required=True)
-    shown = slack_secrets.masked(url) if is_slack else url
-    count = select(func.count()).select_from(_living(caller, environment).subquery())
-    # In the organization's turn: nobody else adds one meanwhile.
-    if (await session.exec(count)).one() >= MAX_WEBHOOKS:
-        raise ApiError(409, f"The environment has {MAX_WEBHOOKS} webhooks; delete one first")
-    webhook = Webhook(
-        id=new_id(),
-        organization_id=caller.organization_id,
-        environment=environment,
-        kind=new.kind,
-        url=shown,
-        description=new.description,
-        events=_kept(new.events, new.kind),
-        # A message without what is asked for helps nobody decide.
-        include_context=new.include_context or (is_slack and "include_context" not in new.model_fields_set),
-        created_by=caller.user_id,
-        created_at=now(session),
-    )
-    session.add(webhook)
-    await session.flush()
-    if is_slack:
-        await _keep_slack(session, gateway, webhook, url, new.signing_secret)
-    secret = None if is_slack else add_secret(session, gateway.vault, webhook)
-    told = new.model_dump(exclude={"signing_secret"}) | {
-        "url": shown,
-        "include_context": webhook.include_context,
-    }
-    record(session, caller, "webhook.created", webhook, **told)
-    return webhook, secret
-
-
-async def change_webhook(
-    session: AsyncSession, gateway: Gateway, caller: Caller, webhook: Webhook, change: WebhookChange
-) -> Webhook:
-    """Change what was sent. Switched on again, a webhook begins anew; switched off, what was on its way ends.
-
-    Raises:
-        ApiError: 403, switching on is not in the plan; 400, the URL is refused.
-    """
-    changes = change.model_dump(exclude_unset=True)
-    if change.is_active:
-        await demand_feature(session, gateway, caller)
-        webhook.disabled_reason = webhook.disabled_at = None
-    _judge_signing_secret(change.signing_secret, webhook.kind)
-    url = None if change.url is None else _judged(gateway, change.url)
-    if url is not None:
-        changes["url"] = slack_secrets.masked(url) if webhook.kind == SLACK else url
-    if webhook.kind == SLACK:
-        await _keep_slack(session, gateway, webhook, url, changes.pop("signing_secret", None))
-    if change.is_active is False:
-        await end_pending(session, webhook.id, SWITCHED_OFF)
-    for name, value in changes.items():
-        setattr(webhook, name, _kept(value, webhook.kind) if name == "events" else value)
-    webhook.updated_at = now(session)
-    session.add(webhook)
-    replaced = {"signing_secret_replaced": True} if change.signing_secret is not None else {}
-    record(session, caller, "webhook.updated", webhook, **changes | replaced)
-    return webhook
-
-
-async def delete_webhook(session: AsyncSession, caller: Caller, webhook: Webhook) -> None:
-    """Delete a webhook: nothing reaches it any more. What it was told of goes with the retention."""
-    await end_pending(session, webhook.id, DELETED)
-    await end_links_of(session, webhook, APP_DELETED)
-    await forget_secrets(session, webhook)
-    webhook.deleted_at, webhook.is_active = now(session), False
-    session.add(webhook)
-    record(session, caller, "webhook.deleted", webhook, url=webhook.url)
-
-
-def demand_own_secret(webhook: Webhook) -> None:
-    """Refuse to rotate what Slack made.
-
-    Raises:
-        ApiError: 409.
-    """
-    if webhook.kind == SLACK:
-        raise ApiError(
-            409, "The secret is the Slack app's: rotate it there, then send it as signing_secret (PUT)"
+    async with transaction_as(context, caller) as session:
+        await first(session)
+        await _require_feature(session, context, caller)
+        url, is_slack = _checked_url(context, new.url), new.kind == SLACK
+        _check_signing_secret(new.signing_secret, new.kind, required=True)
+        # Concurrent requests cannot exceed the limit together: the transaction holds the organization's lock.
+        if await repository.count_webhooks(session, caller, environment) >= MAX_WEBHOOKS:
+            raise ApiError(409, f"The environment has {MAX_WEBHOOKS} webhooks; delete one first")
+        webhook = Webhook(
+            id=new_id(),
+            organization_id=caller.organization_id,
+            environment=environment,
+            kind=new.kind,
+            url=mask_url(url) if is_slack else url,
+            description=new.description,
+            events=_dump_types(new.events, new.kind),
+            # Slack messages contain the arguments by default, because approvers need them for a decision.
+            include_context=new.include_context
+            or (is_slack and "include_context" not in new.model_fields_set),
+            created_by=caller.user_id,
+            created_at=now(session),
         )
+        session.add(webhook)
+        await session.flush()
+        if is_slack:
+            await _store_slack_secrets(session, context, webhook, url, new.signing_secret)
+        secret = None if is_slack else add_secret(session, context.vault, webhook)
+        stored = {"url": webhook.url, "include_context": webhook.include_context}
+        _audit(
+            session, caller, "webhook.created", webhook, **new.model_dump(exclude={"signing_secret"}) | stored
+        )
+        return NewWebhookView(**webhook_view(webhook).model_dump(), secret=secret)
 
 
-def view(webhook: Webhook) -> WebhookView:
-    """Show a webhook."""
-    return WebhookView.model_validate(webhook.model_dump() | {"events": chosen(webhook.events)})
+async def update_webhook(
+    context: AppContext, caller: Caller, environment: str, webhook_id: str, change: WebhookChange
+) -> WebhookView:
+    """Change the fields that the request contains.
+
+    If the change enables the webhook, its `disabled_reason` is cleared. If the change disables the webhook, its pending
+    deliveries are marked as failed.
+
+    Raises:
+        ApiError: 404 if the webhook does not exist; 403 if the change enables the webhook and the plan does not include
+            webhooks; 400 if the URL is not allowed.
+    """
+    async with transaction_as(context, caller) as session:
+        webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
+        changes = change.model_dump(exclude_unset=True)
+        if change.is_active:
+            await _require_feature(session, context, caller)
+            webhook.disabled_reason = webhook.disabled_at = None
+        _check_signing_secret(change.signing_secret, webhook.kind)
+        url = None if change.url is None else _checked_url(context, change.url)
+        if url is not None:
+            changes["url"] = mask_url(url) if webhook.kind == SLACK else url
+        if webhook.kind == SLACK:
+            await _store_slack_secrets(session, context, webhook, url, changes.pop("signing_secret", None))
+        if change.is_active is False:
+            await fail_pending(session, webhook.id, DISABLED)
+        for name, value in changes.items():
+            setattr(webhook, name, _dump_types(value, webhook.kind) if name == "events" else value)
+        webhook.updated_at = now(session)
+        session.add(webhook)
+        replaced = {"signing_secret_replaced": True} if change.signing_secret is not None else {}
+        _audit(session, caller, "webhook.updated", webhook, **changes | replaced)
+        return webhook_view(webhook)
 
 
-def record(session: AsyncSession, caller: Caller, kind: str, webhook: Webhook, /, **changes: object) -> None:
-    """Audit what somebody did with a webhook; never a secret."""
+async def delete_webhook(context: AppContext, caller: Caller, environment: str, webhook_id: str) -> None:
+    """Delete a webhook and mark its pending deliveries as failed. The retention job removes the rows later.
+
+    Raises:
+        ApiError: 404 if the webhook does not exist.
+    """
+    async with transaction_as(context, caller) as session:
+        webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
+        await fail_pending(session, webhook.id, DELETED)
+        await end_webhook_links(session, webhook.organization_id, webhook.id, WEBHOOK_DELETED)
+        await delete_secrets(session, webhook)
+        webhook.deleted_at, webhook.is_active = now(session), False
+        session.add(webhook)
+        _audit(session, caller, "webhook.deleted", webhook, url=webhook.url)
+
+
+async def send_test_event(
+    context: AppContext, caller: Caller, environment: str, webhook_id: str
+) -> DeliveryView:
+    """Store a `webhook.test` event for one webhook. The worker attempts the delivery once.
+
+    Raises:
+        ApiError: 404 if the webhook does not exist; 403 if the plan does not include webhooks; 409 if the webhook is
+            disabled.
+    """
+    async with transaction_as(context, caller) as session:
+        webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
+        await _require_feature(session, context, caller)
+        _require_active(webhook)
+        resource = webhook_view(webhook).model_dump()
+        (event_id,) = await add_events(
+            session, webhook.organization_id, environment, TEST_EVENT, [resource], [webhook.id]
+        )
+        query = select(Delivery).where(Delivery.webhook_id == webhook.id, Delivery.event_id == event_id)
+        (view,) = await delivery_views(session, [(await session.exec(query)).one()])
+        _audit(session, caller, "webhook.tested", webhook, delivery=view.id)
+        return view
+
+
+async def rotate_webhook_secret(
+    context: AppContext,
+    caller: Caller,
+    environment: str,
+    webhook_id: str,
+    *,
+    first: Precondition = no_precondition,
+) -> RotatedSecretView:
+    """Create a new signing secret and return it; it is not shown again.
+
+    For 24 hours, deliveries are signed with both the new and the former secret.
+
+    Raises:
+        ApiError: 404 if the webhook does not exist; 403 if the plan does not include webhooks; 409 if it is a Slack
+            webhook or its secret was rotated too often. The precondition `first` may raise other errors.
+    """
+    async with transaction_as(context, caller) as session:
+        webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
+        await first(session)
+        await _require_feature(session, context, caller)
+        if webhook.kind == SLACK:
+            raise ApiError(
+                409, "The secret is the Slack app's: rotate it there, then send it as signing_secret (PUT)"
+            )
+        secret, ends = await rotate_secret(session, context.vault, webhook)
+        _audit(session, caller, "webhook.secret_rotated", webhook)
+        return RotatedSecretView(id=webhook.id, secret=secret, former_secret_expires_at=ends)
+
+
+async def retry_delivery(
+    context: AppContext, caller: Caller, environment: str, webhook_id: str, delivery_id: str
+) -> DeliveryView:
+    """Make a delivery with any status due now, so that the worker attempts it again, and return it.
+
+    Raises:
+        ApiError: 404 if the webhook or the delivery does not exist; 403 if the plan does not include webhooks; 409 if
+            the webhook is disabled.
+    """
+    async with transaction_as(context, caller) as session:
+        webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
+        await _require_feature(session, context, caller)
+        query = select(Delivery).where(Delivery.id == delivery_id, Delivery.webhook_id == webhook.id)
+        delivery = (await session.exec(query.with_for_update())).first()
+        if delivery is None:
+            raise not_found("Delivery")
+        _require_active(webhook)
+        if delivery.status != PENDING:
+            delivery.status, delivery.attempts, delivery.delivered_at = PENDING, 0, None
+            delivery.response_code = delivery.error = None
+        delivery.next_attempt_at = now(session)
+        session.add(delivery)
+        wake_after_commit(session)
+        (view,) = await delivery_views(session, [delivery])
+        _audit(session, caller, "webhook.delivery_retried", webhook, delivery=delivery_id)
+        return view
+
+
+async def _require_feature(session: AsyncSession, context: AppContext, caller: Caller) -> None:
+    plan = (
+        await session.exec(select(Organization.plan).where(Organization.id == caller.organization_id))
+    ).one()
+    if not has_feature(context.plans, plan):
+        raise feature_not_available(FEATURE, plan)
+
+
+def _require_active(webhook: Webhook) -> None:
+    if not webhook.is_active:
+        raise ApiError(409, "The webhook is switched off; switch it on first")
+
+
+def _audit(session: AsyncSession, caller: Caller, kind: str, webhook: Webhook, /, **changes: object) -> None:
     audit.record(session, caller, kind, webhook.id, environment=webhook.environment, changes=changes)
 
 
-def _living(caller: Caller, environment: str) -> SelectOfScalar[Webhook]:
-    return select(Webhook).where(
-        Webhook.organization_id == caller.organization_id,
-        Webhook.environment == environment,
-        col(Webhook.deleted_at).is_(None),
-    )
-
-
-def _judged(gateway: Gateway, url: str) -> str:
+def _checked_url(context: AppContext, url: str) -> str:
     try:
-        return canonical_url(url, allow_private=gateway.settings.webhooks_allow_private)
-    except RefusedUrl as refused:
-        raise FieldErrors({"url": [str(refused)]}) from None
+        return canonical_url(url, allow_private=context.settings.webhooks_allow_private)
+    except InvalidUrl as error:
+        raise FieldErrors({"url": [str(error)]}) from None
 
 
-def _kept(events: Sequence[str] | None, kind: str) -> str | None:
+def _dump_types(events: Sequence[str] | None, kind: str) -> str | None:
     if events is None and kind == SLACK:
-        events = ABOUT_APPROVALS
-    return None if events is None else exact_json.dumps(list(events))
+        events = APPROVAL_TYPES
+    return None if events is None else strict_json.dumps(list(events))
 
 
-def _judge_signing_secret(secret: str | None, kind: str, *, required: bool = False) -> None:
+def _check_signing_secret(secret: str | None, kind: str, *, required: bool = False) -> None:
     if kind != SLACK and secret is not None:
-        what = "belongs to webhooks of kind 'slack'; this one signs with a secret of its own"
-        raise FieldErrors({"signing_secret": [what]})
+        error = "belongs to webhooks of kind 'slack'; this one signs with a secret of its own"
+        raise FieldErrors({"signing_secret": [error]})
     if kind == SLACK and required and secret is None:
-        what = f"{REQUIRED}: the Slack app's, under Basic Information"
-        raise FieldErrors({"signing_secret": [what]})
+        error = f"{REQUIRED}: the Slack app's, under Basic Information"
+        raise FieldErrors({"signing_secret": [error]})
 
 
-async def _keep_slack(
-    session: AsyncSession, gateway: Gateway, webhook: Webhook, url: str | None, signing: str | None
+async def _store_slack_secrets(
+    session: AsyncSession, context: AppContext, webhook: Webhook, url: str | None, signing: str | None
 ) -> None:
     if url is not None:
-        await slack_secrets.keep(session, gateway.vault, webhook, slack_secrets.URL, url)
+        await store_secret(session, context.vault, webhook, SLACK_URL, url)
     if signing is not None:
-        await replace_signing_secret(session, gateway.vault, webhook, signing)
+        await _replace_signing_secret(session, context.vault, webhook, signing)
+
+
+async def _replace_signing_secret(session: AsyncSession, vault: Vault, webhook: Webhook, secret: str) -> None:
+    """Store the signing secret of a Slack app. If the secret changes, the app's links to Slack users are deleted."""
+    former = await find_current_secret(session, webhook.id, SLACK_SIGNING)
+    if former is not None:
+        known = unseal(vault, former)
+        if known is not None and hmac.compare_digest(known.encode(), secret.encode()):
+            return
+        await end_webhook_links(session, webhook.organization_id, webhook.id, SECRET_REPLACED)
+        await session.delete(former)
+        await session.flush()
+    await store_secret(session, vault, webhook, SLACK_SIGNING, secret)

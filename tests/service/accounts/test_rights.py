@@ -11,9 +11,9 @@ from support.insight import set_active
 from support.shapes import refused
 from support.team import Colleague, client
 
-from toolgate_service.app import _management
+from toolgate_service.api.app import _fastapi_app
+from toolgate_service.core.settings import Settings
 from toolgate_service.gateway import Gateway
-from toolgate_service.settings import Settings
 
 #: what it takes: `change` any user but a viewer, `full` also a full login, `admin` also an admin
 RIGHTS = {
@@ -151,8 +151,8 @@ def _proofs(dependant: Any) -> set[str]:
 def test_no_route_forgets_to_ask_who_calls(tmp_path: Path) -> None:
     """Whatever routes there are, /api/* wants a user, and to change anything one who may."""
     settings = Settings(database_url=f"sqlite:///{tmp_path}/x.db", secret="long enough a secret")  # type: ignore[arg-type]  # read as text
-    found = [route for route in _routes(_management(Gateway(settings))) if route.path.startswith("/api/")]
+    found = [route for route in _routes(_fastapi_app(Gateway(settings))) if route.path.startswith("/api/")]
     assert len(found) > len(RIGHTS)
     for route in found:
-        wanted = "authenticated" if route.methods <= {"GET", "HEAD"} else "changing"
+        wanted = "authenticate_token" if route.methods <= {"GET", "HEAD"} else "changing"
         assert wanted in _proofs(route.dependant), f"{route.methods} {route.path}"

@@ -12,7 +12,7 @@ from support.gateway import PASSWORD, LiveGateway, Owner
 from support.insight import execute, rows, set_role
 from support.shapes import MOMENT, complaints, refused
 
-from toolgate_service.clock import from_wire, wire
+from toolgate_service.core.clock import from_wire, wire
 
 UNKNOWN = "01890000-0000-7000-8000-000000000000"
 

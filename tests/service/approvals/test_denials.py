@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.approvals.denials import blocked_until
+from toolgate_service.approvals.denial_blocks import block_end
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 MANY, WINDOW, LASTS = 3, timedelta(seconds=10), timedelta(seconds=20)
@@ -14,7 +14,7 @@ MANY, WINDOW, LASTS = 3, timedelta(seconds=10), timedelta(seconds=20)
 
 def until(*seconds: int) -> datetime | None:
     newest_first = sorted((START + timedelta(seconds=second) for second in seconds), reverse=True)
-    return blocked_until(newest_first, MANY, WINDOW, LASTS)
+    return block_end(newest_first, MANY, WINDOW, LASTS)
 
 
 def test_so_many_within_the_window_block_from_the_last_of_them() -> None:
@@ -46,4 +46,4 @@ def test_with_one_denial_each_blocks(seconds: list[int]) -> None:
     """A limit of one blocks from the newest."""
     moments = sorted((START + timedelta(seconds=second) for second in seconds), reverse=True)
     assert all(later >= earlier for later, earlier in pairwise(moments))
-    assert blocked_until(moments, 1, WINDOW, LASTS) == (moments[0] + LASTS if moments else None)
+    assert block_end(moments, 1, WINDOW, LASTS) == (moments[0] + LASTS if moments else None)

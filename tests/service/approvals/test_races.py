@@ -22,9 +22,9 @@ from support.insight import execute, move_into, rows
 from support.people import ACTION, Board
 from support.wire import Heard, Wire
 
-from toolgate_service.clock import utcnow, wire
-from toolgate_service.storage.database import open_database
-from toolgate_service.upkeep.expiry import expire_approvals
+from toolgate_service.approvals.jobs import expire_approvals
+from toolgate_service.core.clock import utcnow, wire
+from toolgate_service.db.database import open_database
 
 ROUNDS = pytest.mark.parametrize("rounds", [6, pytest.param(200, marks=pytest.mark.slow)])
 CROWD = 50

@@ -4,10 +4,10 @@ from decimal import Decimal
 
 import pytest
 
+from toolgate_service.auth_context import AuthContext
 from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, decide
-from toolgate_service.hotpath.standing import Standing
 
-GOOD = Standing(
+GOOD = AuthContext(
     key_id="k",
     key_agent_id=None,
     organization_id="o",
@@ -31,7 +31,7 @@ ABSENT = {
 }
 
 
-def reason(standing: Standing, agent_id: str = "bot", **context: object) -> str:
+def reason(standing: AuthContext, agent_id: str = "bot", **context: object) -> str:
     verdict = decide(standing, agent_id, "pay", context)
     assert isinstance(verdict, Blocked)
     return verdict.reason

@@ -1,4 +1,4 @@
-"""Somebody who administers an organization, at a browser."""
+"""Fixtures: browsers of users with different roles."""
 
 from collections.abc import Iterator
 
@@ -10,28 +10,28 @@ from support.team import Colleague
 
 @pytest.fixture(scope="module")
 def maya(acme: Owner) -> Iterator[Reader]:
-    """The admin of the module's organization, signed in."""
+    """Browser of the administrator of the module's organization."""
     with Reader.of(acme.url, acme.email) as reader:
         yield reader
 
 
 @pytest.fixture(scope="module")
 def viewer(acme: Owner) -> Iterator[Reader]:
-    """A colleague who may look."""
+    """Browser of a colleague with the role viewer."""
     with Colleague(acme, "viewer") as colleague, Reader.of(acme.url, colleague.email) as reader:
         yield reader
 
 
 @pytest.fixture
 def stranger(gateway: LiveGateway) -> Iterator[Reader]:
-    """Nobody: not signed in."""
+    """Browser without a session."""
     with Reader(gateway.url) as reader:
         yield reader
 
 
 @pytest.fixture(scope="module")
 def refunder(acme: Owner) -> str:
-    """An agent whose refunds a person must approve."""
+    """An agent whose refunds need an approval."""
     agent = acme.agent("refund-bot")
     acme.permit(agent, "stripe.refund", requires_approval=True, max_amount=500)
     return agent

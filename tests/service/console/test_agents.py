@@ -1,4 +1,4 @@
-"""The pages of agents: what one may do, and the switch."""
+"""Pages of agents: creation, permissions, status, deletion."""
 
 import re
 
@@ -26,7 +26,7 @@ def permissions(owner: Owner, agent: str) -> list[dict[str, object]]:
 
 
 def test_an_agent_is_created(maya: Reader, acme: Owner) -> None:
-    """It stands first in the list, on, and may do nothing; names of others are text."""
+    """The list shows it first, enabled and without permissions; its name is escaped."""
     agent = created(maya, name=" <b>Bot</b> ", description="Does & undoes")
     shown = acme.http.get(f"/api/agents/{agent}").json()
     assert (shown["name"], shown["description"], shown["status"]) == ("<b>Bot</b>", "Does & undoes", "active")
@@ -37,23 +37,22 @@ def test_an_agent_is_created(maya: Reader, acme: Owner) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 101, "a\nb"])
-def test_a_name_that_is_none_is_told(maya: Reader, name: str) -> None:
-    """The list again, with what was typed and why not."""
+def test_an_invalid_name_is_refused(maya: Reader, name: str) -> None:
+    """The list shows the typed values and the error."""
     answer = maya.submit("/console/agents", token=maya.token(), name=name, description="kept")
     assert (answer.status_code, "kept" in answer.text) == (400, True)
     assert 'role="alert"' in answer.text
 
 
-def test_an_agent_is_made_in_its_environment(maya: Reader, acme: Owner) -> None:
-    """In test it is test's."""
+def test_an_agent_is_created_in_the_shown_environment(maya: Reader, acme: Owner) -> None:
     answer = maya.submit("/console/agents?environment=test", token=maya.token(), name="for test")
     agent = re.split("[/?]", answer.headers["Location"])[3]
     assert acme.http.get(f"/api/agents/{agent}").status_code == 404
     assert acme.http.get(f"/api/agents/{agent}", params={"environment": "test"}).status_code == 200
 
 
-def test_permissions_are_the_apis(maya: Reader, acme: Owner) -> None:
-    """Granted with exact amounts, shown in words, changed and removed."""
+def test_permissions_are_created_changed_and_deleted(maya: Reader, acme: Owner) -> None:
+    """Amounts stay exact and agree with the API."""
     agent = acme.agent("permitted")
     assert (
         permit(
@@ -116,14 +115,14 @@ def test_amount_is_required_only_with_maximum(maya: Reader, acme: Owner) -> None
     ],
 )
 def test_what_the_api_refuses_is_refused(maya: Reader, acme: Owner, fields: dict[str, str]) -> None:
-    """400 with the reason on the agent's page, what was typed kept, and nothing granted."""
+    """The agent's page shows the error and the typed values with 400; nothing is granted."""
     agent = acme.agent()
     acme.permit(agent, "taken")
     given = {"token": maya.token(), "separation_of_duties": "on"} | fields
     answer = maya.submit(f"/console/agents/{agent}/permissions", **given)
     assert (answer.status_code, 'class="problem"' in answer.text) == (400, True)
     assert len(permissions(acme, agent)) == 1
-    # Sent once more with one thing corrected, it permits no more than was meant.
+    # The corrected form grants only what it contains.
     form = answer.text.partition('id="grant"')[2]
     for name in ("max_amount", "required_approvals"):
         assert field(form, name) == fields.get(name, "")
@@ -131,8 +130,8 @@ def test_what_the_api_refuses_is_refused(maya: Reader, acme: Owner, fields: dict
     assert 'name="separation_of_duties" checked' in form
 
 
-def test_the_switch(maya: Reader, acme: Owner) -> None:
-    """Off: the very next check is refused and what waited is cancelled; on again by a button."""
+def test_an_agent_is_disabled_and_enabled(maya: Reader, acme: Owner) -> None:
+    """Disabling denies the next check and cancels pending requests."""
     agent = acme.agent("switched")
     acme.permit(agent, "a", requires_approval=True)
     approval = acme.check(agent, "a").json()["approval_id"]
@@ -148,7 +147,7 @@ def test_the_switch(maya: Reader, acme: Owner) -> None:
 
 
 def test_an_agent_is_renamed(maya: Reader, acme: Owner) -> None:
-    """Name and description are changed, a description is taken away, and what is no name changes nothing."""
+    """Name and description change, an empty description is removed, an invalid name changes nothing."""
     agent = acme.agent("old")
     way = f"/console/agents/{agent}/name"
     assert maya.submit(way, token=maya.token(), name=" new ", description="a\r\nb").status_code == 303
@@ -162,7 +161,7 @@ def test_an_agent_is_renamed(maya: Reader, acme: Owner) -> None:
 
 
 def test_an_agent_is_deleted(maya: Reader, acme: Owner) -> None:
-    """It is gone with its permissions, what waited is cancelled, and what it did stays on record."""
+    """Its permissions are gone, its pending requests cancelled, its log entries kept."""
     agent = acme.agent("leaves")
     acme.permit(agent, "a", requires_approval=True)
     approval = acme.check(agent, "a").json()["approval_id"]
@@ -175,8 +174,8 @@ def test_an_agent_is_deleted(maya: Reader, acme: Owner) -> None:
     assert acme.check(agent, "a").json()["reason"].startswith("Agent not found")
 
 
-def test_what_is_allowed_for_a_while_stands_with_the_agent(maya: Reader, acme: Owner) -> None:
-    """What lets calls through now, and nothing that no longer does; it is ended from there."""
+def test_an_agents_page_shows_active_temporary_approvals(maya: Reader, acme: Owner) -> None:
+    """Ended ones are missing; the page revokes active ones."""
     agent = acme.agent()
     acme.permit(agent, "pay", requires_approval=True)
     for uses in (7, 8):
@@ -195,7 +194,7 @@ def test_what_is_allowed_for_a_while_stands_with_the_agent(maya: Reader, acme: O
 
 
 def test_a_denial_block_is_shown_and_lifted(maya: Reader, acme: Owner) -> None:
-    """Ten denials and nobody is asked; the page says so, to members too, and an admin has people asked again."""
+    """Ten denials block an action; members see the block, administrators remove it."""
     agent = acme.agent()
     acme.permit(agent, "pay", requires_approval=True)
     for n in range(10):
@@ -214,8 +213,8 @@ def test_a_denial_block_is_shown_and_lifted(maya: Reader, acme: Owner) -> None:
     assert maya.submit(way, token=maya.token(), action="pay").status_code == 404
 
 
-def test_a_member_may_switch_off_and_not_grant(maya: Reader, acme: Owner) -> None:
-    """A member's rights are the API's, and the page offers no more than them."""
+def test_a_member_may_disable_but_not_grant(maya: Reader, acme: Owner) -> None:
+    """The page offers a member what the API allows."""
     agent = acme.agent("guarded")
     permission = acme.permit(agent, "a")
     with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as member:
@@ -234,7 +233,7 @@ def test_a_member_may_switch_off_and_not_grant(maya: Reader, acme: Owner) -> Non
 
 
 def test_a_permission_belongs_to_its_agent(maya: Reader, acme: Owner, rival: Owner) -> None:
-    """By another agent's page, and by another organization's permission, nothing is found or changed."""
+    """A permission is not found through another agent's page or in another organization."""
     agent, other = acme.agent(), acme.agent()
     foreign = rival.permit(rival.agent(), "a")
     for permission in (acme.permit(other, "a"), foreign):

@@ -1,4 +1,4 @@
-"""The console in a real browser: every flow of the inbox, light and dark, wide and narrow, with and without scripts."""
+"""The console in Chromium: light and dark, wide and narrow, with and without scripts."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ LOOKS = [
     pytest.param("dark", 1280, marks=pytest.mark.slow),
     pytest.param("light", 390, marks=pytest.mark.slow),
 ]
-#: what does not read well unless it is escaped
+#: text that breaks the page unless it is escaped
 REASON = "<b>late</b>\u202egpj"
 
 
@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def agent(newcomer: Owner) -> str:
-    """An agent whose refunds a person must approve."""
+    """An agent whose refunds need an approval."""
     agent = newcomer.agent("refund-bot")
     newcomer.permit(agent, "stripe.refund", requires_approval=True, max_amount=500)
     return agent
@@ -38,7 +38,7 @@ def agent(newcomer: Owner) -> str:
 
 @pytest.fixture
 def enter(browser: Browser, newcomer: Owner) -> Iterator[Callable[..., Page]]:
-    """Open windows of their own and sign in; whatever goes wrong in their scripts fails the test."""
+    """Open browser windows and sign in; an error in a script fails the test."""
     opened: list[BrowserContext] = []
     wrong: list[str] = []
 
@@ -79,7 +79,7 @@ def status(owner: Owner, approval: str) -> str:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_navigation_shows_that_it_scrolls(enter: Callable[..., Page], scheme: str) -> None:
-    """At 390 pixels an arrow points to what lies beyond the edge, until the end is reached; at 1280 there is none."""
+    """At 390 pixels an arrow points to hidden entries until the end is reached; at 1280 there is none."""
     page = enter(viewport={"width": 390, "height": 800}, color_scheme=scheme)
     navigation = page.get_by_role("navigation", name="Console")
     arrow = "getComputedStyle(document.querySelector('.side > nav'), '::after').content"
@@ -87,7 +87,7 @@ def test_a_narrow_navigation_shows_that_it_scrolls(enter: Callable[..., Page], s
     assert faults(page) == []
     page.get_by_role("link", name="Settings").click()
     page.get_by_role("heading", name="Settings").wait_for()
-    # The present page's link is in sight, and nothing lies beyond.
+    # The current page's link is visible, and none is hidden.
     expect(navigation.get_by_role("link", name="Settings")).to_be_in_viewport(ratio=1)
     assert page.evaluate(arrow) != '"\u203a"'
     assert faults(page) == []
@@ -97,16 +97,17 @@ def test_a_narrow_navigation_shows_that_it_scrolls(enter: Callable[..., Page], s
 
 
 def ready(page: Page) -> None:
-    """Wait until news come in and no card is inert."""
+    """Wait until the scripts have run, the event stream is open and no card is inert."""
+    page.wait_for_load_state("load")
     expect(page.locator("[data-live-words]")).to_have_text("Live")
     expect(page.locator(".deeds[inert]")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
-def test_every_page_is_fit_to_be_read(
+def test_every_page_is_accessible(
     newcomer: Owner, agent: str, enter: Callable[..., Page], scheme: str, width: int
 ) -> None:
-    """No serious fault by axe-core and nothing wider than the window, in each look, with sheets open too."""
+    """axe-core finds no serious fault and nothing is wider than the window, with open sheets too."""
     approval = ask(newcomer, agent, 1.5, lines="a\nb", nested={"deep": [1, {"er": True}]})
     granted = ask(newcomer, agent, 2)
     newcomer.http.post(f"/api/approvals/{granted}/approve", json={"grant": {"uses": 3, "seconds": 900}})
@@ -169,8 +170,8 @@ def test_every_page_is_fit_to_be_read(
         assert not overflows(page), way
 
 
-def test_deciding_by_keyboard_alone(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
-    """j, k, a, d, e, w: each on the card that has the focus; the page is never left."""
+def test_requests_are_decided_by_keyboard(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """The keys j, k, a, d, e and w act on the focused card."""
     ids = [ask(newcomer, agent, amount) for amount in (1, 2, 3, 4)]
     page = enter()
     ready(page)
@@ -211,7 +212,7 @@ def test_deciding_by_keyboard_alone(newcomer: Owner, agent: str, enter: Callable
 
 
 def test_a_request_appears_by_itself(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
-    """The first is there within a second; further ones wait behind a button, so that nothing moves."""
+    """The first one appears within a second; further ones wait behind a button so that the page does not move."""
     page = enter()
     ready(page)
     page.evaluate(
@@ -242,15 +243,13 @@ def test_a_request_appears_by_itself(newcomer: Owner, agent: str, enter: Callabl
     expect(more).to_be_hidden()
 
 
-def test_a_card_that_has_just_come_takes_no_key(
-    newcomer: Owner, agent: str, enter: Callable[..., Page]
-) -> None:
-    """For half a second after it appeared neither a key nor a click decides."""
+def test_a_new_card_ignores_input(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """For half a second neither keys nor clicks decide."""
     approval = ask(newcomer, agent, 1)
     page = enter()
     ready(page)
     page.evaluate("id => makeInert(cardOf(id))", approval)
-    # Within the half second, in one go: what a finger does that was on its way already.
+    # All input within the half second.
     decided = page.evaluate(
         """id => { const card = cardOf(id); card.focus();
              for (const key of ["a", "d", "e", "w"]) card.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
@@ -265,7 +264,7 @@ def test_a_card_that_has_just_come_takes_no_key(
 
 
 def test_two_approvers_see_each_other(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
-    """What one decides, the other's open card shows at once; a sheet that was open is closed."""
+    """A decision appears on the other approver's open card and closes its sheet."""
     approval = ask(newcomer, agent, 1)
     with Colleague(newcomer) as ben:
         here, there = enter(), enter(ben.email)
@@ -279,8 +278,8 @@ def test_two_approvers_see_each_other(newcomer: Owner, agent: str, enter: Callab
     assert status(newcomer, approval) == "approved"
 
 
-def test_a_colleagues_vote_is_seen(newcomer: Owner, enter: Callable[..., Page]) -> None:
-    """Of two who must approve one has: the other's open card says so, but not before their sheet is closed."""
+def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page]) -> None:
+    """A card with an open sheet shows the vote when the sheet is closed."""
     agent = newcomer.agent()
     newcomer.permit(agent, "pay", requires_approval=True, required_approvals=2)
     approval = newcomer.check(agent, "pay", {"amount": 1}).json()["approval_id"]
@@ -302,7 +301,7 @@ def test_a_colleagues_vote_is_seen(newcomer: Owner, enter: Callable[..., Page]) 
 
 
 def test_the_card_shows_whether_a_call_waits(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
-    """The line changes by itself, beside the agent's reason, and the buttons stay usable."""
+    """The line is replaced without disabling the buttons."""
     context = {"amount": 3}
     approval = newcomer.check(agent, "stripe.refund", context, reason="<b>late</b>").json()["approval_id"]
     page = enter()
@@ -325,8 +324,8 @@ def test_the_card_shows_whether_a_call_waits(newcomer: Owner, agent: str, enter:
     expect(card.locator(".call")).to_have_count(0)
 
 
-def test_an_agent_is_switched_off(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
-    """One button and a confirmation; what waited is cancelled, and the agent may do nothing."""
+def test_an_agent_is_disabled(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """One button and a confirmation; pending requests are cancelled."""
     approval = ask(newcomer, agent, 1)
     page = enter(viewport={"width": 390, "height": 800})
     page.get_by_role("link", name="Agents").click()
@@ -338,8 +337,10 @@ def test_an_agent_is_switched_off(newcomer: Owner, agent: str, enter: Callable[.
     assert newcomer.check(agent, "stripe.refund", {"amount": 1}).json()["reason"] == "Agent is inactive"
 
 
-def test_an_ended_session_is_told(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
-    """The password is changed elsewhere: the open page says so, and its buttons rest."""
+def test_an_open_page_reports_an_ended_session(
+    newcomer: Owner, agent: str, enter: Callable[..., Page]
+) -> None:
+    """After a password change elsewhere the page says so and disables its buttons."""
     ask(newcomer, agent, 1)
     page = enter()
     ready(page)
@@ -349,8 +350,8 @@ def test_an_ended_session_is_told(newcomer: Owner, agent: str, enter: Callable[.
     expect(page.locator(".deeds[inert]")).to_have_count(1)
 
 
-def test_one_page_listens_for_all(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
-    """Eight pages of one browser, which has six connections to a host: each of them hears, and each can ask."""
+def test_pages_of_one_browser_share_a_stream(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
+    """Eight pages get events although a browser opens six connections to a host."""
     first = enter()
     pages = [first] + [first.context.new_page() for _ in range(7)]
     for page in pages[1:]:
@@ -361,7 +362,7 @@ def test_one_page_listens_for_all(newcomer: Owner, agent: str, enter: Callable[.
 
 
 def test_the_log_is_followed(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
-    """Live: entries appear on top, wait while one reads, and end with the session; times are the reader's own."""
+    """New entries appear on top, wait while the user reads, and end with the session; times are local."""
 
     def write(action: str = "crm.read") -> str:
         entry: str = newcomer.log(agent, action, context={"customer": REASON}).json()["id"]
@@ -400,10 +401,10 @@ def test_the_log_is_followed(newcomer: Owner, agent: str, enter: Callable[..., P
     expect(page.get_by_role("switch", name="Live")).to_be_disabled()
 
 
-def test_without_scripts_everything_but_news_works(
+def test_without_scripts_everything_but_live_updates_works(
     newcomer: Owner, agent: str, enter: Callable[..., Page]
 ) -> None:
-    """Approve, deny with a note, edit, allow for a while and sign out, by forms alone; times are UTC."""
+    """Forms approve, reject, edit, approve temporarily and sign out; times are UTC."""
     ids = [ask(newcomer, agent, amount) for amount in (1, 2, 3, 4)]
     page = enter(java_script_enabled=False)
     inbox = f"{newcomer.url}/console/approvals"
@@ -433,7 +434,7 @@ def test_without_scripts_everything_but_news_works(
 
 
 def test_an_invitations_link_fills_its_form(newcomer: Owner, browser: Browser) -> None:
-    """The token goes from the fragment into the form, and out of the address."""
+    """The token moves from the fragment into the form and leaves the address."""
     link = newcomer.http.post(
         "/api/team/invitations", json={"email": "i@example.test", "role": "member"}
     ).json()["link"]
@@ -447,7 +448,7 @@ def test_an_invitations_link_fills_its_form(newcomer: Owner, browser: Browser) -
 
 
 def test_keys_and_secrets_in_settings(newcomer: Owner, enter: Callable[..., Page]) -> None:
-    """A key is shown, copied and replaced behind a confirmation; a webhook is made once, however often one clicks."""
+    """A key is shown, copied and replaced after a confirmation; a double click creates one webhook."""
     page = enter(viewport={"width": 390, "height": 800}, reduced_motion="reduce")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("link", name="Settings").click()

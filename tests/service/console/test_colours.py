@@ -1,4 +1,4 @@
-"""The style sheet's colours: text can be read on what it stands on, in light and dark (WCAG 2.2 AA)."""
+"""Contrast of the style sheet's colours in light and dark (WCAG 2.2 AA)."""
 
 import re
 from importlib.resources import files
@@ -13,7 +13,7 @@ TOKENS = [
 SCHEMES = {"light": TOKENS[0], "dark": TOKENS[0] | TOKENS[1]}
 WHITE = "#ffffff"
 
-#: what is written on what
+#: text colours by background
 TEXT = [
     *(
         (ink, ground)
@@ -25,7 +25,7 @@ TEXT = [
     ("surface", "accent"),
     *((WHITE, ground) for ground in ("go", "go-hover", "stop", "stop-hover", "main")),
 ]
-#: edges of what can be pressed or filled in
+#: edges of buttons and fields
 EDGES = [("line-strong", "surface"), ("line-strong", "ground")]
 
 
@@ -43,8 +43,8 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_text_can_be_read(scheme: str) -> None:
-    """4.5 to 1 for text, 3 to 1 for edges; both schemes have their own of every colour."""
+def test_contrast_is_sufficient(scheme: str) -> None:
+    """4.5 to 1 for text, 3 to 1 for edges; each scheme defines every colour."""
     tokens = SCHEMES[scheme] | {WHITE: WHITE}
     low = {
         (one, other): round(found, 2)
@@ -56,7 +56,7 @@ def test_text_can_be_read(scheme: str) -> None:
     assert set(TOKENS[0]) == set(TOKENS[1])
 
 
-def test_no_colour_stands_outside_of_the_tokens_but_on_purpose() -> None:
-    """A colour written elsewhere would follow no scheme: white on filled buttons, and the banner of test."""
+def test_colours_are_defined_by_tokens() -> None:
+    """Exceptions are white on filled buttons and the banner of the test environment."""
     rest = STYLE[STYLE.index("*, *::before") :]
     assert set(re.findall(r"#[0-9a-f]{3,6}\b", rest)) == {"#fff", "#ffd166", "#ffc233", "#3a2500"}

@@ -1,4 +1,4 @@
-"""The first visit to a gateway without accounts."""
+"""First visit to a gateway without accounts."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ SIGN_IN = "/console/sign-in"
 
 
 def landing(reader: Reader, path: str) -> tuple[str, str]:
-    """Follow redirects like a browser, and return the path of the page and the page."""
+    """Follow redirects like a browser; return the final path and page."""
     for _ in range(5):
         answer = reader.get(path, Accept="text/html")
         if answer.status_code != 303:
@@ -25,12 +25,12 @@ def landing(reader: Reader, path: str) -> tuple[str, str]:
 
 
 def test_an_empty_installation_opens_registration(tmp_path: Path) -> None:
-    """From `/` and from every page of the console; with the first account it asks to sign in."""
+    """`/` and every page lead to registration; once an account exists, to the sign-in page."""
     with LiveGateway(tmp_path) as gateway, Reader(gateway.url) as reader, Reader(gateway.url) as later:
         for path in ("/", "/console", "/console/approvals?environment=test", SIGN_IN):
             way, page = landing(reader, path)
             assert (way, 'name="organization_name"' in page) == (REGISTER, True)
-            # It would lead back here.
+            # This link would lead back here.
             assert SIGN_IN not in page
         answer = reader.submit(
             REGISTER, email=fresh_email(), password=PASSWORD, organization_name="The first"
@@ -43,7 +43,7 @@ def test_an_empty_installation_opens_registration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["invite", "closed"])
 def test_without_registration_the_command_is_named(tmp_path: Path, mode: str) -> None:
-    """The page names the command that creates the first organization; the command works, and the page is gone."""
+    """The page names a command that works; afterwards the page is gone."""
     with LiveGateway(tmp_path, env={"TOOLGATE_REGISTRATION": mode}) as gateway, Reader(gateway.url) as reader:
         way, page = landing(reader, "/")
         assert (way, "<form" in page) == (REGISTER, False)
@@ -59,7 +59,7 @@ def test_without_registration_the_command_is_named(tmp_path: Path, mode: str) ->
             answer = admin.submit("/console/settings/keys/show", token=admin.token())
             assert re.search(r"\bak_[a-z0-9]{37}\b", answer.text)
         assert landing(reader, "/")[0] == SIGN_IN
-        # Whoever comes later cannot register either, and is shown no form that would be refused.
+        # Registration stays closed, so no form is shown that would be refused.
         page = reader.page(REGISTER)
         assert ("<form" in page, "create-organization" in page) == (False, False)
 
@@ -71,12 +71,12 @@ def test_without_registration_the_command_is_named(tmp_path: Path, mode: str) ->
 def test_a_wrong_name_or_email_creates_nothing(
     gateway: LiveGateway, name: str, email: str, says: str
 ) -> None:
-    """One line that names the argument."""
+    """One line names the invalid argument."""
     assert f"toolgate: {says}: " in refusal(gateway, "create-organization", name, email)
 
 
 def test_an_email_is_registered_once(gateway: LiveGateway) -> None:
-    """A second organization with the same admin is refused, and the link of the first still works."""
+    """A second organization with the same administrator is refused; the first link still works."""
     email = fresh_email()
     link = done(gateway, "create-organization", "Acme", email)[1]
     assert "E-mail already registered" in refusal(gateway, "create-organization", "Acme", email.upper())
@@ -87,8 +87,8 @@ def test_an_email_is_registered_once(gateway: LiveGateway) -> None:
 
 
 @pytest.mark.sqlite_only("a server's secret is always set")
-def test_no_secret_is_made_beside_the_gateways(gateway: LiveGateway, tmp_path: Path) -> None:
-    """Run by another user, the command would seal the keys with a secret that the gateway does not know."""
+def test_the_command_creates_no_second_secret(gateway: LiveGateway, tmp_path: Path) -> None:
+    """Run by another user, the command would encrypt keys with a secret that the gateway does not have."""
     env = {"TOOLGATE_SECRET": "", "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     told = refusal(gateway, "create-organization", "Acme", fresh_email(), env=env)
     assert f"the secret file '{tmp_path}" in told

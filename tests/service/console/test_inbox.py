@@ -1,4 +1,4 @@
-"""The inbox: what a card shows, and deciding from it."""
+"""Inbox: contents of cards, and decisions."""
 
 import html
 import json
@@ -46,8 +46,8 @@ def card_of(page: str, approval: str) -> str:
     return rest.partition("</article>")[0]
 
 
-def test_a_card_says_everything(maya: Reader, acme: Owner, refunder: str) -> None:
-    """Who, what, with which arguments, amounts and recipients first, why, until when, and what was before."""
+def test_a_card_shows_the_whole_request(maya: Reader, acme: Owner, refunder: str) -> None:
+    """Agent, action, arguments, reason, deadline and earlier outcomes, amounts and recipients first."""
     earlier = held(acme, refunder, {"amount": 1, "customer": "early@example.test"})
     acme.http.post(f"/api/approvals/{earlier}/deny", json={"note": "Too early <b>"})
     context = {"reason": "broken", "customer": "anna@example.test", "amount": 149.9, "tags": ["x", "y"]}
@@ -66,7 +66,7 @@ def test_a_card_says_everything(maya: Reader, acme: Owner, refunder: str) -> Non
 
 
 def test_hostile_arguments_are_text(maya: Reader, acme: Owner, refunder: str) -> None:
-    """Whatever an agent sends is read and not run: escaped, and what cannot be seen is named."""
+    """Arguments are escaped, and invisible characters are shown by their code points."""
     approval = held(acme, refunder, HOSTILE)
     for way in ("/console/approvals", f"/console/approvals/{approval}"):
         card = card_of(maya.page(way), approval)
@@ -84,7 +84,7 @@ def test_hostile_arguments_are_text(maya: Reader, acme: Owner, refunder: str) ->
 
 
 def test_hostile_arguments_are_posted_back_as_they_were(maya: Reader, acme: Owner, refunder: str) -> None:
-    """What stands in the editor is the very call: approved unchanged it is approved as asked."""
+    """Approving the unchanged text of the editor approves the call as requested."""
     approval = held(acme, refunder, HOSTILE | {"amount": 3})
     page = maya.page(f"/console/approvals/{approval}")
     text = html.unescape(page.partition('name="context"')[2].partition(">\n")[2].partition("</textarea>")[0])
@@ -105,7 +105,7 @@ def test_a_card_shows_the_agents_reason_as_text(maya: Reader, acme: Owner, refun
 
 
 def test_an_agents_name_is_text(maya: Reader, acme: Owner) -> None:
-    """Names, notes and references of others are escaped as well, in titles too."""
+    """Names, notes and references are escaped, in titles too."""
     agent = acme.agent("<script>x</script>\u00a0{{1}}")
     acme.permit(agent, "a.<b>", requires_approval=True)
     approval = acme.check(agent, "a.<b>", None, run_id="<i>run").json()["approval_id"]
@@ -115,10 +115,8 @@ def test_an_agents_name_is_text(maya: Reader, acme: Owner) -> None:
     assert "&lt;i&gt;run" in page
 
 
-def test_what_is_too_long_for_a_card_is_decided_where_it_is_whole(
-    maya: Reader, acme: Owner, refunder: str
-) -> None:
-    """64 KiB: the inbox shows the beginning and says so, without buttons; the request's page shows all of it."""
+def test_long_arguments_are_decided_on_the_requests_page(maya: Reader, acme: Owner, refunder: str) -> None:
+    """The inbox shows the beginning of 64 KiB without buttons."""
     context = {"amount": 1, "text": "x" * 60_000 + "the very end", "items": list(range(300))}
     approval = held(acme, refunder, context)
     card = card_of(maya.page("/console/approvals"), approval)
@@ -133,7 +131,7 @@ def test_what_is_too_long_for_a_card_is_decided_where_it_is_whole(
 
 @pytest.mark.parametrize("what", ["approve", "deny"])
 def test_a_decision_is_the_apis(maya: Reader, acme: Owner, refunder: str, what: str) -> None:
-    """A form answers with 303 to what came of it; who decided is the session's user; the note is told."""
+    """A form redirects with 303; the decision has the session's user and the note."""
     approval = held(acme, refunder, {"amount": 7, "what": what})
     answer = maya.decide(approval, what, note="  Seen\r\nand said ")
     assert answer.status_code == 303
@@ -147,7 +145,7 @@ def test_a_decision_is_the_apis(maya: Reader, acme: Owner, refunder: str, what: 
 
 
 def test_edits_are_approved_exactly(maya: Reader, acme: Owner, refunder: str) -> None:
-    """The edited arguments are bound, with their digits; the former request says what took its place."""
+    """The approval is bound to the edited arguments with all digits, and replaces the first request."""
     approval = held(acme, refunder, {"amount": 90, "customer": "a"})
     wrong = maya.decide(approval, "approve", context='{"amount": 1, "amount": 2}')
     assert wrong.status_code == 400
@@ -166,8 +164,7 @@ def test_edits_are_approved_exactly(maya: Reader, acme: Owner, refunder: str) ->
     assert f"/console/approvals/{successor['id']}" in maya.page(answer.headers["Location"])
 
 
-def test_the_same_is_allowed_for_a_while(maya: Reader, acme: Owner, refunder: str) -> None:
-    """On the terms that were chosen, listed, and ended by a button."""
+def test_a_temporary_approval_is_created_and_revoked(maya: Reader, acme: Owner, refunder: str) -> None:
     approval = held(acme, refunder, {"amount": 20, "order_id": "1", "customer": "while"})
     for wrong in ("0", "1001", "-1", "ten", "1e3", ""):
         answer = maya.decide(approval, "approve", uses=wrong, seconds="3600", except_fields="order_id")
@@ -186,10 +183,8 @@ def test_the_same_is_allowed_for_a_while(maya: Reader, acme: Owner, refunder: st
 
 @pytest.mark.parametrize("digest", ["", "0" * 64])
 @pytest.mark.parametrize("what", ["approve", "deny"])
-def test_only_what_was_shown_is_decided(
-    maya: Reader, acme: Owner, refunder: str, what: str, digest: str
-) -> None:
-    """Another digest than the request's: 409, a clear page with the request as it is, and nothing is decided."""
+def test_another_digest_is_refused(maya: Reader, acme: Owner, refunder: str, what: str, digest: str) -> None:
+    """409 with the current request, and nothing is decided."""
     approval = held(acme, refunder, {"amount": 8})
     answer = maya.decide(approval, what, digest=digest)
     assert answer.status_code == 409
@@ -199,8 +194,8 @@ def test_only_what_was_shown_is_decided(
 
 
 @pytest.mark.parametrize("part", [True, False])
-def test_a_second_decision_tells_of_the_first(maya: Reader, acme: Owner, refunder: str, part: bool) -> None:
-    """Whoever comes second reads what was decided, and by whom."""
+def test_a_second_decision_shows_the_first(maya: Reader, acme: Owner, refunder: str, part: bool) -> None:
+    """The second approver reads who decided what."""
     approval = held(acme, refunder, {"amount": 9, "part": part})
     assert maya.decide(approval, "deny").status_code == 303
     answer = maya.decide(approval, "approve", part=part)
@@ -211,7 +206,7 @@ def test_a_second_decision_tells_of_the_first(maya: Reader, acme: Owner, refunde
 
 
 def test_of_two_approvers_one_decides(acme: Owner, maya: Reader, refunder: str) -> None:
-    """At the same moment one approves and one denies: exactly one word counts, and the other is told."""
+    """Of a simultaneous approval and rejection one counts; the other approver is informed."""
     with (
         Colleague(acme) as colleague,
         Reader.of(acme.url, colleague.email) as ben,
@@ -234,8 +229,8 @@ def test_of_two_approvers_one_decides(acme: Owner, maya: Reader, refunder: str) 
             assert f"it is {winner}" in loser.text
 
 
-def test_a_quorum_waits_for_the_other(gateway: LiveGateway) -> None:
-    """After one's own word the card says so and offers no second one; the last word lets it pass."""
+def test_a_quorum_needs_every_vote(gateway: LiveGateway) -> None:
+    """After a user's vote the card offers no second one; the last vote approves."""
     with board(gateway, people=2, required_approvals=2) as scene:
         approval = scene.ask({"amount": 1})
         first, second = (Reader.of(person.url, person.email) for person in scene.people)
@@ -249,8 +244,8 @@ def test_a_quorum_waits_for_the_other(gateway: LiveGateway) -> None:
         assert scene.shown(approval)["status"] == "approved"
 
 
-def test_separated_duties_are_told_before(gateway: LiveGateway) -> None:
-    """Whoever made the permission sees why they may not approve, and may deny."""
+def test_separation_of_duties_is_explained(gateway: LiveGateway) -> None:
+    """The user who created the permission may reject but not approve."""
     with board(gateway, people=2, separation_of_duties=True) as scene:
         approval = scene.ask({"amount": 1})
         with Reader.of(scene.people[0].url, scene.people[0].email) as creator:
@@ -266,8 +261,8 @@ def _still_waits(scene: Board, approval: str) -> bool:
     return bool(scene.shown(approval)["status"] == "pending")
 
 
-def test_hidden_arguments_are_told(maya: Reader, acme: Owner, refunder: str) -> None:
-    """What the agent's process hid is said to be hidden, and never shown as if it were the value."""
+def test_redacted_arguments_are_marked(maya: Reader, acme: Owner, refunder: str) -> None:
+    """A redacted argument is never shown as if its digest were the value."""
     digest = "hmac-sha256:" + "ab" * 32
     approval = held(acme, refunder, {"card": {"$digest": digest, "bytes": 16}, "amount": 2})
     words = text_of(card_of(maya.page("/console/approvals"), approval))
@@ -284,7 +279,7 @@ def test_the_visible_part_of_a_redacted_text_is_shown(maya: Reader, acme: Owner,
 
 
 def test_the_most_urgent_goes_first(gateway: LiveGateway, newcomer: Owner) -> None:
-    """What runs out within a quarter of an hour stands before what is newer."""
+    """Requests that expire within a quarter of an hour are listed before newer ones."""
     agent = newcomer.agent()
     newcomer.permit(agent, "soon", requires_approval=True, approval_ttl_seconds=600)
     newcomer.permit(agent, "later", requires_approval=True)
@@ -298,8 +293,8 @@ def test_the_most_urgent_goes_first(gateway: LiveGateway, newcomer: Owner) -> No
     assert 'class="until soon"' in card_of(page, soon)
 
 
-def test_many_wait_on_several_pages(gateway: LiveGateway, newcomer: Owner) -> None:
-    """Twenty a page, all of them once; the count is of all."""
+def test_pending_requests_are_paged(gateway: LiveGateway, newcomer: Owner) -> None:
+    """Twenty per page, each once; the count includes all."""
     agent = newcomer.agent()
     newcomer.permit(agent, "many", requires_approval=True)
     ids = [newcomer.check(agent, "many", {"n": n}).json()["approval_id"] for n in range(45)]
@@ -316,7 +311,7 @@ def test_many_wait_on_several_pages(gateway: LiveGateway, newcomer: Owner) -> No
 
 
 def test_decided_requests_are_filtered(maya: Reader, acme: Owner, refunder: str) -> None:
-    """By state; an unknown one is refused in words, as text."""
+    """By state; an unknown state is refused and escaped."""
     approval = held(acme, refunder, {"amount": 11})
     maya.decide(approval, "deny")
     assert approval in maya.page("/console/approvals/decided?status=denied")
@@ -325,10 +320,9 @@ def test_decided_requests_are_filtered(maya: Reader, acme: Owner, refunder: str)
     assert (answer.status_code, "<script>" in answer.text) == (400, False)
 
 
-def test_one_that_ran_out_is_no_longer_offered(
+def test_an_expired_request_cannot_be_decided(
     gateway: LiveGateway, maya: Reader, acme: Owner, refunder: str
 ) -> None:
-    """Expiry is told as expiry, and a late decision is refused."""
     approval = held(acme, refunder, {"amount": 12})
     page = maya.page(f"/console/approvals/{approval}")
     execute(gateway, "UPDATE approvals SET expires_at = '2020-01-01T00:00:00.000000Z' WHERE id = ?", approval)
@@ -339,8 +333,8 @@ def test_one_that_ran_out_is_no_longer_offered(
 
 
 @pytest.mark.parametrize("name", ["x", "00000000-0000-7000-8000-000000000000", "%3Cscript%3E", "cards/x"])
-def test_what_is_not_there_is_not_found(maya: Reader, name: str) -> None:
-    """404 as a page that leads back."""
+def test_an_unknown_request_is_not_found(maya: Reader, name: str) -> None:
+    """404 as a page with a link back."""
     answer = maya.get(f"/console/approvals/{name}")
     assert (answer.status_code, "<script>" in answer.text) == (404, False)
     assert 'href="/console/approvals"' in answer.text

@@ -1,4 +1,4 @@
-"""The audit log's pages: filters, pages, search, one entry, and files."""
+"""Log pages: filters, paging, search, one entry, export."""
 
 import html
 import re
@@ -21,19 +21,19 @@ HOSTILE = {
 
 
 def entries(page: str) -> list[str]:
-    """Return the ids of the entries that a page lists, in order."""
+    """Return the ids of the listed entries in order."""
     return re.findall(r'<tr id="entry-([0-9a-f-]{36})"', page)
 
 
 def link(page: str, words: str) -> str:
-    """Return where a link of a page leads."""
+    """Return the target of a link."""
     found = re.search(rf'<a [^>]*href="([^"]*)"[^>]*>{words}', page)
     assert found, page[:3000]
     return html.unescape(found[1])
 
 
 class History:
-    """Two agents, and 120 entries of each, oldest first."""
+    """Two agents with 120 entries each, oldest first."""
 
     def __init__(self, owner: Owner) -> None:
         self.agents = [owner.agent("one"), owner.agent("two")]
@@ -54,12 +54,12 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(acme: Owner) -> History:
-    """What is leafed through; other tests use agents and actions of their own."""
+    """Entries for paging; other tests use agents and actions of their own."""
     return History(acme)
 
 
 def test_pages_follow_each_other(maya: Reader, history: History) -> None:
-    """Fifty a page, newest first, by a cursor: what is written meanwhile moves nothing; and back to the newest."""
+    """Fifty per page, newest first; entries written meanwhile do not shift pages."""
     page, found = maya.page(f"{LOGS}?action=action.1"), []
     assert "Back to the newest" not in page
     while True:
@@ -71,8 +71,8 @@ def test_pages_follow_each_other(maya: Reader, history: History) -> None:
     assert found == [one for n, one in enumerate(history.ids) if n % 3 == 1][::-1]
 
 
-def test_filters_combine_and_stand_in_the_address(maya: Reader, history: History) -> None:
-    """Agent, action, status and time; each has a chip that takes it away, and the form shows them."""
+def test_filters_combine_and_are_in_the_address(maya: Reader, history: History) -> None:
+    """Agent, action, status and time; each has a chip that removes it."""
     agent = history.agents[1]
     way = f"{LOGS}?agent_id={agent}&action=action.1&status=denied&when=1h&environment=production"
     page = maya.page(way)
@@ -89,7 +89,7 @@ def test_filters_combine_and_stand_in_the_address(maya: Reader, history: History
 
 
 def test_empty_fields_of_the_form_are_no_filters(maya: Reader, history: History) -> None:
-    """A browser without scripts sends every field; pages lead on all the same."""
+    """Browsers without scripts send every field."""
     page = maya.page(f"{LOGS}?agent_id=&action=&status=failed&when=&q=&from=&to=")
     assert len(entries(page)) == 50
     assert len(entries(maya.page(link(page, "Older ones")))) == 10
@@ -97,7 +97,7 @@ def test_empty_fields_of_the_form_are_no_filters(maya: Reader, history: History)
 
 
 def test_a_time_range_has_both_ends(maya: Reader, acme: Owner, history: History) -> None:
-    """From a moment on, and up to before another; in UTC where nothing else is said."""
+    """The begin is included, the end excluded; UTC by default."""
     moments = [entry["created_at"] for entry in acme.entries(action="action.2", limit=20)]
     begins, ends = (moment.removesuffix("Z") for moment in (moments[9], moments[4]))
     found = entries(maya.page(f"{LOGS}?action=action.2&from={begins}&to={ends}"))
@@ -123,8 +123,8 @@ def test_a_time_range_has_both_ends(maya: Reader, acme: Owner, history: History)
         ("cursor=%00%ff", "is none of this list with these filters"),
     ],
 )
-def test_what_cannot_be_asked_is_told(maya: Reader, query: str, said: str) -> None:
-    """The page itself says what is wrong, as text, and shows no entries; so do the stream and the file."""
+def test_invalid_filters_are_refused(maya: Reader, query: str, said: str) -> None:
+    """The page shows escaped errors and no entries; stream and export refuse them too."""
     answer = maya.get(f"{LOGS}?{query}")
     assert answer.status_code == 400
     assert said in text_of(answer.text)
@@ -135,7 +135,7 @@ def test_what_cannot_be_asked_is_told(maya: Reader, query: str, said: str) -> No
 
 
 def test_a_cursor_is_good_for_its_own_filters(maya: Reader, rival: Owner, history: History) -> None:
-    """With others, in the other environment, and for another organization it is refused."""
+    """Other filters, the other environment and another organization are refused."""
     lead = link(maya.page(f"{LOGS}?status=failed"), "Older ones")
     assert maya.get(lead).status_code == 200
     for other in (lead.replace("failed", "denied"), f"{lead}&environment=test", f"{lead}&q=a"):
@@ -144,8 +144,8 @@ def test_a_cursor_is_good_for_its_own_filters(maya: Reader, rival: Owner, histor
         assert reader.get(lead).status_code == 400
 
 
-def test_nothing_there_is_told_apart(maya: Reader, acme: Owner) -> None:
-    """An empty log, filters that nothing matches, and an agent that is of nobody."""
+def test_empty_results_are_explained(maya: Reader, acme: Owner) -> None:
+    """An empty log, filters without matches, and an unknown agent."""
     assert "Nothing was recorded yet" in maya.page(f"{LOGS}?environment=test")
     assert "No entry matches" in maya.page(f"{LOGS}?action=nobody.did")
     unknown = "01a202b7-8a24-7f17-929a-19b62fee44cb"
@@ -153,7 +153,7 @@ def test_nothing_there_is_told_apart(maya: Reader, acme: Owner) -> None:
 
 
 def searched(reader: Reader, **query: str) -> tuple[list[str], int, list[str]]:
-    """Search to the end: what was found, how many entries were looked at, and the pages that said so."""
+    """Search to the end; return the entries found, the number scanned, and the pages."""
     page, pages, found, looked_at = reader.http.get(LOGS, params=query).text, [], [], 0
     while True:
         pages.append(page)
@@ -161,14 +161,14 @@ def searched(reader: Reader, **query: str) -> tuple[list[str], int, list[str]]:
         said = re.search(r"Looked at ([0-9,]+) entr", page)
         assert said, page[:3000]
         looked_at += int(said[1].replace(",", ""))
-        # However busy the machine is: a slice that took its time leads on.
+        # On a slow machine a search may end early with a link to continue.
         if "Search further" not in page:
             return found, looked_at, pages
         page = reader.page(link(page, "Search further"))
 
 
 def test_a_text_is_searched_in_the_arguments(maya: Reader, acme: Owner, history: History) -> None:
-    """Literally, within a day unless another time is chosen; it says how many were looked at and found."""
+    """Literally, within a day by default; the page shows how many entries were scanned and found."""
     agent = acme.agent("searched")
     wanted = acme.log(agent, "search.me", context={"note": 'Ünïcode "100%_\\"'}).json()["id"]
     acme.log(agent, "search.me", context={"note": "100 percent, ASCII"})
@@ -184,8 +184,8 @@ def test_a_text_is_searched_in_the_arguments(maya: Reader, acme: Owner, history:
         assert "/console/logs/export" not in page
 
 
-def test_a_search_leads_further(maya: Reader, history: History) -> None:
-    """At most fifty hits a page; the link goes on behind the last entry that was looked at."""
+def test_a_search_continues_on_the_next_page(maya: Reader, history: History) -> None:
+    """At most fifty hits per page; the link continues behind the last scanned entry."""
     found, looked_at, pages = searched(maya, q="NR 1", when="1h", agent_id=history.agents[0])
     expected = [one for n, one in enumerate(history.ids) if n % 2 == 0 and f"nr {n}".startswith("nr 1")]
     assert (found, looked_at) == (expected[::-1], 120)
@@ -196,7 +196,7 @@ def test_a_search_leads_further(maya: Reader, history: History) -> None:
 
 @pytest.fixture(scope="module")
 def hostile(acme: Owner) -> str:
-    """An entry of whatever may be sent."""
+    """An entry with hostile text in every field."""
     agent = acme.agent("<b>bad</b> bot")
     acme.log(agent, "hostile.long", context={"text": "<script>" + "y" * 60_000})
     fields = {
@@ -209,8 +209,8 @@ def hostile(acme: Owner) -> str:
     return entry
 
 
-def test_whatever_was_sent_is_text(maya: Reader, hostile: str) -> None:
-    """In the list, in what a search finds, and on the entry's page: escaped, and every character to be seen."""
+def test_hostile_entries_are_escaped(maya: Reader, hostile: str) -> None:
+    """In the list, in search results and on the entry's page."""
     pages = [
         maya.page(f"{LOGS}?action=hostile.act"),
         maya.page(f"{LOGS}?action=hostile.long"),
@@ -232,7 +232,7 @@ def test_whatever_was_sent_is_text(maya: Reader, hostile: str) -> None:
 
 
 def test_an_entry_is_shown_whole(maya: Reader, acme: Owner) -> None:
-    """Arguments, amounts first and all of it raw; who, when, from where, by which key; what the agent did around then."""
+    """Arguments, agent, time, address, key, and the agent's neighbouring entries."""
     agent = acme.agent("whole")
     before = acme.log(agent, "mail.read", run_id="r-1").json()["id"]
     fields = {"call_id": "c-1", "run_id": "r-1", "decision_id": "d-1", "ip_address": "192.0.2.7"}
@@ -266,8 +266,8 @@ def test_an_entry_is_shown_whole(maya: Reader, acme: Owner) -> None:
     assert "z" * 60_000 in maya.page(f"{LOGS}/{big}")
 
 
-def test_the_approval_that_let_it_through(maya: Reader, acme: Owner, refunder: str) -> None:
-    """Who decided, when, with which note and digest; whether it is this call's, and how one comes back from there."""
+def test_an_entry_shows_its_approval(maya: Reader, acme: Owner, refunder: str) -> None:
+    """Who decided, when, with which note and digest, and whether it fits the call."""
     context = {"amount": 33, "to": "anna"}
     held = acme.check(refunder, "stripe.refund", context, call_id="c-33").json()["approval_id"]
     assert maya.decide(held, "approve", note="Seen <b>it</b>").status_code == 303
@@ -301,16 +301,16 @@ def test_the_approval_that_let_it_through(maya: Reader, acme: Owner, refunder: s
 
 
 @pytest.mark.parametrize("approval", ["x", "01a202b7-8a24-7f17-929a-19b62fee44cb", "<script>"])
-def test_an_approval_that_is_not_there(maya: Reader, acme: Owner, refunder: str, approval: str) -> None:
-    """What an entry names is its sender's word: of others, and what is no id, is not looked up."""
+def test_an_unknown_approval_is_not_shown(maya: Reader, acme: Owner, refunder: str, approval: str) -> None:
+    """Ids of other organizations and invalid ids are not looked up."""
     entry = acme.log(refunder, "stripe.refund", approval_id=approval).json()["id"]
     page = maya.page(f"{LOGS}/{entry}")
     assert "names an approval that is not here, or no longer" in page
     assert "<script>" not in page
 
 
-def test_two_worlds_and_two_organizations_never_mix(maya: Reader, acme: Owner, rival: Owner) -> None:
-    """Same names everywhere; each page, search and file has its own entries, and names no others' agent."""
+def test_environments_and_organizations_are_separate(maya: Reader, acme: Owner, rival: Owner) -> None:
+    """Pages, searches and exports with equal names everywhere."""
     test_key = acme.http.get("/api/organization/test-key").json()["api_key"]
     mine, theirs = acme.agent("mixed"), rival.agent("their-secret-name")
     there = acme.http.post("/api/agents?environment=test", json={"name": "mixed"}).json()["id"]
@@ -331,8 +331,8 @@ def test_two_worlds_and_two_organizations_never_mix(maya: Reader, acme: Owner, r
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_a_file_is_the_apis(maya: Reader, viewer: Reader, acme: Owner, form: str) -> None:
-    """The same bytes under the same name, with the console's headers; for every role, as there; no cookie opens the API."""
+def test_an_export_equals_the_apis(maya: Reader, viewer: Reader, acme: Owner, form: str) -> None:
+    """Same bytes and file name, with the console's headers; the API accepts no cookie."""
     agent = acme.agent("exported")
     acme.log(agent, f"export.{form}", context={"formula": "=1+1"}, run_id="=HYPERLINK(1)")
     acme.log(agent, f"export.{form}", "denied", run_id="@sum")
@@ -357,14 +357,14 @@ def test_a_file_is_the_apis(maya: Reader, viewer: Reader, acme: Owner, form: str
 @pytest.mark.parametrize(
     ("query", "said"), [("format=xml", "there is no 'xml'"), ("q=x", "a slice at a time")]
 )
-def test_what_no_file_can_be_made_of(maya: Reader, query: str, said: str) -> None:
-    """Another form, and a search for a text, which would read the whole log."""
+def test_unsupported_exports_are_refused(maya: Reader, query: str, said: str) -> None:
+    """An unknown format, and a text search, which would read the whole log."""
     answer = maya.get(f"{LOGS}/export?{query}")
     assert (answer.status_code, said in text_of(answer.text)) == (400, True)
 
 
 def test_the_newest_agents_are_offered_and_a_deleted_one_is_named(maya: Reader, acme: Owner) -> None:
-    """A deleted agent's entries stay, and are found by its id."""
+    """Entries of a deleted agent are found by its id."""
     agent = acme.agent("gone-by-now")
     entry = acme.log(agent, "gone.act").json()["id"]
     assert acme.http.delete(f"/api/agents/{agent}").status_code == 204
@@ -377,7 +377,7 @@ def test_the_newest_agents_are_offered_and_a_deleted_one_is_named(maya: Reader, 
 
 
 def test_a_moment_is_shown_to_the_millisecond(maya: Reader, acme: Owner) -> None:
-    """Without scripts in UTC, which its title and its machine-readable form say too."""
+    """Without scripts in UTC, also in its title and machine-readable form."""
     entry = acme.log(acme.agent(), "moment.act").json()
     shown = datetime.fromisoformat(entry["created_at"]).astimezone(UTC)
     assert abs(shown - datetime.now(UTC)) < timedelta(minutes=5)
@@ -386,8 +386,7 @@ def test_a_moment_is_shown_to_the_millisecond(maya: Reader, acme: Owner) -> None
     )
 
 
-def test_colleagues_of_every_role_read(acme: Owner, gateway: LiveGateway, history: History) -> None:
-    """Members and viewers see what the API shows them: everything."""
+def test_every_role_reads_the_log(acme: Owner, gateway: LiveGateway, history: History) -> None:
     for role in ("member", "viewer"):
         with Colleague(acme, role) as colleague, Reader.of(gateway.url, colleague.email) as reader:
             assert len(entries(reader.page(f"{LOGS}?action=action.0"))) == 50

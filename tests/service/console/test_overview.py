@@ -1,4 +1,4 @@
-"""The overview: what happened lately, by the counts, as the log has it."""
+"""Overview: numbers agree with the log."""
 
 import html
 import re
@@ -14,19 +14,19 @@ from support.tables import execute
 from support.upkeep import ago_text
 
 PAGE = "/console/overview"
-#: an action may be any visible ASCII
+#: actions may contain any visible ASCII
 HOSTILE = "x.</title></svg><script>alert(1)</script>{{7*7}}"
 
 
 @pytest.fixture
 def reader(newcomer: Owner) -> Iterator[Reader]:
-    """The admin of one test's own organization, signed in."""
+    """Browser of the administrator of the test's own organization."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         yield reader
 
 
 def table(page: str, title: str) -> list[list[str]]:
-    """Return the rows of the table under a heading, in words."""
+    """Return the rows of the table under a heading as text."""
     after = page[page.index(f">{title}</h2>") :]
     body = re.search(r"<tbody>(.*?)</tbody>", after, re.DOTALL)
     assert body is not None, after[:1000]
@@ -44,7 +44,7 @@ def sums(page: str) -> list[str]:
 
 
 def log_all(owner: Owner) -> tuple[str, str]:
-    """Log twelve entries of two agents, and return the agents."""
+    """Log twelve entries of two agents; return the agents."""
     busy, idle = owner.agent("busy <b>bot</b>"), owner.agent("idle bot")
     for agent, action, status, times in (
         (busy, "mail.send", "success", 4),
@@ -55,7 +55,7 @@ def log_all(owner: Owner) -> tuple[str, str]:
     ):
         for _ in range(times):
             assert owner.log(agent, action, status).status_code == 200
-    # One request, however often the call is tried again.
+    # Repeated calls share one request.
     owner.permit(idle, "mail.send", requires_approval=True)
     for _ in range(3):
         assert owner.check(idle, "mail.send").json()["requires_approval"] is True
@@ -64,7 +64,7 @@ def log_all(owner: Owner) -> tuple[str, str]:
 
 @pytest.mark.parametrize("wanted", ["hour", "day", "week", "month", "quarter", "year"])
 def test_every_range_shows_what_the_log_has(newcomer: Owner, reader: Reader, wanted: str) -> None:
-    """Sums, the bars' table, the actions and the agents say the same numbers, whichever range is looked at."""
+    """Sums, bars, actions and agents agree in every range."""
     busy, _ = log_all(newcomer)
     page = reader.page(f"{PAGE}?range={wanted}")
     assert sums(page) == ["8", "2", "1", "3"]
@@ -86,10 +86,10 @@ def test_every_range_shows_what_the_log_has(newcomer: Owner, reader: Reader, wan
     assert page.count("<title>") == 1 + len(bars)
 
 
-def test_what_was_folded_is_shown_where_it_belongs(
+def test_rolled_up_entries_are_in_the_right_ranges(
     gateway: LiveGateway, newcomer: Owner, reader: Reader
 ) -> None:
-    """Entries of five hours ago are among those of 24 hours and none of the last hour's; a day later only of 7 days."""
+    """Entries of five hours ago are within 24 hours, not within the last hour; a day later within 7 days."""
     busy, _ = log_all(newcomer)
     age_counts(gateway, newcomer, hours=5)
     fold_counts(gateway)
@@ -104,8 +104,7 @@ def test_what_was_folded_is_shown_where_it_belongs(
     assert sums(reader.page(PAGE)) == ["0", "0", "0", "0"]
 
 
-def test_a_deleted_agent_is_named_and_leads_nowhere(newcomer: Owner, reader: Reader) -> None:
-    """Its entries are kept, and so is its name (decisions §6)."""
+def test_a_deleted_agent_is_named_without_a_link(newcomer: Owner, reader: Reader) -> None:
     busy, _ = log_all(newcomer)
     assert newcomer.http.delete(f"/api/agents/{busy}").status_code == 204
     page = reader.page(PAGE)
@@ -113,16 +112,15 @@ def test_a_deleted_agent_is_named_and_leads_nowhere(newcomer: Owner, reader: Rea
     assert busy not in page
 
 
-def test_where_nothing_was_logged_it_says_so(newcomer: Owner, reader: Reader) -> None:
-    """No empty chart, and no table without rows."""
+def test_an_empty_log_shows_no_chart(newcomer: Owner, reader: Reader) -> None:
     page = reader.page(PAGE)
     assert "Nothing was logged in this time" in page
     assert "<tbody>" not in page
     assert "No request was decided in this time." in text_of(page)
 
 
-def test_the_test_environment_is_apart(gateway: LiveGateway, newcomer: Owner, reader: Reader) -> None:
-    """It shows its own entries, a week of them, and no limits; production shows none of them."""
+def test_the_test_environment_is_separate(gateway: LiveGateway, newcomer: Owner, reader: Reader) -> None:
+    """It shows its own entries of a week and no limits."""
     made = newcomer.http.post("/api/agents", json={"name": "t"}, params={"environment": "test"}).json()["id"]
     body = {"agent_id": made, "action": "a", "status": "denied"}
     headers = {"X-API-Key": key_to_test(gateway, newcomer)}
@@ -134,8 +132,8 @@ def test_the_test_environment_is_apart(gateway: LiveGateway, newcomer: Owner, re
     assert sums(reader.page(PAGE)) == ["0", "0", "0", "0"]
 
 
-def test_one_looks_back_as_far_as_entries_are_kept(frugal: Owner) -> None:
-    """On the free plan a week; another range is refused, and the answer names those that there are."""
+def test_ranges_end_with_the_retention(frugal: Owner) -> None:
+    """A week on the free plan; the error for another range names the available ones."""
     with Reader.of(frugal.url, frugal.email) as reader:
         page = reader.page(f"{PAGE}?range=week")
         assert re.findall(r"/console/overview\?range=(\w+)", page) == ["hour", "day", "week"]
@@ -144,8 +142,8 @@ def test_one_looks_back_as_far_as_entries_are_kept(frugal: Owner) -> None:
     assert "There is no range '<month>' here; choose one of hour, day, week" in text_of(refused.text)
 
 
-def test_use_of_the_plan_is_what_the_api_says(frugal: Owner) -> None:
-    """The same numbers as `GET /api/billing/usage`, with its warnings."""
+def test_usage_equals_the_apis(frugal: Owner) -> None:
+    """The same numbers and warnings as `GET /api/billing/usage`."""
     agents = [frugal.agent(), frugal.agent()]
     frugal.log(agents[0], "a")
     used = frugal.http.get("/api/billing/usage").json()
@@ -157,12 +155,12 @@ def test_use_of_the_plan_is_what_the_api_says(frugal: Owner) -> None:
         assert warning["message"] in page
 
 
-def test_waits_are_those_of_people(gateway: LiveGateway, newcomer: Owner, reader: Reader) -> None:
-    """Median and slowest tenth are of what people decided; what ran out and what a grant let through is not among it."""
+def test_waits_count_decisions_by_people(gateway: LiveGateway, newcomer: Owner, reader: Reader) -> None:
+    """Median and slowest tenth exclude expired requests and temporary approvals."""
     agent = newcomer.agent()
     newcomer.permit(agent, "held", requires_approval=True)
     ask = partial(newcomer.check, agent, "held")
-    # Decided just now, so many minutes after they were asked for.
+    # Decided now, the given number of minutes after the request.
     minutes = [2, 3, 10, 30, 200]
     for number, waited in enumerate(minutes):
         approval = ask({"n": number}).json()["approval_id"]
@@ -184,8 +182,8 @@ def test_waits_are_those_of_people(gateway: LiveGateway, newcomer: Owner, reader
     assert [int(row[1]) for row in table(page, "How long approvals waited")] == [1, 2, 1, 1, 1, 0, 0]
 
 
-def test_the_way_in_leads_to_what_waits_or_else_here(newcomer: Owner, reader: Reader) -> None:
-    """The console begins with the approvals while one waits, and where no call has arrived yet."""
+def test_the_console_begins_with_pending_requests_or_the_overview(newcomer: Owner, reader: Reader) -> None:
+    """It begins with the inbox too while no call has arrived."""
     assert reader.get("/console").headers["Location"] == "/console/approvals"
     agent = newcomer.agent()
     newcomer.log(agent, "a")

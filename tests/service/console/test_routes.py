@@ -1,4 +1,4 @@
-"""Every way into the console, as everybody who must not get anywhere there."""
+"""Every page and form, requested by users who must not have access."""
 
 import pytest
 from support.console import Reader
@@ -6,25 +6,25 @@ from support.gateway import LiveGateway, Owner
 from support.insight import set_active
 from support.team import Colleague, invite
 
-from toolgate_service.console.application import ENTRANCE, ROUTES
+from toolgate_service.console.app import PUBLIC_ROUTES, ROUTES
 
-#: one's own password, which everybody may change (docs: an inactive organization's people too)
+#: the own password, which every user may change, also in an inactive organization
 OWN = "/console/settings/account/password"
-INNER = [route for route in ROUTES if route not in ENTRANCE]
+INNER = [route for route in ROUTES if route not in PUBLIC_ROUTES]
 PAGES = [route.path for route in INNER if "GET" in (route.methods or ())]
 FORMS = [route.path for route in INNER if "POST" in (route.methods or ())]
-#: show a key, and change nothing
+#: forms that show a key and change nothing
 SHOWING = [path for path in FORMS if path.endswith("keys/show")]
 CHANGING = [path for path in FORMS if path not in {OWN, *SHOWING}]
-#: the organization's, whatever environment is looked at
+#: paths of resources that belong to both environments
 SHARED = ("/console/settings/team", "/console/settings/slack/links")
-#: what forms may have to say
+#: fields that forms require
 FIELDS = {"digest": "0" * 64, "role": "member", "newest": "", "status": "off"}
 
 
 @pytest.fixture(scope="module")
 def things(acme: Owner) -> dict[str, str]:
-    """A thing of each kind, of the module's organization."""
+    """One resource of each kind in the module's organization."""
     agent = acme.agent("walked")
     permission = acme.permit(agent, "walk.held", requires_approval=True)
     granted, approval = (acme.check(agent, "walk.held", {"n": n}).json()["approval_id"] for n in (1, 2))
@@ -47,7 +47,7 @@ def things(acme: Owner) -> dict[str, str]:
             "delivery_id": delivery["id"],
             "user_id": colleague.id,
             "invitation_id": invite(acme).json()["id"],
-            # None of that id: linking takes a Slack.
+            # No such link: creating one needs Slack.
             "link_id": grant["id"],
         }
 
@@ -60,8 +60,8 @@ def filled(path: str, things: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_nobody_reads_without_signing_in(stranger: Reader, things: dict[str, str], path: str) -> None:
-    """Every page leads to the form instead; our own script is told 401."""
+def test_pages_need_a_session(stranger: Reader, things: dict[str, str], path: str) -> None:
+    """Pages redirect to the sign-in page; scripts get 401."""
     answer = stranger.get(filled(path, things))
     assert answer.status_code == 303
     assert answer.headers["Location"].startswith("/console/sign-in")
@@ -69,10 +69,7 @@ def test_nobody_reads_without_signing_in(stranger: Reader, things: dict[str, str
 
 
 @pytest.mark.parametrize("path", FORMS)
-def test_nobody_changes_anything_without_signing_in(
-    stranger: Reader, things: dict[str, str], path: str
-) -> None:
-    """Every form leads to signing in, and does nothing."""
+def test_forms_need_a_session(stranger: Reader, things: dict[str, str], path: str) -> None:
     answer = stranger.submit(filled(path, things), token="x")
     assert answer.status_code == 303
     assert answer.headers["Location"].startswith("/console/sign-in")
@@ -80,7 +77,7 @@ def test_nobody_changes_anything_without_signing_in(
 
 @pytest.mark.parametrize("path", [path for path in FORMS if path != OWN])
 def test_a_viewer_changes_nothing(viewer: Reader, things: dict[str, str], path: str) -> None:
-    """A viewer's rights are the API's: 403 in its words, by a page and for our script."""
+    """403 as from the API, for pages and scripts."""
     for part in (False, True):
         answer = viewer.submit(filled(path, things), part=part, token=viewer.token(), **FIELDS)
         assert answer.status_code == 403
@@ -89,7 +86,7 @@ def test_a_viewer_changes_nothing(viewer: Reader, things: dict[str, str], path: 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if not path.endswith("/events")])
 def test_a_viewer_reads(viewer: Reader, things: dict[str, str], path: str) -> None:
-    """A viewer sees every page, and no button on it that changes anything but the own session and password."""
+    """Pages offer a viewer no form except sign-out and the own password."""
     page = viewer.page(filled(path, things))
     own = ('action="/console/sign-out"', f'action="{OWN}"')
     assert page.count('method="post"') == sum(map(page.count, own))
@@ -97,10 +94,9 @@ def test_a_viewer_reads(viewer: Reader, things: dict[str, str], path: str) -> No
 
 @pytest.mark.parametrize("path", [path for path in PAGES + FORMS if "{" in path])
 @pytest.mark.parametrize("environment", ["production", "test"])
-def test_others_things_are_not_there(
+def test_resources_of_other_organizations_are_not_found(
     rival: Owner, things: dict[str, str], path: str, environment: str
 ) -> None:
-    """Another organization's admin finds nothing, and learns nothing."""
     with Reader.of(rival.url, rival.email) as reader:
         way = f"{filled(path, things)}?environment={environment}"
         fields = {"token": reader.token()} | FIELDS
@@ -112,15 +108,15 @@ def test_others_things_are_not_there(
 @pytest.mark.parametrize(
     "path", [path for path in PAGES + FORMS if "{" in path and not path.startswith(SHARED)]
 )
-def test_the_other_environment_has_its_own(maya: Reader, things: dict[str, str], path: str) -> None:
-    """What is production's is not found in test."""
+def test_resources_of_the_other_environment_are_not_found(
+    maya: Reader, things: dict[str, str], path: str
+) -> None:
     way = f"{filled(path, things)}?environment=test"
     answer = maya.submit(way, token=maya.token(), **FIELDS) if path in FORMS else maya.get(way)
     assert answer.status_code == 404
 
 
-def test_a_refusal_leads_back_within_its_environment(maya: Reader) -> None:
-    """Whoever looked at test is not led to production unasked."""
+def test_error_pages_keep_the_environment(maya: Reader) -> None:
     for query, way in (("?environment=test", "?environment=test"), ("", "")):
         answer = maya.get(f"/console/agents/nobody{query}")
         assert (answer.status_code, f'href="/console/approvals{way}"' in answer.text) == (404, True)
@@ -130,7 +126,7 @@ def test_a_refusal_leads_back_within_its_environment(maya: Reader) -> None:
 def test_an_inactive_organization_changes_nothing(
     gateway: LiveGateway, acme: Owner, maya: Reader, things: dict[str, str], path: str
 ) -> None:
-    """It may read, nothing else (decisions §9)."""
+    """Reading is allowed."""
     token = maya.token()
     set_active(gateway, acme, active=False)
     try:
@@ -145,7 +141,6 @@ def test_an_inactive_organization_changes_nothing(
 def test_an_inactive_organizations_admin_sees_its_keys(
     gateway: LiveGateway, acme: Owner, maya: Reader, things: dict[str, str], path: str
 ) -> None:
-    """Seeing a key changes nothing."""
     token = maya.token()
     set_active(gateway, acme, active=False)
     try:
@@ -155,8 +150,7 @@ def test_an_inactive_organizations_admin_sees_its_keys(
 
 
 @pytest.mark.parametrize("environment", ["staging", "", "%00", "<script>"])
-def test_there_are_two_environments(maya: Reader, environment: str) -> None:
-    """Another one is refused in words."""
+def test_an_unknown_environment_is_refused(maya: Reader, environment: str) -> None:
     answer = maya.get(f"/console/approvals?environment={environment}")
     assert answer.status_code == 400
     assert "<script>" not in answer.text

@@ -1,4 +1,4 @@
-"""One's own account: the password, and the page for whoever forgot it."""
+"""The user's own account: password change and forgotten password."""
 
 import pytest
 from support.console import Reader, text_of
@@ -24,7 +24,7 @@ def change(reader: Reader, current: str = PASSWORD, new: str = NEW, repeated: st
 
 @pytest.mark.parametrize("role", ["admin", "viewer"])
 def test_a_password_is_changed(acme: Owner, role: str) -> None:
-    """By whoever it is: this browser goes on, every other session ends, and one signs in with the new one."""
+    """For every role; this browser stays signed in, all other sessions end."""
     with (
         Colleague(acme, role) as colleague,
         Reader.of(acme.url, colleague.email) as here,
@@ -46,8 +46,8 @@ def test_a_password_is_changed(acme: Owner, role: str) -> None:
         ({"repeated": "something else"}, "not typed the same way twice"),
     ],
 )
-def test_a_password_that_is_not_changed(newcomer: Owner, fields: dict[str, str], said: str) -> None:
-    """400 on the page, no password repeated in it, and every session goes on."""
+def test_a_refused_password_changes_nothing(newcomer: Owner, fields: dict[str, str], said: str) -> None:
+    """400 on the page, no password in it, and all sessions stay valid."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         assert change(reader, **fields) == 400
         sent = {"current_password": fields.get("current", PASSWORD), "new_password": fields.get("new", NEW)}
@@ -58,23 +58,23 @@ def test_a_password_that_is_not_changed(newcomer: Owner, fields: dict[str, str],
 
 
 def test_guesses_at_the_password_are_slowed(newcomer: Owner) -> None:
-    """As at signing in: a browser left open is no place to guess."""
+    """As at sign-in, so that an open browser is no way to guess."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         codes = [change(reader, current="wrong") for _ in range(7)]
     assert codes[:5] == [400] * 5
     assert codes[-1] == 429
 
 
-def test_a_leaked_password_is_mended_without_paying(gateway: LiveGateway, newcomer: Owner) -> None:
-    """Also in an organization that is not active, which says so on every page of its settings."""
+def test_an_inactive_organizations_users_change_passwords(gateway: LiveGateway, newcomer: Owner) -> None:
+    """Its settings pages say that it is inactive."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         set_active(gateway, newcomer, active=False)
         assert "is not active" in reader.page(ACCOUNT)
         assert change(reader) == 303
 
 
-def test_who_forgot_the_password_is_told_the_same(acme: Owner, stranger: Reader) -> None:
-    """Registered or not, the page is the same; what is no address is told. Without mail it says whom to ask."""
+def test_a_reset_request_reveals_no_account(acme: Owner, stranger: Reader) -> None:
+    """Registered or not, the page is the same; without e-mail it names whom to ask."""
     assert "/console/forgotten" in stranger.page("/console/sign-in")
     stranger.page("/console/forgotten")
     answers = [stranger.submit("/console/forgotten", email=one) for one in (acme.email, fresh_email())]

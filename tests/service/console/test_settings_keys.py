@@ -1,4 +1,4 @@
-"""The pages of keys: the organization's, and those of single agents."""
+"""Pages of API keys: the organization's, and those of single agents."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ WHOLE = re.compile(r"\b(?:ak_[a-z0-9]{37}|test_[a-z0-9]{35})\b")
 
 @pytest.fixture(scope="module")
 def member(acme: Owner) -> Iterator[Reader]:
-    """A colleague who decides, and sees no keys."""
+    """Browser of a member, who sees no keys."""
     with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as reader:
         yield reader
 
@@ -29,8 +29,8 @@ def kinds(owner: Owner) -> list[str]:
     return [one["kind"] for one in owner.http.get("/api/audit").json()]
 
 
-def test_a_key_is_shown_when_it_is_asked_for(newcomer: Owner) -> None:
-    """Not before, never in an address, kept by no cache, and in the audit."""
+def test_a_key_is_shown_on_request(newcomer: Owner) -> None:
+    """Never in an address or cache, and recorded in the audit log."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         before = len(kinds(newcomer))
         page = reader.page(KEYS)
@@ -39,21 +39,20 @@ def test_a_key_is_shown_when_it_is_asked_for(newcomer: Owner) -> None:
         answer = reader.submit(f"{KEYS}/show", token=field(page, "token"))
         assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
         assert set(WHOLE.findall(answer.text)) == {newcomer.key}
-        # Without scripts it is selected by hand.
+        # Without scripts users select the key by hand.
         assert 'data-copy="secret" hidden' in answer.text
         assert kinds(newcomer)[0] == "organization.key_shown"
         assert WHOLE.findall(reader.page(KEYS)) == []
         assert reader.get(f"{KEYS}/show").status_code == 405
 
 
-def test_each_environment_has_its_own(maya: Reader, gateway: LiveGateway, acme: Owner) -> None:
-    """In test it is test's key that is shown."""
+def test_each_environment_has_its_own_key(maya: Reader, gateway: LiveGateway, acme: Owner) -> None:
     answer = maya.submit(f"{KEYS}/show?environment=test", token=maya.token())
     assert set(WHOLE.findall(answer.text)) == {key_to_test(gateway, acme)}
 
 
-def test_a_replaced_key_stops_at_once(newcomer: Owner) -> None:
-    """The page warns of it, shows the new one, and the old one is refused; sent again, the form does nothing."""
+def test_a_replaced_key_stops_working_at_once(newcomer: Owner) -> None:
+    """A repeated form does nothing."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         page = reader.page(KEYS)
         assert "stops working at once" in page
@@ -68,7 +67,7 @@ def test_a_replaced_key_stops_at_once(newcomer: Owner) -> None:
 
 @pytest.mark.parametrize("what", ["show", "regenerate"])
 def test_a_member_sees_no_key(member: Reader, what: str) -> None:
-    """Masked, without buttons; asking all the same is a 403."""
+    """Masked, without buttons; the form returns 403."""
     page = member.page(KEYS)
     assert (WHOLE.findall(page), "Show the key" in page, "Replace" in page) == ([], False, False)
     answer = member.submit(f"{KEYS}/{what}", token=member.token(), newest=field(page + NOTHING, "newest"))
@@ -76,12 +75,12 @@ def test_a_member_sees_no_key(member: Reader, what: str) -> None:
     assert "only an admin may do that" in answer.text
 
 
-#: where a page has no such field
+#: for pages without the field
 NOTHING = '<input name="newest" value="">'
 
 
 def test_an_agent_gets_a_key_of_its_own(maya: Reader, acme: Owner) -> None:
-    """Made and shown; listed masked; shown again when asked for; revoked."""
+    """It is created, shown, listed masked, shown on request and revoked."""
     agent = acme.agent("keyed")
     way = f"/console/agents/{agent}/keys"
     assert f'href="{way}"' in maya.page(f"/console/agents/{agent}")
@@ -104,7 +103,7 @@ def test_an_agent_gets_a_key_of_its_own(maya: Reader, acme: Owner) -> None:
 
 
 def test_a_member_sees_no_agents_key(member: Reader, acme: Owner) -> None:
-    """Masked; making, showing and revoking are an admin's."""
+    """Creating, showing and revoking need an administrator."""
     agent = acme.agent()
     key = acme.http.post(f"/api/agents/{agent}/keys").json()
     way = f"/console/agents/{agent}/keys"

@@ -1,4 +1,4 @@
-"""The page of the plan."""
+"""The plan page."""
 
 import re
 from collections.abc import Iterator
@@ -9,21 +9,21 @@ from support.console import Reader, text_of
 from support.gateway import LiveGateway, Owner
 from support.provider import SECRET, fresh, invoice, subscription, tell
 
-from toolgate_service.console.settings.money import money
+from toolgate_service.console.settings_plan import format_money
 
 PLAN = "/console/settings/plan"
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
-    """A gateway that hears of payments."""
+    """A gateway with a payment provider."""
     env = {"TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET}
     with LiveGateway(tmp_path_factory.mktemp("paid"), env=env, plan="pro") as gateway:
         yield gateway
 
 
-def test_where_refusals_lead(maya: Reader, frugal: Owner, stranger: Reader) -> None:
-    """`upgrade_url` of the API leads to the page, in its environment, and through signing in."""
+def test_upgrade_url_leads_to_the_plan(maya: Reader, frugal: Owner, stranger: Reader) -> None:
+    """It keeps the environment and passes through the sign-in page."""
     for environment in ("", "?environment=test"):
         answer = maya.get(f"/console/plan{environment}")
         assert (answer.status_code, answer.headers["Location"]) == (303, PLAN + environment)
@@ -33,8 +33,8 @@ def test_where_refusals_lead(maya: Reader, frugal: Owner, stranger: Reader) -> N
     assert refused.json()["detail"]["upgrade_url"] == "/console/plan"
 
 
-def test_usage_stands_beside_its_limits(newcomer: Owner) -> None:
-    """In words and as a meter each; from 80 percent on it is warned, at the limit critically."""
+def test_usage_is_shown_with_limits(newcomer: Owner) -> None:
+    """As text and meter; a warning from 80 percent, critical at the limit."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         words = text_of(reader.page(PLAN))
         assert "Agents 0 of 10 0 %" in words
@@ -52,7 +52,6 @@ def test_usage_stands_beside_its_limits(newcomer: Owner) -> None:
 
 
 def test_an_unlimited_plan_has_no_meter(gateway: LiveGateway, newcomer: Owner) -> None:
-    """What has no end cannot be nearly used up."""
     done(gateway, "set-plan", newcomer.email, "enterprise")
     with Reader.of(newcomer.url, newcomer.email) as reader:
         page = reader.page(PLAN)
@@ -61,8 +60,8 @@ def test_an_unlimited_plan_has_no_meter(gateway: LiveGateway, newcomer: Owner) -
         assert "None: the operator of this gateway chose the plan" in page
 
 
-def test_a_self_hosted_gateway_quotes_no_prices(free_gateway: LiveGateway, frugal: Owner) -> None:
-    """Without a payment provider: limits and usage, but no price, subscription or invoice, whatever the plan."""
+def test_without_a_payment_provider_no_prices_are_shown(free_gateway: LiveGateway, frugal: Owner) -> None:
+    """Limits and usage, but no price, subscription or invoice."""
     with Reader.of(free_gateway.url, frugal.email) as reader:
         for plan in ("free", "pro", "business", "enterprise"):
             done(free_gateway, "set-plan", frugal.email, plan)
@@ -73,8 +72,7 @@ def test_a_self_hosted_gateway_quotes_no_prices(free_gateway: LiveGateway, fruga
                 assert quoted not in words, quoted
 
 
-def test_with_a_payment_provider_prices_are_quoted(newcomer: Owner) -> None:
-    """Who sells access shows what the plans cost."""
+def test_with_a_payment_provider_prices_are_shown(newcomer: Owner) -> None:
     with Reader.of(newcomer.url, newcomer.email) as reader:
         words = text_of(reader.page(PLAN))
     assert "The pro plan29 a month" in words
@@ -83,7 +81,7 @@ def test_with_a_payment_provider_prices_are_quoted(newcomer: Owner) -> None:
 
 
 def test_subscription_and_invoices_are_shown(gateway: LiveGateway, newcomer: Owner) -> None:
-    """As the provider told them; what is not at https is no link."""
+    """As the provider sent them; only https addresses become links."""
     customer = fresh("cus")
     done(gateway, "link-customer", newcomer.email, customer)
     tell(gateway.url, "customer.subscription.updated", subscription(customer, status="past_due"))
@@ -94,7 +92,7 @@ def test_subscription_and_invoices_are_shown(gateway: LiveGateway, newcomer: Own
     with Reader.of(newcomer.url, newcomer.email) as reader:
         page = reader.page(PLAN)
     assert "past due" in page
-    assert page.count(money(invoices[0]["amount"], invoices[0]["currency"])) == 2
+    assert page.count(format_money(invoices[0]["amount"], invoices[0]["currency"])) == 2
     links = re.findall(r'<a href="([^"]+)" rel="noreferrer noopener"', page)
     assert links == ["https://pay.example.test/invoice.pdf"]
     assert "javascript:" not in page
@@ -112,5 +110,5 @@ def test_subscription_and_invoices_are_shown(gateway: LiveGateway, newcomer: Own
     ],
 )
 def test_money_has_its_currencys_digits(amount: int, currency: str, text: str) -> None:
-    """Two behind the point, but where a currency has none or three."""
-    assert money(amount, currency) == text
+    """Two decimal places, except for currencies with none or three."""
+    assert format_money(amount, currency) == text

@@ -1,4 +1,4 @@
-"""The organization's name and its people, by the console."""
+"""Settings of the organization's name and team."""
 
 import re
 from functools import partial
@@ -32,7 +32,7 @@ def ask(reader: Reader, email: str, role: str = "member") -> dict[str, str]:
 
 
 def test_the_organization_is_renamed(newcomer: Owner) -> None:
-    """Its name is text wherever it stands; one that is none is told, and kept in the form."""
+    """The name is escaped; an invalid one is refused and kept in the form."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         way = "/console/settings/name"
         assert reader.submit(way, token=reader.token(), name="<b>New</b>").status_code == 303
@@ -47,8 +47,8 @@ def test_the_organization_is_renamed(newcomer: Owner) -> None:
         )
 
 
-def test_settings_say_what_test_mode_is(maya: Reader) -> None:
-    """Both environments are a link away, and what the page changes for both is not called test's alone."""
+def test_settings_explain_test_mode(maya: Reader) -> None:
+    """Settings of both environments are not labelled as test."""
     page = maya.page("/console/settings?environment=test")
     assert 'href="/console/settings"' in page
     assert "test_" in page
@@ -56,8 +56,8 @@ def test_settings_say_what_test_mode_is(maya: Reader) -> None:
     assert "Nothing here touches production" in maya.page("/console/settings/keys?environment=test")
 
 
-def test_somebody_is_invited(newcomer: Owner) -> None:
-    """The link is shown once and leads in; sent again, the form replaces nothing."""
+def test_a_user_is_invited(newcomer: Owner) -> None:
+    """The link is shown once and works; a repeated form does nothing."""
     email = fresh_email()
     with Reader.of(newcomer.url, newcomer.email) as reader:
         form = ask(reader, email, "viewer")
@@ -72,8 +72,8 @@ def test_somebody_is_invited(newcomer: Owner) -> None:
     assert people(newcomer)[email] == "viewer"
 
 
-def test_of_two_at_once_one_invites(newcomer: Owner) -> None:
-    """A button that is pressed twice, or by two admins: no link that was shown is replaced unseen."""
+def test_of_two_simultaneous_invitations_one_succeeds(newcomer: Owner) -> None:
+    """No link that was shown is replaced unseen."""
     with Reader.of(newcomer.url, newcomer.email) as one, Reader.of(newcomer.url, newcomer.email) as other:
         for _ in range(3):
             posts = [
@@ -84,8 +84,7 @@ def test_of_two_at_once_one_invites(newcomer: Owner) -> None:
     assert invited(newcomer) == ["a@b.test"]
 
 
-def test_an_invitation_is_taken_back(maya: Reader, acme: Owner) -> None:
-    """Its link works no more."""
+def test_an_invitation_is_revoked(maya: Reader, acme: Owner) -> None:
     link = invite(acme, fresh_email()).json()
     way = f"{TEAM}/invitations/{link['id']}/revoke"
     assert maya.submit(way, token=maya.token()).status_code == 303
@@ -95,8 +94,8 @@ def test_an_invitation_is_taken_back(maya: Reader, acme: Owner) -> None:
 
 
 @pytest.mark.parametrize(("email", "role"), [("nobody", "member"), ("a@b.test", "owner"), ("", "member")])
-def test_who_cannot_be_invited(maya: Reader, acme: Owner, email: str, role: str) -> None:
-    """400 on the page itself, what was typed kept, and nobody invited."""
+def test_an_invalid_invitation_is_refused(maya: Reader, acme: Owner, email: str, role: str) -> None:
+    """400 on the page with the typed values."""
     before = invited(acme)
     answer = maya.submit(f"{TEAM}/invitations", **ask(maya, email, role))
     assert (answer.status_code, 'role="alert"' in answer.text) == (400, True)
@@ -104,21 +103,21 @@ def test_who_cannot_be_invited(maya: Reader, acme: Owner, email: str, role: str)
     assert invited(acme) == before
 
 
-def test_the_registered_are_not_invited(maya: Reader, acme: Owner) -> None:
-    """The service's own words are on the page."""
+def test_a_registered_email_is_not_invited(maya: Reader, acme: Owner) -> None:
+    """The page shows the service's error."""
     answer = maya.submit(f"{TEAM}/invitations", **ask(maya, acme.email))
     assert (answer.status_code, "E-mail already registered" in answer.text) == (400, True)
 
 
-def test_a_full_plan_takes_nobody(frugal: Owner) -> None:
-    """The plan's limit is told where somebody is invited, and the page of plans is a link away."""
+def test_a_full_plan_refuses_invitations(frugal: Owner) -> None:
+    """The page shows the limit and links to the plans."""
     with Reader.of(frugal.url, frugal.email) as reader:
         answer = reader.submit(f"{TEAM}/invitations", **ask(reader, fresh_email()))
         assert (answer.status_code, "limit of team_members is reached: 1/1" in answer.text) == (403, True)
 
 
-def test_roles_change_and_people_go(newcomer: Owner) -> None:
-    """By the services' rules: whoever has another role signs in again, and whoever is removed is out."""
+def test_roles_change_and_members_are_removed(newcomer: Owner) -> None:
+    """A changed role requires a new sign-in; a removed member is signed out."""
     with (
         Reader.of(newcomer.url, newcomer.email) as reader,
         Colleague(newcomer) as ben,
@@ -136,7 +135,7 @@ def test_roles_change_and_people_go(newcomer: Owner) -> None:
 
 
 def test_the_last_admin_stays(maya: Reader, acme: Owner) -> None:
-    """409 in the service's words, on the page, and nothing is changed."""
+    """409 with the service's error, and nothing changes."""
     way = f"{TEAM}/{acme.user['id']}"
     for what, more in (("role", {"role": "viewer"}), ("remove", {})):
         answer = maya.submit(f"{way}/{what}", token=maya.token(), **more)
@@ -144,8 +143,8 @@ def test_the_last_admin_stays(maya: Reader, acme: Owner) -> None:
     assert people(acme)[acme.email] == "admin"
 
 
-def test_a_member_looks_at_the_team(acme: Owner) -> None:
-    """Everybody is seen, who is invited is not, and nothing can be changed."""
+def test_a_member_reads_the_team(acme: Owner) -> None:
+    """Without invitations and without forms."""
     link = invite(acme, fresh_email()).json()
     with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as member:
         page = member.page(TEAM)
@@ -162,8 +161,8 @@ def test_a_member_looks_at_the_team(acme: Owner) -> None:
     assert link["email"] in invited(acme)
 
 
-def test_by_mail_the_link_stays_out_of_the_page(tmp_path: Path) -> None:
-    """Where the gateway sends mail, page and answer have no link; and a forgotten password's link comes by mail too."""
+def test_a_link_sent_by_mail_is_not_on_the_page(tmp_path: Path) -> None:
+    """Invitations and password resets."""
     with Mailbox() as mailbox:
         env = {
             "TOOLGATE_SMTP_URL": mailbox.url(),

@@ -1,4 +1,4 @@
-"""The pages of webhooks and of Slack."""
+"""Pages of webhooks and Slack."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
 
 @pytest.fixture(scope="module")
 def member(acme: Owner) -> Iterator[Reader]:
-    """A colleague who decides, and administers nothing."""
+    """Browser of a member without administrative rights."""
     with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as reader:
         yield reader
 
@@ -49,8 +49,8 @@ def all_of(owner: Owner, **params: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_webhook_is_made(newcomer: Owner) -> None:
-    """Its secret is shown this once; the same form again makes no second one; it is its environment's."""
+def test_a_webhook_is_created(newcomer: Owner) -> None:
+    """Its secret is shown once; a repeated form does nothing; it belongs to the shown environment."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         assert "No webhooks in production" in reader.page(HOOKS)
         form = {
@@ -91,15 +91,15 @@ def test_a_webhook_is_made(newcomer: Owner) -> None:
 def test_what_the_api_refuses_is_refused(
     maya: Reader, acme: Owner, fields: dict[str, str], said: str
 ) -> None:
-    """400 with the reason on the page, what was typed kept, and no webhook."""
+    """400 on the page with the typed values, and no webhook."""
     before = all_of(acme)
     status, text = add(maya, **fields)
     assert (status, said in text, field(text, "url")) == (400, True, fields["url"])
     assert all_of(acme) == before
 
 
-def test_a_webhook_is_changed_switched_and_deleted(newcomer: Owner) -> None:
-    """All of its terms by one form; off and on again; gone."""
+def test_a_webhook_is_changed_disabled_and_deleted(newcomer: Owner) -> None:
+    """One form changes all terms."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         add(reader, url="https://hooks.example.com/1")
         [one] = all_of(newcomer)
@@ -125,7 +125,7 @@ def test_a_webhook_is_changed_switched_and_deleted(newcomer: Owner) -> None:
 
 
 def test_a_secret_is_rotated(newcomer: Owner) -> None:
-    """The new one is shown once, and the same form again makes no third."""
+    """The new secret is shown once; a repeated form does nothing."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         [first] = SECRET.findall(add(reader, url="https://hooks.example.com/1")[1])
         way = f"{HOOKS}/{all_of(newcomer)[0]['id']}"
@@ -136,8 +136,8 @@ def test_a_secret_is_rotated(newcomer: Owner) -> None:
         assert (again.status_code, SECRET.findall(again.text)) == (409, [])
 
 
-def test_of_two_at_once_one_is_made(newcomer: Owner) -> None:
-    """A button that is pressed twice, or by two admins: one webhook, one secret, and a 409 for the other."""
+def test_of_two_simultaneous_forms_one_creates(newcomer: Owner) -> None:
+    """One webhook, one secret, and a 409 for the other."""
     with Reader.of(newcomer.url, newcomer.email) as one, Reader.of(newcomer.url, newcomer.email) as other:
 
         def both(way: str, **fields: str) -> list[int]:
@@ -153,8 +153,8 @@ def test_of_two_at_once_one_is_made(newcomer: Owner) -> None:
             assert both(f"{way}/rotate-secret", newest=field(one.page(way), "newest")) == [200, 409]
 
 
-def test_deliveries_are_told(newcomer: Owner) -> None:
-    """A test event that is refused, with code and state, delivered again once the receiver takes it; chosen by state."""
+def test_deliveries_are_listed_and_retried(newcomer: Owner) -> None:
+    """A refused test event is listed with its code, retried, and filtered by state."""
     with Receiver(Answer(500)) as receiver, Reader.of(newcomer.url, newcomer.email) as reader:
         add(reader, url=receiver.url)
         way = f"{HOOKS}/{all_of(newcomer)[0]['id']}"
@@ -172,8 +172,8 @@ def test_deliveries_are_told(newcomer: Owner) -> None:
         assert reader.submit(f"{way}/deliveries/{way[-36:]}/retry", token=reader.token()).status_code == 404
 
 
-def test_a_member_looks_at_webhooks(maya: Reader, member: Reader, acme: Owner) -> None:
-    """What is told, and nothing to press; pressed all the same it is a 403."""
+def test_a_member_reads_webhooks(maya: Reader, member: Reader, acme: Owner) -> None:
+    """Without forms; submitting one all the same is a 403."""
     add(maya, url="https://hooks.example.com/watched")
     one = all_of(acme)[0]
     way = f"{HOOKS}/{one['id']}"
@@ -193,7 +193,7 @@ def add_status(reader: Reader) -> int:
 
 
 def test_a_plan_without_webhooks_says_so(frugal: Owner) -> None:
-    """No form to add one, a link to the plans, and a 403 in the service's words."""
+    """No form, a link to the plans, and a 403 with the service's error."""
     with Reader.of(frugal.url, frugal.email) as reader:
         page = reader.page(HOOKS)
         assert ("does not include webhooks" in page, "Add a webhook" in page) == (True, False)
@@ -203,7 +203,7 @@ def test_a_plan_without_webhooks_says_so(frugal: Owner) -> None:
 
 
 def test_a_channel_is_connected(newcomer: Owner) -> None:
-    """What Slack gave is on no page, and the address that Slack asks for is; empty fields keep what is there."""
+    """No page shows the URL and secret from Slack; the request URL for Slack is shown; empty fields keep stored values."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         wrong = {"token": reader.token(), "url": URL, "signing_secret": "too short", "description": "#kept"}
         refused = reader.submit(SLACK, **wrong)
@@ -229,7 +229,7 @@ def test_a_channel_is_connected(newcomer: Owner) -> None:
 
 
 def test_a_channels_events_stay_as_they_are(newcomer: Owner) -> None:
-    """The form knows every kind that the API lets a channel have: saving it takes none away."""
+    """The form has every event that the API allows for a channel."""
     body = {"kind": "slack", "url": URL, "signing_secret": SIGNING_SECRET, "events": ["agent.created"]}
     hook = newcomer.http.post("/api/webhooks", json=body).json()["id"]
     with Reader.of(newcomer.url, newcomer.email) as reader:
@@ -239,7 +239,7 @@ def test_a_channels_events_stay_as_they_are(newcomer: Owner) -> None:
 
 
 def test_a_slack_account_is_linked_and_unlinked(newcomer: Owner) -> None:
-    """By a code that is shown once; the admin sees whose it is, and ends it."""
+    """By a code that is shown once; an administrator sees and removes the link."""
     body = {"kind": "slack", "url": URL, "signing_secret": SIGNING_SECRET}
     hook = newcomer.http.post("/api/webhooks", json=body).json()["id"]
     with (

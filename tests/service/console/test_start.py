@@ -1,4 +1,4 @@
-"""The first run: from registering to the first guarded call."""
+"""Onboarding: from registration to the first guarded call."""
 
 import ast
 import html
@@ -25,23 +25,23 @@ from support.gateway import PASSWORD, LiveGateway, Owner
 from support.team import Colleague
 from support.waiting import until
 
-from toolgate_service.console.start.snippet import Snippet, function_name
+from toolgate_service.console.start import Snippet, function_name
 
 START = "/console/start"
-#: on the page of approvals, while no call has arrived
+#: text of the inbox while no call has arrived
 INVITATION = "Make the first guarded call"
 ACTIONS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
 
 
 def lines_in(page: str) -> str:
-    """Return the lines to paste that a page shows."""
+    """Return the commands that a page shows."""
     found = re.search(r'aria-label="Lines to paste">(.*?)</pre>', page, re.DOTALL)
     assert found, page
     return html.unescape(found[1])
 
 
 def paste(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run lines as a terminal does, in the environment of the tests and with nothing set for Toolgate."""
+    """Run commands as a terminal does, without settings of Toolgate in the environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     command = [shutil.which("sh") or "sh", "-c", lines]
@@ -51,13 +51,13 @@ def paste(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def reader(newcomer: Owner) -> Iterator[Reader]:
-    """The admin of an empty organization, signed in."""
+    """Browser of the administrator of an empty organization."""
     with Reader.of(newcomer.url, newcomer.email) as reader:
         yield reader
 
 
-def test_from_registering_to_green(gateway: LiveGateway, tmp_path: Path) -> None:
-    """Register, create, show the key, paste: the page turns green by itself, and nobody is led there again."""
+def test_from_registration_to_the_first_call(gateway: LiveGateway, tmp_path: Path) -> None:
+    """Register, create, show the key, paste: the page turns green by itself."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium())
         page = browser.new_page()
@@ -87,7 +87,7 @@ def test_from_registering_to_green(gateway: LiveGateway, tmp_path: Path) -> None
 
 
 def test_the_copy_button_copies_a_working_key(newcomer: Owner, tmp_path: Path) -> None:
-    """Found again in the navigation, on a phone: one press copies lines that run. It is audited, once."""
+    """On a narrow screen; copying is recorded once in the audit log."""
     kind = {"kind": "organization.key_shown"}
     wrong: list[str] = []
     with sync_playwright() as playwright:
@@ -120,8 +120,8 @@ def test_the_copy_button_copies_a_working_key(newcomer: Owner, tmp_path: Path) -
     assert (done.returncode, done.stdout) == (0, "done: first\n"), done.stderr
 
 
-def test_a_copy_that_is_refused_is_told(newcomer: Owner) -> None:
-    """Nothing is copied where the key is not given, or the browser gives no clipboard; the page says why."""
+def test_a_refused_copy_is_reported(newcomer: Owner) -> None:
+    """Without the key or without a clipboard nothing is copied, and the page says why."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium())
         page = browser.new_page()
@@ -144,8 +144,8 @@ def test_a_copy_that_is_refused_is_told(newcomer: Owner) -> None:
         browser.close()
 
 
-def test_the_lines_of_an_agent_can_be_found_again(reader: Reader, newcomer: Owner) -> None:
-    """From the navigation of every page, and from the agent's own page for that agent."""
+def test_the_commands_can_be_found_again(reader: Reader, newcomer: Owner) -> None:
+    """From the navigation and from the agent's own page."""
     agents = [newcomer.agent(), newcomer.agent()]
     for agent in agents:
         newcomer.permit(agent, "mail.send")
@@ -159,10 +159,10 @@ def test_the_lines_of_an_agent_can_be_found_again(reader: Reader, newcomer: Owne
 
 
 @pytest.mark.sqlite_only("a row is changed in the file")
-def test_a_key_that_cannot_be_opened_is_not_copied(
+def test_a_key_that_cannot_be_decrypted_is_not_copied(
     gateway: LiveGateway, newcomer: Owner, reader: Reader
 ) -> None:
-    """A key stored under a secret that is gone: the page says so, and does not pass the masked one off as the key."""
+    """The page says so and does not offer the masked key."""
     reader.submit(START, token=reader.token(), name="bot", action="mail.send")
     with closing(sqlite3.connect(gateway.database, timeout=30)) as database, database:
         database.execute(
@@ -176,7 +176,7 @@ def test_a_key_that_cannot_be_opened_is_not_copied(
 
 
 def sign_in(page: Page, owner: Owner) -> None:
-    """Sign in, and return once the page behind is there."""
+    """Sign in and wait for the next page."""
     page.goto(f"{owner.url}/console/sign-in")
     page.get_by_label("E-mail").fill(owner.email)
     page.get_by_label("Password").fill(PASSWORD)
@@ -184,8 +184,8 @@ def sign_in(page: Page, owner: Owner) -> None:
     page.get_by_role("heading", name="Approvals").wait_for()
 
 
-def test_an_empty_inbox_leads_there(reader: Reader, newcomer: Owner) -> None:
-    """As long as nothing has arrived; a request that waits is an arrival too, and another environment has its own."""
+def test_an_empty_inbox_leads_to_the_onboarding(reader: Reader, newcomer: Owner) -> None:
+    """Until a call has arrived in the environment; a pending request counts too."""
     assert INVITATION in reader.page("/console/approvals")
     agent = newcomer.agent()
     newcomer.permit(agent, "pay", requires_approval=True)
@@ -198,8 +198,8 @@ def test_an_empty_inbox_leads_there(reader: Reader, newcomer: Owner) -> None:
     assert INVITATION in reader.page("/console/approvals?environment=test")
 
 
-def test_the_form_makes_both_or_neither(reader: Reader, newcomer: Owner) -> None:
-    """An agent is not made without its permission; what is wrong is told, and what was typed is kept."""
+def test_agent_and_permission_are_created_together(reader: Reader, newcomer: Owner) -> None:
+    """If one is refused, neither is created and the typed values are kept."""
     wrong = {"name": "kept", "action": "a b", "max_amount": "x"}
     for fields in (wrong, wrong | {"max_amount": ""}, wrong | {"action": "a"}, {"name": "", "action": "a"}):
         answer = reader.submit(START, token=reader.token(), **fields)
@@ -209,14 +209,13 @@ def test_the_form_makes_both_or_neither(reader: Reader, newcomer: Owner) -> None
     assert answer.status_code == 303
     [agent] = newcomer.http.get("/api/agents").json()
     assert answer.headers["Location"] == f"{START}?agent={agent['id']}"
-    # Without scripts one looks again at the same agent.
+    # Without scripts the user reloads the page of the same agent.
     assert f'<a href="{answer.headers["Location"]}">Look again' in reader.page(answer.headers["Location"])
     [permission] = newcomer.http.get(f"/api/agents/{agent['id']}/permissions").json()
     assert (permission["action"], permission["requires_approval"]) == ("mail.send", False)
 
 
-def test_the_plans_limit_is_told(free_gateway: LiveGateway, frugal: Owner) -> None:
-    """Where the plan has room for no further agent."""
+def test_the_plans_limit_is_shown(free_gateway: LiveGateway, frugal: Owner) -> None:
     for _ in range(2):
         frugal.agent()
     with Reader.of(free_gateway.url, frugal.email) as reader:
@@ -225,10 +224,10 @@ def test_the_plans_limit_is_told(free_gateway: LiveGateway, frugal: Owner) -> No
 
 
 @pytest.mark.parametrize("environment", ["production", "test"])
-def test_the_key_is_shown_when_it_is_asked_for(
+def test_the_key_is_shown_on_request(
     gateway: LiveGateway, newcomer: Owner, reader: Reader, environment: str
 ) -> None:
-    """Masked until then, whole in an answer that nobody keeps, audited, and the environment's own."""
+    """Masked before; the response is not cached, and showing is recorded in the audit log."""
     query = f"?environment={environment}"
     reader.submit(f"{START}{query}", token=reader.token(), name="bot", action="mail.send")
     shown = newcomer.http.get("/api/organization/test-key").json()["api_key"]
@@ -242,8 +241,8 @@ def test_the_key_is_shown_when_it_is_asked_for(
     assert len(newcomer.http.get("/api/audit", params=kind).json()) == before + 1
 
 
-def test_no_key_is_shown_without_lines(newcomer: Owner, reader: Reader) -> None:
-    """Before there is an agent with a permission, asking for the key shows and audits nothing."""
+def test_no_key_is_shown_without_commands(newcomer: Owner, reader: Reader) -> None:
+    """Without a permission nothing is shown or recorded."""
     kind = {"kind": "organization.key_shown"}
     before = len(newcomer.http.get("/api/audit", params=kind).json())
     newcomer.agent()
@@ -252,8 +251,8 @@ def test_no_key_is_shown_without_lines(newcomer: Owner, reader: Reader) -> None:
     assert len(newcomer.http.get("/api/audit", params=kind).json()) == before
 
 
-def test_others_do_not_see_the_key(newcomer: Owner, reader: Reader) -> None:
-    """A member is shown the lines without it, and may neither create nor ask for it."""
+def test_a_member_does_not_see_the_key(newcomer: Owner, reader: Reader) -> None:
+    """A member can neither create nor show it."""
     reader.submit(START, token=reader.token(), name="bot", action="mail.send")
     with Colleague(newcomer) as colleague, Reader.of(newcomer.url, colleague.email) as member:
         page = member.page(START)
@@ -267,8 +266,8 @@ def test_others_do_not_see_the_key(newcomer: Owner, reader: Reader) -> None:
 @pytest.mark.parametrize(
     "action", ['it\'s."quoted"', "$(touch${IFS}x)`y`", "END", "a.class", "x\\n{y}", "flush"]
 )
-def test_any_action_can_be_pasted(newcomer: Owner, reader: Reader, tmp_path: Path, action: str) -> None:
-    """Whatever visible characters an action is made of, the lines run, and call just that."""
+def test_commands_run_for_any_action(newcomer: Owner, reader: Reader, tmp_path: Path, action: str) -> None:
+    """Whatever visible characters the action has."""
     reader.submit(START, token=reader.token(), name="bot", action=action, max_amount="0.5")
     page = reader.submit(f"{START}/key", token=reader.token()).text
     done = paste(lines_in(page), tmp_path)
@@ -277,8 +276,8 @@ def test_any_action_can_be_pasted(newcomer: Owner, reader: Reader, tmp_path: Pat
     assert list(tmp_path.glob("x")) == []
 
 
-def test_a_held_call_waits_for_a_person(newcomer: Owner, reader: Reader, tmp_path: Path) -> None:
-    """Where a person approves every call the lines wait, and go on once somebody has."""
+def test_a_held_call_waits_for_its_approval(newcomer: Owner, reader: Reader, tmp_path: Path) -> None:
+    """The commands continue after the approval."""
     reader.submit(START, token=reader.token(), name="bot", action="mail.send", requires_approval="on")
     lines = lines_in(reader.submit(f"{START}/key", token=reader.token()).text)
     with ThreadPoolExecutor(1) as pool:
@@ -291,8 +290,8 @@ def test_a_held_call_waits_for_a_person(newcomer: Owner, reader: Reader, tmp_pat
 
 
 @given(ACTIONS, st.none() | st.decimals("0", "1e6", places=3), st.booleans())
-def test_the_program_is_one(action: str, maximum: Decimal | None, held: bool) -> None:
-    """For any action: Python reads it, guards just that action, and calls the function it defines."""
+def test_the_program_is_valid_for_any_action(action: str, maximum: Decimal | None, held: bool) -> None:
+    """Python parses it; it guards the action and calls the function."""
     lines = Snippet("http://127.0.0.1:8000", "ak_x", "id", action, maximum, held).text
     head, _, rest = lines.partition("<<'END'\n")
     program, _, after = rest.rpartition("\nEND")
@@ -317,6 +316,6 @@ def test_the_program_is_one(action: str, maximum: Decimal | None, held: bool) ->
         ("http://10.0.0.1", True),
     ],
 )
-def test_what_the_sdk_refuses_is_said(url: str, readable: bool) -> None:
-    """Plain http to another machine would carry the key in the open."""
+def test_plain_http_to_another_machine_is_reported(url: str, readable: bool) -> None:
+    """It would send the key unencrypted."""
     assert Snippet(url, "ak_x", "id", "a", None, held=False).is_readable is readable

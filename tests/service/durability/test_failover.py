@@ -16,9 +16,9 @@ from support.standby import Standby
 from support.waiting import until
 from support.wire import Wire
 
-from toolgate_service.storage.database import open_database
-from toolgate_service.storage.postgres import PostgresDatabase
-from toolgate_service.storage.postgres_connection import Host, hosts_of
+from toolgate_service.db.database import open_database
+from toolgate_service.db.postgres import PostgresDatabase
+from toolgate_service.db.postgres_connection import Host, hosts_of
 
 pytestmark = pytest.mark.postgresql_only("an SQLite gateway has no server")
 

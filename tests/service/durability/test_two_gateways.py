@@ -42,7 +42,7 @@ def test_both_serve_one_organization(pair: tuple[LiveGateway, LiveGateway], owne
 #: opens the databases that it is told, one by one, and says how that went
 RACER = """
 import asyncio, sys
-from toolgate_service.storage.database import open_database
+from toolgate_service.db.database import open_database
 
 async def start(url):
     database = open_database(url)

@@ -13,7 +13,7 @@ from support.insight import execute, set_role
 from support.people import ACTION, ALLOWED, Board, board
 from support.shapes import complaints, refused
 
-from toolgate_service.clock import from_wire, utcnow, wire
+from toolgate_service.core.clock import from_wire, utcnow, wire
 
 SEEN = {"amount": 50, "to": "ann@example.test", "order": "o-1"}
 

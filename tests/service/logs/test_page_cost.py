@@ -9,9 +9,9 @@ from sqlmodel import Session
 from support.bulk import write_entries
 from support.gateway import LiveGateway, Owner
 
+from toolgate_service.db.pagination import Position, newest_first
 from toolgate_service.logs.models import LogEntry
-from toolgate_service.logs.service import Filters, in_order, matching
-from toolgate_service.web.paging import Position, newest_first
+from toolgate_service.logs.repository import Filters, in_order, matching
 
 pytestmark = pytest.mark.sqlite_only("it counts the steps of SQLite's own machine")
 

@@ -1,4 +1,4 @@
-"""A gateway that sends mail, and the server that takes it."""
+"""Fixtures for mail: a gateway that sends it, and an SMTP server that receives it."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ PUBLIC_URL = "https://gate.example.test/toolgate"
 
 
 def mail_env(mailbox: Mailbox) -> dict[str, str]:
-    """Return the settings of a gateway that sends by a server."""
+    """Return the settings of a gateway that sends through a server."""
     return {
         "TOOLGATE_SMTP_URL": mailbox.url(),
         "TOOLGATE_MAIL_FROM": "Toolgate <toolgate@gate.example.test>",
@@ -20,20 +20,20 @@ def mail_env(mailbox: Mailbox) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def mailbox() -> Iterator[Mailbox]:
-    """Takes the gateway's mails."""
+    """SMTP server that receives the gateway's mails."""
     with Mailbox() as mailbox:
         yield mailbox
 
 
 @pytest.fixture(scope="module")
 def mailing(tmp_path_factory: pytest.TempPathFactory, mailbox: Mailbox) -> Iterator[LiveGateway]:
-    """A gateway that sends mail."""
+    """Gateway that sends mail."""
     with LiveGateway(tmp_path_factory.mktemp("mailing"), env=mail_env(mailbox)) as gateway:
         yield gateway
 
 
 @pytest.fixture
 def anna(mailing: LiveGateway) -> Iterator[Owner]:
-    """The admin of an organization of one test's own."""
+    """Administrator of an organization for one test."""
     with Owner(mailing.url, organization="Acme") as owner:
         yield owner

@@ -1,4 +1,4 @@
-"""The links that people get by mail: invitations, and forgotten passwords (decisions §3, §9)."""
+"""Links sent by mail: invitations and password resets."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -37,7 +37,7 @@ def login(owner: Owner, password: str) -> int:
 
 
 def mails_to(mailbox: Mailbox, email: str, number: int = 1) -> list[str]:
-    """Wait for so many mails to an address and return the tokens of their links."""
+    """Wait for a number of mails to an address and return the tokens of their links."""
 
     def found() -> list[str]:
         texts = [mail.get_content() for mail in mailbox.mails if mail["To"] == email]
@@ -55,7 +55,7 @@ def reset_token(mailbox: Mailbox, owner: Owner) -> str:
 
 
 def test_an_invitation_goes_by_mail_and_not_in_the_answer(anna: Owner, mailbox: Mailbox) -> None:
-    """Where mail is set up the admin's answer has no link; the mail's link lets the invited in."""
+    """With a mail server the response contains no link; the mail does."""
     email = fresh_email()
     answer = invite(anna, email, "viewer")
     assert (answer.status_code, answer.json()["link"]) == (201, None)
@@ -91,7 +91,7 @@ def test_a_forgotten_password_is_chosen_anew(mailing: LiveGateway, anna: Owner, 
 def test_no_request_says_where_a_letters_link_leads(
     anna: Owner, mailbox: Mailbox, headers: dict[str, str]
 ) -> None:
-    """A stranger who asks in another's name cannot have the secret of the link sent elsewhere: it leads to the public URL."""
+    """Links begin with the public URL, whatever the request contains."""
     email = fresh_email()
     assert invite(anna, email).status_code == 201
     mails_to(mailbox, email)
@@ -126,7 +126,7 @@ def test_an_expired_link_is_useless(mailing: LiveGateway, anna: Owner, mailbox: 
 
 
 def test_a_newer_link_replaces_the_older_and_three_an_hour_are_enough(anna: Owner, mailbox: Mailbox) -> None:
-    """Only the newest link works, and however often somebody asks, three mails an hour are sent."""
+    """Only the newest link works, and at most three mails an hour are sent to a user."""
     tokens: list[str] = []
     for number in range(3):
         refused(ask(anna.url, anna.email.upper()), 202, SENT)
@@ -143,7 +143,7 @@ def test_a_newer_link_replaces_the_older_and_three_an_hour_are_enough(anna: Owne
 
 
 def test_a_changed_password_ends_open_links(anna: Owner, mailbox: Mailbox) -> None:
-    """Whoever remembers after all, and changes the password, leaves no link that works."""
+    """A change of the password invalidates earlier links."""
     token = reset_token(mailbox, anna)
     body = {"current_password": PASSWORD, "new_password": NEW}
     assert anna.http.post("/auth/password", json=body).status_code == 200
@@ -152,7 +152,7 @@ def test_a_changed_password_ends_open_links(anna: Owner, mailbox: Mailbox) -> No
 
 
 def test_a_removed_users_link_is_useless(anna: Owner, mailbox: Mailbox) -> None:
-    """A link that was sent before its user was removed revives nobody."""
+    """A link does not work after its user was removed."""
     email = fresh_email()
     invite(anna, email)
     user_id = accept(anna.url, mails_to(mailbox, email)[0]).json()["user"]["id"]
@@ -163,7 +163,7 @@ def test_a_removed_users_link_is_useless(anna: Owner, mailbox: Mailbox) -> None:
 
 
 def test_nobody_learns_who_is_registered(mailing: LiveGateway, anna: Owner, mailbox: Mailbox) -> None:
-    """An unknown e-mail gets the same answer, header by header, and no mail."""
+    """An unknown e-mail gets the same response with the same headers, and no mail."""
     unknown = fresh_email("unknown")
     answers = [ask(anna.url, email) for email in (anna.email, unknown)]
     varying = {"date", "x-request-id"}
@@ -178,12 +178,12 @@ def test_nobody_learns_who_is_registered(mailing: LiveGateway, anna: Owner, mail
 
 @pytest.mark.parametrize("token", ["", "x", "é" * 300])
 def test_a_made_up_token_is_useless(anna: Owner, token: str) -> None:
-    """A token of nobody's gets the 400 of a used one."""
+    """An unknown token gets the same 400 as a used one."""
     refused(confirm(anna.url, token), 400, USELESS)
 
 
 def test_wrong_fields_are_named_and_the_link_stays_good(anna: Owner, mailbox: Mailbox) -> None:
-    """A password that is too short uses nothing up; an e-mail that is none is a 400."""
+    """A password that is too short does not use up the link; an invalid e-mail is a 400."""
     token = reset_token(mailbox, anna)
     assert list(complaints(confirm(anna.url, token, "short"))) == ["new_password"]
     assert list(complaints(ask(anna.url, "no address"))) == ["email"]
@@ -191,7 +191,7 @@ def test_wrong_fields_are_named_and_the_link_stays_good(anna: Owner, mailbox: Ma
 
 
 def test_without_mail_the_answer_says_whom_to_ask(acme: Owner) -> None:
-    """A gateway without mail answers everybody alike, names the operator's command, and issues nothing."""
+    """Without a mail server every e-mail gets the same response, which names the operator's command."""
     known, unknown = ask(acme.url, acme.email), ask(acme.url, fresh_email())
     assert known.status_code == unknown.status_code == 202
     assert known.content == unknown.content
@@ -199,7 +199,7 @@ def test_without_mail_the_answer_says_whom_to_ask(acme: Owner) -> None:
 
 
 def test_a_mail_server_that_is_down_changes_no_answer(tmp_path: Path) -> None:
-    """The answers are as ever, the log says what did not go and to which kind of address, and has no secret."""
+    """Responses do not change; the log contains the failure and the domain, and no secret."""
     home = tmp_path / "home"
     home.mkdir()
     settings = {
@@ -215,8 +215,8 @@ def test_a_mail_server_that_is_down_changes_no_answer(tmp_path: Path) -> None:
             assert invite(owner).status_code == 201
             until(lambda: gateway.complaint.count("did not go, another attempt follows") == 2)
         log = gateway.complaint
-        assert "Letter('password reset' to an address at 'example.test')" in log
-        assert "Letter('invitation' to an address at 'example.test')" in log
+        assert "Email('password reset' to an address at 'example.test')" in log
+        assert "Email('invitation' to an address at 'example.test')" in log
         for secret in ("hush-hush", "#token", owner.email, "Traceback"):
             assert secret not in log
         gateway.process.terminate()

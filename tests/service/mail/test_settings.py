@@ -1,9 +1,9 @@
-"""Settings of mail: refused at start when they cannot work, and never repeated where they are secret."""
+"""Settings of the mail server: checked at the start, and errors contain no secrets."""
 
 import pytest
 from pydantic import ValidationError
 
-from toolgate_service.settings import Settings
+from toolgate_service.core.settings import Settings
 
 GOOD = {
     "TOOLGATE_SECRET": "a secret for tests, long enough",
@@ -23,7 +23,7 @@ def read(monkeypatch: pytest.MonkeyPatch, **changes: str | None) -> Settings:
 
 
 def test_good_settings_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The public address loses its last slash; the mail server's password is shown nowhere."""
+    """The public URL loses its last slash; the password is not in the representation."""
     settings = read(monkeypatch)
     assert settings.public_url == "https://gate.example.test"
     assert "hush-hush" not in repr(settings)
@@ -48,7 +48,7 @@ def test_good_settings_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_setting_that_cannot_work_is_refused(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str | None, says: str
 ) -> None:
-    """The message names the cure, and never the password."""
+    """The message contains the fix and not the password."""
     with pytest.raises(ValidationError) as refusal:
         read(monkeypatch, **{name: value})
     assert says in str(refusal.value)
@@ -56,5 +56,5 @@ def test_a_setting_that_cannot_work_is_refused(
 
 
 def test_without_mail_nothing_else_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sets up no mail need not say who writes it."""
+    """Without a mail server the sender and the public URL are optional."""
     assert read(monkeypatch, SMTP_URL=None, MAIL_FROM=None, PUBLIC_URL=None).smtp_url is None

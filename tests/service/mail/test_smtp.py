@@ -1,5 +1,6 @@
-"""Sending by a real SMTP server: TLS, logins, refusals, silence (decisions §9)."""
+"""Mails through a real SMTP server: TLS, logins, refusals, time-outs."""
 
+import asyncio
 import socket
 import ssl
 import threading
@@ -8,24 +9,27 @@ from pathlib import Path
 import pytest
 from support.mailbox import MAIL_PASSWORD, USER, Mailbox, certificate, free_port, misbehaving
 
+from toolgate_service.core import mail_settings
+from toolgate_service.core.mail_settings import SmtpServer
 from toolgate_service.mail import smtp
-from toolgate_service.mail.letters import Letter, invitation, password_reset
-from toolgate_service.mail.smtp import NotSent, SmtpMailer, compose
+from toolgate_service.mail.queue import NotSent
+from toolgate_service.mail.smtp import SmtpMailer, compose
+from toolgate_service.mail.templates import Email, invitation, password_reset
 
 SENDER = "Toolgate <toolgate@example.test>"
-LETTER = Letter("greeting", "anna@example.test", "Grüße", "Guten Tag — https://example.test/#token=abc\n")
+EMAIL = Email("greeting", "anna@example.test", "Grüße", "Guten Tag — https://example.test/#token=abc\n")
 
 
 @pytest.fixture
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """A certificate for 127.0.0.1 that this process trusts."""
+    """Certificate for 127.0.0.1 that this process trusts."""
     context, chain = certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(chain))
     return context
 
 
-def send(url: str, letter: Letter = LETTER) -> None:
-    SmtpMailer.from_url(url, SENDER).send(letter)
+def send(url: str, email: Email = EMAIL) -> None:
+    asyncio.run(SmtpMailer(SmtpServer.from_url(url), SENDER).send(email))
 
 
 def not_sent(url: str) -> NotSent:
@@ -37,19 +41,19 @@ def not_sent(url: str) -> NotSent:
     return failure.value
 
 
-def test_a_letter_arrives_as_it_was_written() -> None:
-    """Sender, recipient, subject and text; marked as made by a machine; text of any script."""
+def test_a_mail_arrives_as_it_was_written() -> None:
+    """Sender, recipient, subject, text in any script, and a header that marks automatic mail."""
     with Mailbox() as mailbox:
         send(mailbox.url())
         [mail] = mailbox.mails
-    assert (mail["From"], mail["To"], mail["Subject"]) == (SENDER, LETTER.to, LETTER.subject)
+    assert (mail["From"], mail["To"], mail["Subject"]) == (SENDER, EMAIL.to, EMAIL.subject)
     assert mail["Auto-Submitted"] == "auto-generated"
     assert mail["Message-ID"].endswith("@example.test>")
     assert mail["Date"]
-    assert mail.get_content().replace("\r\n", "\n") == LETTER.text
+    assert mail.get_content().replace("\r\n", "\n") == EMAIL.text
 
 
-def test_starttls_and_a_login_with_odd_letters(tls: ssl.SSLContext) -> None:
+def test_starttls_and_a_login_with_special_characters(tls: ssl.SSLContext) -> None:
     """`smtp://` begins TLS where it is offered and logs in after it; the password is percent-decoded."""
     with Mailbox(tls=tls, login=True) as mailbox:
         send(mailbox.url(login=True))
@@ -57,7 +61,7 @@ def test_starttls_and_a_login_with_odd_letters(tls: ssl.SSLContext) -> None:
 
 
 def test_tls_from_the_start(tls: ssl.SSLContext) -> None:
-    """`smtps://` speaks TLS from the first byte."""
+    """`smtps://` uses TLS from the first byte."""
     with Mailbox(tls=tls, implicit=True, login=True) as mailbox:
         send(mailbox.url(login=True, scheme="smtps"))
         assert (len(mailbox.mails), mailbox.logins) == (1, [USER])
@@ -65,7 +69,7 @@ def test_tls_from_the_start(tls: ssl.SSLContext) -> None:
 
 @pytest.mark.parametrize("implicit", [True, False])
 def test_a_certificate_that_nobody_trusts_is_refused(tmp_path: Path, implicit: bool) -> None:
-    """Neither mail nor password is given to a server that cannot prove its name; trying again is of no use."""
+    """A server without a valid certificate receives neither mail nor password, and the error is final."""
     context, _ = certificate(tmp_path)
     with Mailbox(tls=context, implicit=implicit, login=True) as mailbox:
         failure = not_sent(mailbox.url(login=True, scheme="smtps" if implicit else "smtp"))
@@ -83,12 +87,12 @@ def test_a_certificate_of_another_name_is_refused(tls: ssl.SSLContext) -> None:
 
 
 def test_a_distant_server_without_tls_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only this machine's own server, or one of which the URL says so, is spoken to in the clear."""
+    """Without TLS only this machine's server is used, or one whose URL ends in ?tls=off."""
     with Mailbox() as mailbox:
-        distant = SmtpMailer.from_url(mailbox.url(host="mail.example.test"), SENDER)
-        assert distant.demand_tls
-        assert not SmtpMailer.from_url(mailbox.url(host="mail.example.test") + "?tls=off", SENDER).demand_tls
-        monkeypatch.setattr(smtp, "is_loopback", lambda _: False)
+        distant = SmtpServer.from_url(mailbox.url(host="mail.example.test"))
+        assert distant.require_tls
+        assert not SmtpServer.from_url(mailbox.url(host="mail.example.test") + "?tls=off").require_tls
+        monkeypatch.setattr(mail_settings, "is_loopback", lambda _: False)
         failure = not_sent(mailbox.url())
         assert failure.final
         assert "offers no TLS" in str(failure)
@@ -106,21 +110,21 @@ def test_a_refused_login_is_final_and_tells_no_password(tls: ssl.SSLContext) -> 
 
 
 def test_a_server_without_logins_is_told_so() -> None:
-    """A login that the server does not know is a setting to mend, not a reason to try again."""
+    """A server without logins is a wrong setting, so the error is final."""
     with Mailbox() as mailbox:
         assert not_sent(mailbox.url(login=True)).final
 
 
 @pytest.mark.parametrize(("answer", "final"), [("451 later", False), ("554 never", True)])
 def test_what_the_server_refuses_for_now_may_be_tried_again(answer: str, final: bool) -> None:
-    """Answers of the kind 4xx are for now, 5xx for good."""
+    """SMTP codes 4xx are temporary, 5xx are final."""
     with Mailbox() as mailbox:
         mailbox.answers.append(answer)
         assert not_sent(mailbox.url()).final is final
 
 
 def test_a_server_that_is_down_may_come_back() -> None:
-    """Nobody listens: the letter may be tried again."""
+    """A refused connection is temporary."""
     failure = not_sent(f"smtp://127.0.0.1:{free_port()}")
     assert not failure.final
     assert "cannot be reached" in str(failure)
@@ -142,22 +146,51 @@ def _vanishing(connection: socket.socket, _over: threading.Event) -> None:
 
 
 def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No answer within the time for one: not sent, to be tried again."""
-    monkeypatch.setattr(smtp, "PATIENCE", 0.2)
+    """A missing response is a temporary error."""
+    monkeypatch.setattr(smtp, "RESPONSE_SECONDS", 0.2)
     with misbehaving(_silent) as port:
         failure = not_sent(f"smtp://127.0.0.1:{port}")
     assert (str(failure), failure.final) == ("the server did not answer in time", False)
 
 
 def test_a_server_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A letter now and then keeps no connection alive for longer than a whole mail may take."""
-    monkeypatch.setattr(smtp, "IN_ALL", 0.5)
+    """A server that sends single characters cannot exceed the time for a whole mail."""
+    monkeypatch.setattr(smtp, "TOTAL_SECONDS", 0.5)
     with misbehaving(_trickling) as port:
         assert not not_sent(f"smtp://127.0.0.1:{port}").final
 
 
+def _closing(connection: socket.socket, _over: threading.Event) -> None:
+    """Accept a mail, and close the connection instead of answering QUIT."""
+    connection.sendall(b"220 hello\r\n")
+    lines = connection.makefile("rb")
+    for line in lines:
+        match line.split()[0].upper():
+            case b"DATA":
+                connection.sendall(b"354 go on\r\n")
+                while next(lines) != b".\r\n":
+                    pass
+                connection.sendall(b"250 taken\r\n")
+            case b"QUIT":
+                return
+            case _:
+                connection.sendall(b"250 OK\r\n")
+
+
+def test_an_accepted_mail_is_sent_whatever_happens_at_the_end() -> None:
+    """A failed QUIT is no failure: another attempt would send the mail twice."""
+    with misbehaving(_closing) as port:
+        send(f"smtp://127.0.0.1:{port}")
+
+
+def test_a_server_that_closes_at_once_may_come_back() -> None:
+    with misbehaving(lambda _connection, _over: None) as port:
+        failure = not_sent(f"smtp://127.0.0.1:{port}")
+    assert not failure.final
+
+
 def test_a_server_that_hangs_up_is_not_believed() -> None:
-    """A connection that ends before the mail was taken is no success."""
+    """A connection that ends before the mail was accepted is an error."""
     with misbehaving(_vanishing) as port:
         failure = not_sent(f"smtp://127.0.0.1:{port}")
     assert not failure.final
@@ -165,33 +198,32 @@ def test_a_server_that_hangs_up_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize(
-    "letter",
+    "email",
     [
-        Letter("x", "a@example.test\r\nBcc: b@example.test", "subject", "text"),
-        Letter("x", "a@example.test", "subject\nBcc: b@example.test", "text"),
+        Email("x", "a@example.test\r\nBcc: b@example.test", "subject", "text"),
+        Email("x", "a@example.test", "subject\nBcc: b@example.test", "text"),
     ],
     ids=["recipient", "subject"],
 )
-def test_no_header_can_be_smuggled_in(letter: Letter) -> None:
+def test_no_header_can_be_smuggled_in(email: Email) -> None:
     """A line break in a header is an error, never another header."""
     with pytest.raises(ValueError, match=r"(?i)linefeed|newline|carriage|invalid"):
-        compose(letter, SENDER)
+        compose(email, SENDER)
 
 
 def test_a_name_with_line_breaks_stays_in_the_text() -> None:
-    """What others chose, an organization's name for instance, stands in no header."""
-    letter = invitation("a@example.test", "Evil\nBcc: b@example.test", "member", "https://x.test/#token=t")
-    message = compose(letter, SENDER)
+    """Values that users choose, such as an organization's name, are in no header."""
+    email = invitation("a@example.test", "Evil\nBcc: b@example.test", "member", "https://x.test/#token=t")
+    message = compose(email, SENDER)
     assert "Bcc" not in message
-    assert set(message.keys()) == set(compose(LETTER, SENDER).keys())
+    assert set(message.keys()) == set(compose(EMAIL, SENDER).keys())
 
 
 def test_nothing_shows_a_secret() -> None:
-    """Neither the mailer's nor a letter's representation has the password, the link, or the reader's name."""
-    assert MAIL_PASSWORD not in repr(SmtpMailer.from_url("smtp://gate:p%40ss@mail.test", SENDER))
-    assert "p@ss" not in repr(SmtpMailer.from_url("smtp://gate:p%40ss@mail.test", SENDER))
+    """Neither the mailer's nor a mail's representation contains the password, the link, or the recipient's name."""
+    assert repr(SmtpServer.from_url("smtp://gate:p%40ss@mail.test")) == "SmtpServer('mail.test', 587)"
     shown = repr(password_reset("anna@example.test", "https://x.test/#token=secret"))
-    assert shown == "Letter('password reset' to an address at 'example.test')"
+    assert shown == "Email('password reset' to an address at 'example.test')"
 
 
 @pytest.mark.parametrize(
@@ -204,9 +236,9 @@ def test_nothing_shows_a_secret() -> None:
     ],
 )
 def test_a_url_names_server_and_port(url: str, host: str, port: int) -> None:
-    """Without a port it is the usual one of the scheme."""
-    mailer = SmtpMailer.from_url(url, SENDER)
-    assert (mailer.host, mailer.port) == (host, port)
+    """The default port depends on the scheme."""
+    server = SmtpServer.from_url(url)
+    assert (server.host, server.port) == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +259,8 @@ def test_a_url_names_server_and_port(url: str, host: str, port: int) -> None:
     ],
 )
 def test_a_url_that_is_none_is_refused(url: str) -> None:
-    """The message says how to write one, and repeats neither user nor password."""
+    """The message shows the form of a URL, and neither user nor password."""
     with pytest.raises(ValueError, match=r"\w") as refusal:
-        SmtpMailer.from_url(url, SENDER)
+        SmtpServer.from_url(url)
     assert "secret" not in str(refusal.value)
     assert "se#cret" not in str(refusal.value)

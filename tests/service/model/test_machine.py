@@ -10,7 +10,7 @@ from support.machine.counts import Counts
 from support.machine.machine import GatewayMachine
 from support.reference.checking import DENIALS, MOST_PENDING
 
-from toolgate_service.checks.steps import Step
+from toolgate_service.checks.decide import Step
 
 STEPS = 50
 #: how often as many runs are made again, at most, until enough has happened: chance may leave something out of a few

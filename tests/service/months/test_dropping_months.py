@@ -12,10 +12,11 @@ from support.months import connected, fetched, named, names, opened, parts, run,
 from support.tables import execute
 from support.upkeep import ago_text
 
+from toolgate_service.core.plans import BUILT_IN
+from toolgate_service.logs import partitions
 from toolgate_service.logs.entries import entry_bytes
-from toolgate_service.logs.months import dropping
-from toolgate_service.plans import BUILT_IN
-from toolgate_service.upkeep.retention import TEST_DAYS, kept_days, prune
+from toolgate_service.logs.retention import TEST_DAYS, kept_days
+from toolgate_service.maintenance import prune
 
 pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
 
@@ -102,7 +103,7 @@ def test_whoever_came_to_keep_more_meanwhile_keeps_it(months: str) -> None:
         async with connected(months) as connection, connection.transaction():
             over = [part for part in parts(months) if part.name != named(2) and part.ends < datetime.now(UTC)]
             await connection.execute("UPDATE organizations SET plan = 'enterprise'")
-            await dropping._drop(
+            await partitions._drop(
                 connection,
                 over,
                 datetime.now(UTC),
@@ -117,8 +118,8 @@ def test_whoever_came_to_keep_more_meanwhile_keeps_it(months: str) -> None:
 
 def test_an_export_is_not_cut_off(months: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While somebody reads the log no month is dropped, and what nobody keeps is deleted entry by entry."""
-    monkeypatch.setattr(dropping, "TRIES", 2)
-    monkeypatch.setattr(dropping, "PAUSE", 0)
+    monkeypatch.setattr(partitions, "DROP_ATTEMPTS", 2)
+    monkeypatch.setattr(partitions, "LOCK_PAUSE", 0)
 
     async def meanwhile() -> None:
         async with connected(months) as reading, reading.transaction(isolation="repeatable_read"):

@@ -10,10 +10,8 @@ from support.gateway import LiveGateway, Owner
 from support.months import fetched, named, opened, this_month, with_months
 from support.tables import execute, rows
 
-from toolgate_service.logs.finding import find_entry
-from toolgate_service.logs.lines import leaf, newest_ids
-from toolgate_service.logs.service import Filters
-from toolgate_service.web.paging import Position
+from toolgate_service.db.pagination import Position
+from toolgate_service.logs.repository import Filters, get_entry, list_newest_ids, list_page
 
 pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
 
@@ -62,7 +60,7 @@ async def leafed(calendar: LiveGateway, keeper: Owner, filters: Filters) -> list
     after: Position | None = None
     async with opened(calendar.database_url) as database, database.reading() as session:
         while True:
-            page = await leaf(session, keeper.user["organization_id"], "production", filters, after, 7)
+            page = await list_page(session, keeper.user["organization_id"], "production", filters, after, 7)
             found += [line.id for line in page.lines]
             if page.last is None:
                 return found
@@ -83,7 +81,7 @@ def test_news_are_of_this_month_and_the_last(calendar: LiveGateway, keeper: Owne
 
     async def looked() -> list[str]:
         async with opened(calendar.database_url) as database, database.reading() as session:
-            return list(await newest_ids(session, keeper.user["organization_id"], "production"))
+            return list(await list_newest_ids(session, keeper.user["organization_id"], "production"))
 
     assert finished(looked()) == in_order(calendar, keeper)[: 3 * AROUND]
 
@@ -129,6 +127,6 @@ def test_an_entry_is_found_by_its_id_in_its_month(calendar: LiveGateway, keeper:
 
     async def found() -> str:
         async with opened(calendar.database_url) as database, database.reading() as session:
-            return (await find_entry(session, organization, "production", entry)).id
+            return (await get_entry(session, organization, "production", entry)).id
 
     assert finished(found()) == entry

@@ -14,19 +14,17 @@ from support.gateway import LiveGateway, Owner
 from support.months import connected, fetched, named, names, opened, parts, run, this_month, with_months
 from support.waiting import eventually
 
-from toolgate_service.errors import StorageFault
-from toolgate_service.logs.months import making, settling
-from toolgate_service.logs.months.ahead import make_months, missing
-from toolgate_service.logs.months.catalogue import Part
-from toolgate_service.logs.months.making import alone
-from toolgate_service.storage.postgres import PostgresDatabase
-from toolgate_service.upkeep.months import make_months as make_in_upkeep
+from toolgate_service.core.errors import StorageFault
+from toolgate_service.db.postgres import PostgresDatabase
+from toolgate_service.logs import partitions
+from toolgate_service.logs.partitions import Partition, exclusive_access, make_months, missing_periods
+from toolgate_service.logs.retention import make_months as make_in_upkeep
 
 pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
 
 
-def part(begins: tuple[int, int] | None, ends: tuple[int, int]) -> Part:
-    return Part("p", begins and datetime(*begins, 1, tzinfo=UTC), datetime(*ends, 1, tzinfo=UTC), 0)
+def part(begins: tuple[int, int] | None, ends: tuple[int, int]) -> Partition:
+    return Partition("p", begins and datetime(*begins, 1, tzinfo=UTC), datetime(*ends, 1, tzinfo=UTC), 0)
 
 
 @pytest.mark.parametrize(
@@ -44,23 +42,23 @@ def test_with_each_month_the_one_after_the_next_is_needed(
 ) -> None:
     """By the UTC calendar, to the microsecond; what was missed, and holds nothing, is one stretch."""
     there = [part(None, (2026, 11)), part((2026, 11), (2027, 2))]
-    needed = missing(there, moment)
+    needed = missing_periods(there, moment)
     assert [(begins.year, begins.month) for begins, _ in needed] == months
     assert all(one[1] == other[0] for one, other in pairwise(needed))
 
 
 async def test_turn_of_a_gateway_that_froze_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A frozen gateway sends nothing that keeps its turn."""
-    monkeypatch.setattr(making, "TURN_IDLE", 1)
-    monkeypatch.setattr(making, "TURN_KEEP", 3600)
+    monkeypatch.setattr(partitions, "LOCK_IDLE_SECONDS", 1)
+    monkeypatch.setattr(partitions, "LOCK_KEEPALIVE_SECONDS", 3600)
     async with opened(empty_database(tmp_path)) as database:
 
         async def is_free() -> bool:
-            async with alone(database) as connection:
+            async with exclusive_access(database) as connection:
                 return connection is not None
 
         async def freeze() -> None:
-            async with alone(database):
+            async with exclusive_access(database):
                 assert not await is_free()
                 await eventually(is_free)
 
@@ -71,12 +69,12 @@ async def test_turn_of_a_gateway_that_froze_ends(tmp_path: Path, monkeypatch: py
 async def test_turn_outlasts_the_idle_limit_while_the_gateway_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "TURN_IDLE", 1)
-    monkeypatch.setattr(making, "TURN_KEEP", 0.1)
-    async with opened(empty_database(tmp_path)) as database, alone(database) as connection:
+    monkeypatch.setattr(partitions, "LOCK_IDLE_SECONDS", 1)
+    monkeypatch.setattr(partitions, "LOCK_KEEPALIVE_SECONDS", 0.1)
+    async with opened(empty_database(tmp_path)) as database, exclusive_access(database) as connection:
         assert connection is not None
         await connection.execute("SELECT pg_sleep(2.5)")
-        async with alone(database) as other:
+        async with exclusive_access(database) as other:
             assert other is None
 
 
@@ -141,7 +139,7 @@ async def test_what_another_gateway_does_is_left_to_it(calendar: LiveGateway) ->
     url = calendar.database_url
     await asyncio.to_thread(with_months, url, -1, -1)
     async with opened(url) as one, opened(url) as two:
-        async with alone(one) as connection:
+        async with exclusive_access(one) as connection:
             assert connection is not None
             assert await make_months(two) == ()
         assert await make_months(two) == [named(0), named(1), named(2)]
@@ -204,8 +202,8 @@ async def test_whoever_reads_without_end_is_waited_for_but_not_long(
     url, agent = calendar.database_url, keeper.agent()
     with_months(url, -2, -1)
     log(keeper, agent)
-    monkeypatch.setattr(settling, "TRIES", 2)
-    monkeypatch.setattr(settling, "PAUSE", 0)
+    monkeypatch.setattr(partitions, "ATTACH_ATTEMPTS", 2)
+    monkeypatch.setattr(partitions, "LOCK_PAUSE", 0)
     async with opened(url) as database:
         async with connected(url) as reading, reading.transaction():
             await reading.fetch("SELECT id FROM log_entries LIMIT 1")

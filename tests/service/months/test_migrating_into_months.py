@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from support.databases import empty_database, engine
 from support.months import connected, named, names, opened, parts, this_month
 
-from toolgate_service.logs.months.ahead import make_months
-from toolgate_service.storage.migrate import configuration, upgrade
+from toolgate_service.db.migrate import configuration, upgrade
+from toolgate_service.logs.partitions import make_months
 
 pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
 

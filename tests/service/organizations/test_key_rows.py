@@ -9,7 +9,7 @@ from support.gateway import LiveGateway, Owner
 from support.insight import execute, rows, vault
 from support.shapes import MOMENT
 
-from toolgate_service.clock import utcnow
+from toolgate_service.core.clock import utcnow
 from toolgate_service.organizations.keys import mint_key, shown_key
 
 QUERY = (

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolgate_service.plan_file import PlanFileError, read_plans
-from toolgate_service.plans import BUILT_IN, FEATURES, PLAN_NAMES
+from toolgate_service.core.plans import BUILT_IN, FEATURES, PLAN_NAMES, PlanFileError, read_plans
 
 TOML = """
 [pro]

@@ -13,14 +13,14 @@ from support.losing import FOR_EVER, losing_writes
 from support.receiver import Receiver
 from support.waiting import eventually
 
-from toolgate_service.accounts.caller import Caller
-from toolgate_service.approvals import waiting
-from toolgate_service.console import live
-from toolgate_service.console.inbox.news import look, told
-from toolgate_service.console.live import Live
-from toolgate_service.storage import listener
-from toolgate_service.storage.notices import CHANNEL
-from toolgate_service.webhooks.outbox import emit_made
+from toolgate_service.accounts.sessions import Caller
+from toolgate_service.approvals import long_poll
+from toolgate_service.console import streams
+from toolgate_service.console.inbox import make_pending_event, poll_pending
+from toolgate_service.console.streams import EventStreams
+from toolgate_service.db import pubsub as listener
+from toolgate_service.db.pubsub import CHANNEL
+from toolgate_service.webhooks.events import emit_lazy
 
 pytestmark = pytest.mark.postgresql_only("SQLite has nobody who would pass on news")
 
@@ -35,10 +35,10 @@ WHERE datname = current_database() AND query LIKE 'SELECT pg_notify($1, '''')%'
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits looks again in an hour: only news can wake them."""
-    for module in (waiting, live):
-        monkeypatch.setattr(module, "LOOK_AGAIN", NEVER)
-        monkeypatch.setattr(module, "LOOK_SELDOM", NEVER)
-    monkeypatch.setattr(live, "RECHECK", NEVER)
+    for name in ("READ_INTERVAL", "NOTIFIED_READ_INTERVAL"):
+        monkeypatch.setattr(long_poll, name, NEVER)
+    for name in ("POLL_INTERVAL", "FALLBACK_POLL_INTERVAL", "SESSION_CHECK_INTERVAL"):
+        monkeypatch.setattr(streams, name, NEVER)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def hearing(at: Running, hears: bool = True) -> None:
     """Wait until a gateway hears the others, or has stopped to."""
 
     async def does() -> bool:
-        return at.gateway.hub.hears_others is hears
+        return at.gateway.notifier.receives_remote is hears
 
     await eventually(does)
 
@@ -72,7 +72,7 @@ async def waits(at: Running, id_: str) -> None:
     """Wait until somebody at a gateway waits for news of something."""
 
     async def somebody() -> bool:
-        return id_ in at.gateway.hub._waiting
+        return id_ in at.gateway.notifier._waiting
 
     await eventually(somebody)
 
@@ -103,13 +103,13 @@ async def test_a_listener_that_was_cut_off_listens_again(
     one, other = two
     member = await Member.of(one, "cut@example.test")
     turns: list[bool] = []
-    passed_on = other.gateway.listener._turned  # type: ignore[union-attr]  # on PostgreSQL there is one
+    passed_on = other.gateway.listener._on_connection_change  # type: ignore[union-attr]  # on PostgreSQL there is one
 
     def turned(hears: bool) -> None:
         turns.append(hears)
         passed_on(hears)
 
-    other.gateway.listener._turned = turned  # type: ignore[union-attr]  # as above
+    other.gateway.listener._on_connection_change = turned  # type: ignore[union-attr]  # as above
     approval = await member.hold(one)
     polling = asyncio.create_task(member.wait(other, approval))
     await waits(other, approval)
@@ -131,7 +131,7 @@ async def test_what_nobody_announced_is_found_by_looking(
     two: tuple[Running, Running], overheard: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """News is no more than quicker: a decision that was missed is seen by the next look."""
-    monkeypatch.setattr(waiting, "LOOK_SELDOM", 0.1)
+    monkeypatch.setattr(long_poll, "NOTIFIED_READ_INTERVAL", 0.1)
     one, other = two
     member = await Member.of(one, "missed@example.test")
     approval = await member.hold(one)
@@ -158,7 +158,7 @@ async def test_a_listener_that_hears_nothing_is_found_out(
             return "news of other gateways is not heard (TimeoutError)" in caplog.text
 
         await eventually(told_so)
-        assert not one.gateway.hub.hears_others
+        assert not one.gateway.notifier.receives_remote
         # Again and again, but it is said once.
         assert caplog.text.count("is not heard") == 1
 
@@ -199,7 +199,9 @@ async def test_an_open_inbox_hears_of_what_another_gateway_holds(two: tuple[Runn
     one, other = two
     member = await Member.of(one, "page@example.test")
     caller = Caller(member.user, member.organization, "", 1, "admin", "full", "enterprise", True, None)
-    news = Live(other.gateway).news(caller, "production", look, told, announced=True)
+    news = EventStreams(other.gateway).subscribe(
+        caller, "production", poll_pending, make_pending_event, announced=True
+    )
 
     async def until(count: int) -> None:
         async with asyncio.timeout(30):
@@ -231,7 +233,7 @@ async def test_an_event_that_nobody_delivers_is_delivered_by_whoever_hears_of_it
             return [{"id": "x"}]
 
         async with one.gateway.database.writing() as session:
-            await emit_made(session, member.organization, "production", "agent.created", shown)
+            await emit_lazy(session, member.organization, "production", "agent.created", shown)
         [got] = await asyncio.to_thread(receiver.wait, 1, anything)
         assert got.event["data"]["agent"] == {"id": "x"}
 

@@ -9,9 +9,9 @@ import pytest
 from support.databases import database_url
 from support.inloop import Member, running
 
-from toolgate_service.errors import StorageFault
-from toolgate_service.hotpath.postgres import connections
-from toolgate_service.storage.races import fault
+from toolgate_service.core.errors import StorageFault
+from toolgate_service.db import pool as connections
+from toolgate_service.db.retry import storage_fault
 
 pytestmark = pytest.mark.postgresql_only("SQLite puts them in one order by itself")
 
@@ -27,9 +27,9 @@ async def test_what_the_server_could_not_put_in_order_is_done_once(
 
     def counted(said: str, code: str | None) -> StorageFault:
         lost[code] += 1
-        return fault(said, code)
+        return storage_fault(said, code)
 
-    monkeypatch.setattr(connections, "fault", counted)
+    monkeypatch.setattr(connections, "storage_fault", counted)
     # As engines do that know no other way.
     monkeypatch.setitem(connections.INDEXED, "default_transaction_isolation", "serializable")
     server = await asyncpg.connect(database_url(tmp_path))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.slack import block_actions, command, form
 
-from toolgate_service.errors import FieldErrors
-from toolgate_service.slack.buttons import APPROVE, Pressed
-from toolgate_service.slack.payloads import Click, Command, Other, Who, read_sent
+from toolgate_service.core.errors import FieldErrors
+from toolgate_service.slack.blocks import APPROVE, Pressed
+from toolgate_service.slack.payloads import Click, Command, Other, Who, read_payload
 
 ID = "0192f0c0-0000-7000-8000-000000000001"
 VALUE = f"v1.{ID}.{'ab' * 32}"
@@ -20,23 +20,23 @@ WHO = Who("T1DC2JH3J", "U2CERLKJA")
 
 def test_a_press_and_a_command_are_read() -> None:
     """The recorded shapes."""
-    click = read_sent(form(block_actions(APPROVE, VALUE)))
+    click = read_payload(form(block_actions(APPROVE, VALUE)))
     assert isinstance(click, Click)
     assert (click.who, click.pressed) == (WHO, Pressed(ID, "ab" * 32, approves=True))
     assert click.response_url.startswith("https://hooks.slack.com/actions/")
-    assert read_sent(command("link ABC")) == Command(WHO, "link ABC")
-    assert read_sent(command("")) == Command(WHO, "")
+    assert read_payload(command("link ABC")) == Command(WHO, "link ABC")
+    assert read_payload(command("")) == Command(WHO, "")
 
 
 def test_in_a_shared_channel_the_user_is_of_the_users_own_workspace() -> None:
     """Ids are unique within a workspace only."""
     payload = block_actions(APPROVE, VALUE)
     payload["user"]["team_id"] = "T0OTHER"
-    click = read_sent(form(payload))
+    click = read_payload(form(payload))
     assert isinstance(click, Click)
     assert click.who == Who("T0OTHER", "U2CERLKJA")
     del payload["user"]["team_id"]
-    click = read_sent(form(payload))
+    click = read_payload(form(payload))
     assert isinstance(click, Click)
     assert click.who == WHO
 
@@ -54,7 +54,7 @@ def test_in_a_shared_channel_the_user_is_of_the_users_own_workspace() -> None:
 )
 def test_what_is_not_for_us_is_left_alone(payload: dict[str, Any]) -> None:
     """Slack sends more than presses on our buttons."""
-    assert read_sent(form(payload)) == Other()
+    assert read_payload(form(payload)) == Other()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_is_not_for_us_is_left_alone(payload: dict[str, Any]) -> None:
 def test_what_is_wrong_is_refused(body: bytes) -> None:
     """400 with words that repeat nothing of it."""
     with pytest.raises(FieldErrors):
-        read_sent(body)
+        read_payload(body)
 
 
 JSON = st.recursive(
@@ -95,7 +95,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     """Nothing else is ever raised."""
     for sent in (body, b"payload=" + body, b"command=" + body):
         try:
-            read_sent(sent)
+            read_payload(sent)
         except FieldErrors:
             continue
 
@@ -109,7 +109,7 @@ def test_any_change_of_a_real_payload_is_read_or_refused(data: st.DataObject) ->
     )
     holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(JSON)
     try:
-        read = read_sent(form(json.loads(json.dumps(payload))))
+        read = read_payload(form(json.loads(json.dumps(payload))))
     except FieldErrors:
         return
     assert isinstance(read, Click | Other)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from toolgate_service.slack.signature import Signed, sign
+from toolgate_service.slack.signature import SignedRequest, sign
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 SECONDS = "1531420618"
@@ -20,14 +20,14 @@ RIGHT = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
 SENT = datetime.fromtimestamp(int(SECONDS), UTC)
 
 
-def signed(seconds: str = SECONDS, signature: str = RIGHT, body: bytes = BODY) -> Signed:
-    return Signed.of({"x-slack-request-timestamp": seconds, "x-slack-signature": signature}, body)
+def signed(seconds: str = SECONDS, signature: str = RIGHT, body: bytes = BODY) -> SignedRequest:
+    return SignedRequest.of({"x-slack-request-timestamp": seconds, "x-slack-signature": signature}, body)
 
 
 def test_the_published_example_holds() -> None:
     """The signature that Slack's documentation prints."""
     assert sign(SECRET, SECONDS, BODY) == RIGHT
-    assert signed().is_by(SECRET, SENT)
+    assert signed().is_signed_with(SECRET, SENT)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_published_example_holds() -> None:
 )
 def test_a_timestamp_is_good_for_five_minutes_either_way(seconds: int, fresh: bool) -> None:
     """What is older, or from the future, is somebody who recorded or prepared it."""
-    assert signed().is_by(SECRET, SENT + timedelta(seconds=seconds)) is fresh
+    assert signed().is_signed_with(SECRET, SENT + timedelta(seconds=seconds)) is fresh
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_timestamp_is_good_for_five_minutes_either_way(seconds: int, fresh: bo
         signed(seconds=""),
         signed(body=BODY + b"&"),
         signed(body=BODY.replace(b"%2F", b"%2f")),
-        Signed.of({}, BODY),
+        SignedRequest.of({}, BODY),
     ],
 )
-def test_nothing_else_holds(other: Signed) -> None:
+def test_nothing_else_holds(other: SignedRequest) -> None:
     """Not another body, byte or spelling."""
-    assert not other.is_by(SECRET, SENT)
+    assert not other.is_signed_with(SECRET, SENT)
 
 
 def test_a_signature_over_no_timestamp_does_not_hold() -> None:
     """Whoever signs the empty timestamp that a broken one becomes has the year 1970."""
     base = b"v0::" + BODY
     empty = "v0=" + hmac.new(SECRET.encode(), base, hashlib.sha256).hexdigest()
-    assert not signed(seconds="", signature=empty).is_by(SECRET, SENT)
+    assert not signed(seconds="", signature=empty).is_signed_with(SECRET, SENT)

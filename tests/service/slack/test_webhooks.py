@@ -11,8 +11,8 @@ from support.slack import SIGNING_SECRET, URL, SlackHook, buttons_of, shown_in
 from support.tables import rows
 from support.waiting import until
 
-from toolgate_service.slack.buttons import APPROVE, DENY
-from toolgate_service.webhooks.kinds import KINDS
+from toolgate_service.slack.blocks import APPROVE, DENY
+from toolgate_service.webhooks.events import EVENT_TYPES
 
 MASKED = "https://hooks.slack.com/…"
 
@@ -22,7 +22,7 @@ def test_a_slack_webhook_is_shown_without_what_slack_gave(acme: Owner) -> None:
     hook = SlackHook(acme)
     assert hook.made["kind"] == "slack"
     assert (hook.made["url"], hook.made["secret"]) == (MASKED, None)
-    assert hook.made["events"] == [kind for kind in KINDS if kind.startswith("approval.")]
+    assert hook.made["events"] == [kind for kind in EVENT_TYPES if kind.startswith("approval.")]
     assert hook.made["include_context"] is True
     assert acme.http.get(hook.path).json()["url"] == MASKED
     assert SlackHook(acme, include_context=False).made["include_context"] is False

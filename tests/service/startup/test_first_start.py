@@ -14,8 +14,9 @@ from pydantic import SecretStr
 from support.crowd import together
 from support.serving import Serving
 
-from toolgate_service import secret_file, settings
-from toolgate_service.serving.summary import startup_summary
+from toolgate_service.core import crypto as secret_file
+from toolgate_service.core import settings
+from toolgate_service.server.run import startup_summary
 
 pytestmark = pytest.mark.sqlite_only("where nothing is set, the gateway makes an SQLite file")
 
@@ -62,7 +63,7 @@ def test_two_first_starts_agree_and_keep_things_private(moved: bool, tmp_path: P
 #: asks for the secret of one configuration folder after the other
 SECRETS = """
 import os, sys
-from toolgate_service.settings import Settings
+from toolgate_service.core.settings import Settings
 
 print("ready", flush=True)
 for folder in sys.stdin:

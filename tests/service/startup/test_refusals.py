@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.serving import environment, run_serve
 
-from toolgate_service.server import StartError, serve
+from toolgate_service.server.run import StartError, serve
 
 LONG_SECRET = {"TOOLGATE_SECRET": "a secret for tests, long enough"}
 

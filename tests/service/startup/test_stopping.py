@@ -93,12 +93,12 @@ def test_a_stop_during_the_start_is_a_stop(home: Path, kept: dict[str, str]) -> 
 #: a SIGTERM while the database is prepared, in a finalizer: what a handler raises there is swallowed
 SWALLOWED = """
 import signal, sys, weakref
-from toolgate_service import server
+from toolgate_service.server import run as server
 
 class Thing:
     pass
 
-before = server._prepare
+before = server._prepare_database
 
 async def prepare(settings):
     thing = Thing()
@@ -106,7 +106,7 @@ async def prepare(settings):
     del thing
     await before(settings)
 
-server._prepare = prepare
+server._prepare_database = prepare
 sys.argv = ["toolgate", "serve", "--port", "0"]
 from toolgate_cli import main
 main()

@@ -11,8 +11,7 @@ from alembic.script import Script, ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from support.databases import empty_database, engine
 
-from toolgate_service.storage.floor import CONTRACTS
-from toolgate_service.storage.migrate import MIGRATIONS, configuration
+from toolgate_service.db.migrate import CONTRACTS, MIGRATIONS, configuration
 
 #: the newest migration of the first version that others were served beside
 FIRST = "0013"

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from support.databases import empty_database, engine
 
-from toolgate_service.storage.migrate import configuration
+from toolgate_service.db.migrate import configuration
 
 MOMENT = "2026-01-01 00:00:00+00:00"
 

@@ -1,4 +1,4 @@
-"""A database with organizations in it, for what is told of them."""
+"""Fixtures for webhooks: an outbox, a gateway and a receiver."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,12 +9,12 @@ from support.gateway import LiveGateway, Owner
 from support.outbox import Outbox
 from support.receiver import Receiver
 
-from toolgate_service.storage.database import open_database
+from toolgate_service.db.database import open_database
 
 
 @pytest.fixture
 async def outbox(tmp_path: Path) -> AsyncIterator[Outbox]:
-    """A database of one test's own, and an organization on the pro plan."""
+    """Database for one test, with an organization on the pro plan."""
     database = open_database(database_url(tmp_path))
     await database.start()
     box = Outbox(database)
@@ -25,7 +25,7 @@ async def outbox(tmp_path: Path) -> AsyncIterator[Outbox]:
 
 @pytest.fixture(scope="package")
 def teller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
-    """A gateway whose webhooks may reach this machine."""
+    """Gateway whose webhooks may reach this machine."""
     env = {"TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true"}
     with LiveGateway(tmp_path_factory.mktemp("teller"), env=env) as gateway:
         yield gateway
@@ -33,13 +33,13 @@ def teller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
 
 @pytest.fixture
 def told(teller: LiveGateway) -> Iterator[Owner]:
-    """An organization of one test's own, whose webhooks may reach this machine."""
+    """Organization for one test, whose webhooks may reach this machine."""
     with Owner(teller.url, organization="Told") as owner:
         yield owner
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Takes everything."""
+    """Receiver that accepts every event."""
     with Receiver() as made:
         yield made

@@ -1,4 +1,4 @@
-"""Deliveries over HTTP: tried out, listed, sent again; secrets rotated; webhooks switched off and on."""
+"""Deliveries over HTTP: test events, lists, retries, rotated secrets, disabled webhooks."""
 
 import threading
 
@@ -16,7 +16,7 @@ from support.waiting import until
 
 
 def test_a_trial_reaches_this_webhook_alone(told: Owner, receiver: Receiver) -> None:
-    """A signed `webhook.test` event; the delivery tells what came of it, and the library verifies it too."""
+    """The `webhook.test` event is signed, and its delivery shows the result."""
     hook = Hook(told, receiver)
     Hook(told, receiver)
     queued = hook.post("/test", 202)
@@ -34,7 +34,7 @@ def test_a_trial_reaches_this_webhook_alone(told: Owner, receiver: Receiver) -> 
 
 
 def test_a_failed_trial_is_not_repeated(told: Owner, receiver: Receiver) -> None:
-    """Somebody waits for its result: one attempt, its code and why; and nothing is switched off."""
+    """A test event has one attempt, and its failure does not disable the webhook."""
     receiver.default = Answer(410)
     hook = Hook(told, receiver)
     hook.post("/test", 202)
@@ -45,7 +45,7 @@ def test_a_failed_trial_is_not_repeated(told: Owner, receiver: Receiver) -> None
 
 
 def test_a_delivery_is_sent_again_under_the_same_id(told: Owner, receiver: Receiver) -> None:
-    """Pending again at once, also when it had arrived: the receiver knows it by `webhook-id`."""
+    """A retried delivery is pending at once, also after a success, and has the same `webhook-id`."""
     hook = Hook(told, receiver, "agent.created")
     told.agent()
     (first,) = hook.settled()
@@ -60,7 +60,7 @@ def test_a_delivery_is_sent_again_under_the_same_id(told: Owner, receiver: Recei
 
 
 def test_every_webhook_gets_the_event_under_one_id(told: Owner, receiver: Receiver) -> None:
-    """Two webhooks, one event."""
+    """Two webhooks receive the same event."""
     Hook(told, receiver, "agent.created")
     Hook(told, receiver)
     told.agent()
@@ -70,7 +70,7 @@ def test_every_webhook_gets_the_event_under_one_id(told: Owner, receiver: Receiv
 
 
 def test_a_failure_is_tried_again(told: Owner, receiver: Receiver) -> None:
-    """What failed waits for its next attempt, with code and reason; then it arrives, under the same id."""
+    """A failed delivery shows code and reason, and the next attempt has the same id."""
     receiver.answers.append(Answer(503, {"Retry-After": "1"}))
     hook = Hook(told, receiver, "agent.created")
     told.agent()
@@ -86,7 +86,7 @@ def test_a_failure_is_tried_again(told: Owner, receiver: Receiver) -> None:
 
 
 def test_gone_switches_a_webhook_off(told: Owner, receiver: Receiver) -> None:
-    """410: off at once and visibly, what else was on its way ends, and an admin switches it on again."""
+    """After a 410 the webhook is disabled and its pending deliveries fail; an administrator can enable it."""
     receiver.answers.append(Answer(410))
     hook = Hook(told, receiver, "agent.created")
     told.agent()
@@ -111,7 +111,7 @@ def test_gone_switches_a_webhook_off(told: Owner, receiver: Receiver) -> None:
 
 
 def test_three_silent_days_switch_a_webhook_off(teller: LiveGateway, told: Owner, receiver: Receiver) -> None:
-    """When nothing arrived since the event was made, the webhook is off and says why."""
+    """Without a success since the event, the webhook is disabled with the reason."""
     receiver.default = Answer(500)
     hook = Hook(told, receiver, "agent.created")
     told.agent()
@@ -134,7 +134,7 @@ def test_three_silent_days_switch_a_webhook_off(teller: LiveGateway, told: Owner
 def test_three_days_end_a_delivery_alone_where_others_arrived(
     teller: LiveGateway, told: Owner, receiver: Receiver
 ) -> None:
-    """A receiver that refuses one event and takes others stays."""
+    """A receiver that refuses one event and accepts others stays enabled."""
     hook = Hook(told, receiver, "agent.created")
     told.agent()
     hook.settled()
@@ -158,7 +158,7 @@ def test_three_days_end_a_delivery_alone_where_others_arrived(
 def test_what_was_on_its_way_ends_with_the_webhook(
     teller: LiveGateway, told: Owner, receiver: Receiver, how: str
 ) -> None:
-    """After the answer to the admin nothing more is attempted."""
+    """After the response to the administrator there are no further attempts."""
     receiver.default = Answer(500)
     hook = Hook(told, receiver, "agent.created")
     told.agent()
@@ -183,7 +183,7 @@ def test_what_was_on_its_way_ends_with_the_webhook(
 
 
 def test_the_former_secret_signs_for_a_day(teller: LiveGateway, told: Owner, receiver: Receiver) -> None:
-    """After a rotation both verify; once the day is over, only the new one does."""
+    """After a rotation both secrets sign for a day, then only the new one."""
     hook = Hook(told, receiver)
     former = hook.secret
     rotated = hook.post("/rotate-secret")
@@ -208,7 +208,7 @@ def test_the_former_secret_signs_for_a_day(teller: LiveGateway, told: Owner, rec
 
 
 def test_a_secret_is_not_rotated_without_end(told: Owner, receiver: Receiver) -> None:
-    """Four former ones at most sign beside the new one: each is a signature more."""
+    """At most four former secrets sign, as each adds a signature."""
     hook = Hook(told, receiver)
     for _ in range(4):
         hook.secret = hook.post("/rotate-secret")["secret"]
@@ -219,7 +219,7 @@ def test_a_secret_is_not_rotated_without_end(told: Owner, receiver: Receiver) ->
 
 
 def test_deliveries_are_paged_and_filtered(told: Owner, receiver: Receiver) -> None:
-    """Newest first, by cursor, by status; what is no status is refused by name."""
+    """Newest first, with cursor and status filter; an unknown status is refused."""
     receiver.answers.extend([Answer(500), Answer(200), Answer(404)])
     hook = Hook(told, receiver)
     for _ in range(5):
@@ -235,7 +235,7 @@ def test_deliveries_are_paged_and_filtered(told: Owner, receiver: Receiver) -> N
 
 
 def test_one_slow_receiver_keeps_nobody_waiting(told: Owner, receiver: Receiver) -> None:
-    """While one receiver holds all it is sent, another gets everything at once."""
+    """A receiver that never responds does not delay another one."""
     held = threading.Event()
     with Receiver(default=Answer(after=held)) as slow:
         Hook(told, slow, "agent.created")

@@ -1,4 +1,4 @@
-"""What is told of each change: as the API shows it, in the environment where it happened, without anything secret."""
+"""Events of each change: the resource as in the API, in its environment, without secrets."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +12,11 @@ from support.insight import set_plan
 from support.receiver import Got, Receiver
 from support.tables import execute, rows
 
-from toolgate_service.ids import is_id
+from toolgate_service.core.ids import is_id
 
 
 def only(found: list[Got]) -> dict[str, Any]:
-    """Return the one event's data."""
+    """Return the data of the only event."""
     (got,) = found
     assert is_id(got.id)
     data: dict[str, Any] = got.event["data"]
@@ -24,7 +24,7 @@ def only(found: list[Got]) -> dict[str, Any]:
 
 
 def test_agents(told: Owner, receiver: Receiver) -> None:
-    """Created, updated, deleted: each shows the agent as it then was."""
+    """Each event shows the agent as it was after the change."""
     hook = Hook(told, receiver)
     agent = told.agent("First")
     path = f"/api/agents/{agent}"
@@ -38,7 +38,7 @@ def test_agents(told: Owner, receiver: Receiver) -> None:
 
 
 def test_permissions(told: Owner, receiver: Receiver) -> None:
-    """Created, updated, deleted by either path; amounts with their digits."""
+    """Created, updated, deleted by either path; amounts keep their digits."""
     hook = Hook(told, receiver)
     agent = told.agent()
     amount = "1234567890123456789.000000001"
@@ -60,7 +60,7 @@ def test_permissions(told: Owner, receiver: Receiver) -> None:
 
 
 def test_approvals(told: Owner, receiver: Receiver) -> None:
-    """Requested, approved, consumed: as people see the request, its context only where it was asked for."""
+    """Requested, approved, consumed; the context only with `include_context`."""
     hook = Hook(told, receiver)
     agent = told.agent()
     told.permit(agent, "db.drop", requires_approval=True)
@@ -87,7 +87,7 @@ def test_approvals(told: Owner, receiver: Receiver) -> None:
     ("path", "environment"), [("regenerate-key", "production"), ("test-key/regenerate", "test")]
 )
 def test_a_regenerated_key_is_not_told(told: Owner, receiver: Receiver, path: str, environment: str) -> None:
-    """The event shows the organization, and no key: neither the former one nor the new one."""
+    """The event shows the organization, and neither the former nor the new key."""
     former = told.key
     hook = Hook(told, receiver, environment=environment)
     key = told.http.post(f"/api/organization/{path}").json()["api_key"]
@@ -100,7 +100,7 @@ def test_a_regenerated_key_is_not_told(told: Owner, receiver: Receiver, path: st
 
 
 def test_what_is_refused_is_not_told(told: Owner, receiver: Receiver) -> None:
-    """No change, no event."""
+    """A request that changes nothing emits no event."""
     hook = Hook(told, receiver)
     agent = told.agent()
     told.permit(agent, "x")
@@ -115,7 +115,7 @@ def test_what_is_refused_is_not_told(told: Owner, receiver: Receiver) -> None:
 
 
 def test_log_entries_are_told_to_whoever_names_them(told: Owner, receiver: Receiver) -> None:
-    """As the listing shows them, one event each, whichever way they were sent; a default webhook hears nothing."""
+    """One event per entry from both endpoints; a webhook without `events` receives none."""
     agent = told.agent("Logger")
     Hook(told, receiver, "log.created", include_context=True)
     with Receiver() as other:
@@ -152,7 +152,7 @@ def test_contexts_are_told_only_to_whoever_asked(told: Owner, receiver: Receiver
 
 
 def test_a_repeated_entry_is_told_once(told: Owner, receiver: Receiver) -> None:
-    """A replay stores nothing, and tells nothing."""
+    """A replay emits no event."""
     agent = told.agent()
     hook = Hook(told, receiver, "log.created")
     body = {"agent_id": agent, "action": "once", "status": "success"}
@@ -165,13 +165,13 @@ def test_a_repeated_entry_is_told_once(told: Owner, receiver: Receiver) -> None:
 
 
 def fill(gateway: LiveGateway, owner: Owner, used: int) -> None:
-    """Let the month have so many entries."""
+    """Set the number of entries of the month."""
     statement = "UPDATE monthly_usage SET log_entries = ? WHERE organization_id = ?"
     assert execute(gateway, statement, used, owner.user["organization_id"]) == 1
 
 
 def test_the_month_warns_once_at_each_threshold(teller: LiveGateway, told: Owner, receiver: Receiver) -> None:
-    """At 80 % and at 100 %, exactly once each, however many entries come at once."""
+    """One event at 80 % and one at 100 %, also with concurrent entries."""
     set_plan(teller, told, "pro")
     agent = told.agent()
     hook = Hook(told, receiver)
@@ -203,7 +203,7 @@ def test_the_month_warns_once_at_each_threshold(teller: LiveGateway, told: Owner
 
 
 def test_agents_warn_too(teller: LiveGateway, told: Owner, receiver: Receiver) -> None:
-    """The eighth of ten agents and the tenth; the test environment's count nowhere."""
+    """Events for the eighth and the tenth of ten agents; those of the test environment do not count."""
     set_plan(teller, told, "pro")
     hook = Hook(told, receiver, "usage.warning")
     test = Hook(told, receiver, "usage.warning", environment="test")
@@ -221,7 +221,7 @@ def test_agents_warn_too(teller: LiveGateway, told: Owner, receiver: Receiver) -
 def test_a_plan_without_webhooks_has_no_log_events(
     teller: LiveGateway, told: Owner, receiver: Receiver
 ) -> None:
-    """After a downgrade nothing is written down on the busiest road either."""
+    """After a downgrade log entries emit no events either."""
     agent = told.agent()
     Hook(told, receiver, "log.created", "usage.warning")
     set_plan(teller, told, "free")

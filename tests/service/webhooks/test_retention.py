@@ -1,4 +1,4 @@
-"""How long it is kept what webhooks were told."""
+"""Retention of events, deliveries, secrets and deleted webhooks."""
 
 from datetime import datetime, timedelta
 
@@ -6,14 +6,14 @@ import pytest
 from sqlmodel import select, update
 from support.outbox import Outbox, Thing
 
-from toolgate_service.clock import utcnow
-from toolgate_service.storage.database import now
+from toolgate_service.core.clock import utcnow
+from toolgate_service.db.database import now
 from toolgate_service.webhooks.models import Delivery, Event, Webhook, WebhookSecret
 from toolgate_service.webhooks.retention import prune_webhooks
 
 
 async def told(outbox: Outbox, age: timedelta, status: str, environment: str) -> None:
-    """Let something have happened, and have been told, a while ago."""
+    """Store an event and its delivery with an age."""
     before = {event.id for event in await outbox.events()}
     await outbox.emit("agent.created", Thing(id="t"), environment=environment)
     (made,) = {event.id for event in await outbox.events()} - before
@@ -30,7 +30,7 @@ async def told(outbox: Outbox, age: timedelta, status: str, environment: str) ->
 async def test_what_was_told_is_kept_for_a_while(
     outbox: Outbox, environment: str, days: int, batch: int
 ) -> None:
-    """Thirty days, in the test environment seven; and what is still on its way stays."""
+    """Thirty days, in the test environment seven; pending deliveries stay."""
     await outbox.webhook(environment=environment)
     for status in ("delivered", "failed", "pending"):
         await told(outbox, timedelta(days=days, minutes=-1), status, environment)
@@ -45,7 +45,7 @@ async def test_what_was_told_is_kept_for_a_while(
 
 
 async def test_a_deleted_webhook_goes_with_the_last_that_it_was_told(outbox: Outbox) -> None:
-    """As long as a delivery speaks of it, its row stays; a living one always does."""
+    """A deleted webhook stays while it has deliveries; others are never removed."""
     webhook, living = await outbox.webhook(), await outbox.webhook("agent.deleted")
     await told(outbox, timedelta(days=1), "delivered", "production")
     async with outbox.database.writing() as session:

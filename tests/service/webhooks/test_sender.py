@@ -1,4 +1,4 @@
-"""One attempt: what is sent, where it may go, and what becomes of whatever a receiver does."""
+"""One attempt: the request, the allowed addresses, and the result of each behaviour of a receiver."""
 
 import asyncio
 import socket
@@ -13,8 +13,8 @@ import pytest
 from support.certificates import certificate_for
 from support.receiver import Answer, Receiver
 
-from toolgate_service.webhooks.network import Refused, SystemResolver, Unresolved
-from toolgate_service.webhooks.sender import AGENT, Outcome, Sender, retry_after
+from toolgate_service.webhooks.sender import AGENT, Sender, SendResult, parse_retry_after
+from toolgate_service.webhooks.ssrf import AddressForbidden, NameNotResolved, SystemResolver
 
 pytestmark = pytest.mark.sqlite_only("it asks no database")
 
@@ -23,14 +23,14 @@ SECONDS = 2
 
 @pytest.fixture
 async def sender() -> AsyncIterator[Sender]:
-    """Sends to this machine too."""
+    """Sender that may reach this machine."""
     made = Sender(allow_private=True, seconds=SECONDS)
     yield made
     await made.close()
 
 
 def leads_to(*answers: Sequence[str]) -> tuple[list[str], object]:
-    """Return a resolver that gives one answer after the other, and what it was asked."""
+    """Return a resolver with prepared results, and the list of its queries."""
     asked: list[str] = []
     left = list(answers)
 
@@ -42,9 +42,9 @@ def leads_to(*answers: Sequence[str]) -> tuple[list[str], object]:
 
 
 async def test_a_delivery_is_a_signed_post(sender: Sender, receiver: Receiver) -> None:
-    """POST, JSON, our name, the given headers, the body byte for byte."""
+    """POST with JSON, the user agent, the given headers and the unchanged body."""
     outcome = await sender.send(receiver.url, {"webhook-id": "x"}, '{"ü":1}')
-    assert outcome == Outcome(200, None)
+    assert outcome == SendResult(200, None)
     (got,) = receiver.got
     assert (got.path, got.body) == ("/hook?token=in-the-query", '{"ü":1}'.encode())
     assert got.headers["content-type"] == "application/json"
@@ -55,7 +55,7 @@ async def test_a_delivery_is_a_signed_post(sender: Sender, receiver: Receiver) -
 
 @pytest.mark.parametrize("path", ["/", "/a;v=1?x=1;y", "/a;b/c;d", "/x//y", "/?", "/a?b?c", "/%3b:@"])
 async def test_the_path_is_called_as_it_was_written(sender: Sender, receiver: Receiver, path: str) -> None:
-    """Nothing of it and of the query is left out or rewritten; without a path it is the root."""
+    """Path and query are not changed; without a path it is the root."""
     root = f"http://127.0.0.1:{receiver.port}"
     for url in (root + path, root, f"{root}?q"):
         assert (await sender.send(url, {}, "{}")).delivered
@@ -64,14 +64,14 @@ async def test_the_path_is_called_as_it_was_written(sender: Sender, receiver: Re
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 async def test_a_success_is_delivered(sender: Sender, receiver: Receiver, status: int) -> None:
-    """Every 2xx."""
+    """Every status 2xx is a success."""
     receiver.default = Answer(status)
     assert (await sender.send(receiver.url, {}, "{}")).delivered
 
 
 @pytest.mark.parametrize("status", [300, 304, 400, 401, 404, 410, 429, 500, 503])
 async def test_everything_else_is_not(sender: Sender, receiver: Receiver, status: int) -> None:
-    """The code is kept; only 410 says never again."""
+    """The result has the status; only 410 means that the receiver is gone."""
     receiver.default = Answer(status)
     outcome = await sender.send(receiver.url, {}, "{}")
     assert (outcome.delivered, outcome.code, outcome.gone) == (False, status, status == 410)
@@ -81,7 +81,7 @@ async def test_everything_else_is_not(sender: Sender, receiver: Receiver, status
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_not_followed(sender: Sender, receiver: Receiver, status: int) -> None:
-    """Wherever they lead, one request is made."""
+    """Only one request is sent, wherever the redirect leads."""
     with Receiver() as other:
         receiver.default = Answer(status, {"Location": other.url})
         outcome = await sender.send(receiver.url, {}, "{}")
@@ -92,7 +92,7 @@ async def test_redirects_are_not_followed(sender: Sender, receiver: Receiver, st
 async def test_proxies_of_the_environment_are_not_used(
     sender: Sender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy would be connected to instead of the judged address."""
+    """A proxy would receive the connection instead of the checked address."""
     with Receiver() as proxy:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
@@ -101,7 +101,7 @@ async def test_proxies_of_the_environment_are_not_used(
 
 
 async def test_a_silent_receiver_has_its_time_and_no_more(sender: Sender, receiver: Receiver) -> None:
-    """Ten seconds in all, here two: then the attempt has failed, and the next is served."""
+    """The attempt fails after its time limit, and the next one works."""
     never = threading.Event()
     receiver.answers.append(Answer(after=never))
     outcome = await sender.send(receiver.url, {}, "{}")
@@ -110,7 +110,7 @@ async def test_a_silent_receiver_has_its_time_and_no_more(sender: Sender, receiv
 
 
 async def test_a_name_server_that_is_silent_has_no_more_time_either(receiver: Receiver) -> None:
-    """The look-up is part of the time."""
+    """The name look-up counts towards the time limit."""
 
     async def resolve(_host: str, _port: int) -> Sequence[str]:
         await asyncio.Event().wait()
@@ -126,7 +126,7 @@ async def test_a_name_server_that_is_silent_has_no_more_time_either(receiver: Re
 async def answering(
     say: Callable[[asyncio.StreamWriter], Awaitable[None]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Give the port of a receiver that reads a request's head, says something and hangs up."""
+    """Yield the port of a receiver that reads a request's head, responds and closes."""
     left: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -146,8 +146,8 @@ async def answering(
     await asyncio.gather(*left)
 
 
-async def dribbled(sender: Sender, head: bytes) -> Outcome:
-    """Return what comes of an answer that begins with something and never ends."""
+async def dribbled(sender: Sender, head: bytes) -> SendResult:
+    """Return the result of a response that never ends."""
 
     async def say(writer: asyncio.StreamWriter) -> None:
         writer.write(head)
@@ -161,19 +161,19 @@ async def dribbled(sender: Sender, head: bytes) -> Outcome:
 
 
 async def test_of_an_endless_answer_only_the_beginning_is_read(sender: Sender) -> None:
-    """A status that was heard counts, and the rest is not waited for."""
+    """The status counts, even if the body never ends."""
     outcome = await dribbled(sender, b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
-    assert outcome == Outcome(200, None)
+    assert outcome == SendResult(200, None)
 
 
 async def test_an_endless_head_is_no_answer(sender: Sender) -> None:
-    """Neither memory nor time without end."""
+    """The limit of bytes ends the attempt, which fails."""
     outcome = await dribbled(sender, b"HTTP/1.1 200 OK\r\nX: ")
     assert not outcome.delivered
 
 
 async def test_interim_answers_without_end_are_no_answer(sender: Sender) -> None:
-    """They are given up by their size, and do not keep everybody busy until the attempt's time is up."""
+    """The limit of bytes ends them before the time limit."""
 
     async def say(writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
@@ -182,19 +182,19 @@ async def test_interim_answers_without_end_are_no_answer(sender: Sender) -> None
 
     async with answering(say) as port:
         outcome = await sender.send(f"http://127.0.0.1:{port}/", {}, "{}")
-    assert outcome == Outcome(None, "the receiver's answer is longer than 32768 bytes")
+    assert outcome == SendResult(None, "the receiver's answer is longer than 32768 bytes")
 
 
 async def test_so_much_is_read_of_each_answer_on_a_connection(sender: Sender, receiver: Receiver) -> None:
-    """Answers that are long but not too long may follow one another on a connection that is kept."""
+    """The limit counts each response of a connection by itself."""
     receiver.default = Answer(200, {"X": "y" * 4000}, b"x" * 8000)
     for _ in range(6):
-        assert await sender.send(receiver.url, {}, "{}") == Outcome(200, None)
+        assert await sender.send(receiver.url, {}, "{}") == SendResult(200, None)
 
 
 @pytest.mark.parametrize("said", [b"", b"hello\r\n", b"HTTP/9.9 what\r\n\r\n"])
 async def test_what_is_no_http_is_a_failure(sender: Sender, said: bytes) -> None:
-    """Whatever answers, the attempt ends in words and not in an exception."""
+    """A response that is not HTTP is a failed attempt, not an exception."""
 
     async def say(writer: asyncio.StreamWriter) -> None:
         writer.write(said)
@@ -205,17 +205,17 @@ async def test_what_is_no_http_is_a_failure(sender: Sender, said: bytes) -> None
 
 
 async def test_nobody_listens(sender: Sender) -> None:
-    """The words are for a person, and repeat nothing of the URL."""
+    """The message contains nothing of the URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/hidden-path?key=hidden-key"
         outcome = await sender.send(url, {}, "{}")
-    assert outcome == Outcome(None, "the connection could not be made")
+    assert outcome == SendResult(None, "the connection could not be made")
 
 
 @pytest.mark.parametrize("hidden", ["127.0.0.1", "169.254.169.254", "::1", "10.0.0.1"])
 async def test_a_name_that_leads_inside_is_refused(receiver: Receiver, hidden: str) -> None:
-    """Whatever a name resolves to is judged, and nothing is sent; the refusal tells nobody the address."""
+    """The resolved address is checked, nothing is sent, and the message does not contain the address."""
     asked, resolve = leads_to([hidden])
     sender = Sender(allow_private=False, resolve=resolve)
     outcome = await sender.send(f"http://evil.example:{receiver.port}/", {}, "{}")
@@ -225,7 +225,7 @@ async def test_a_name_that_leads_inside_is_refused(receiver: Receiver, hidden: s
 
 
 async def test_one_private_address_among_public_ones_is_enough(receiver: Receiver) -> None:
-    """Who mixes them waits for the private one to be tried."""
+    """One private address is enough to refuse the host."""
     _, resolve = leads_to(["8.8.8.8", "127.0.0.1"])
     sender = Sender(allow_private=False, resolve=resolve)
     outcome = await sender.send(f"http://evil.example:{receiver.port}/", {}, "{}")
@@ -234,7 +234,7 @@ async def test_one_private_address_among_public_ones_is_enough(receiver: Receive
 
 
 async def test_a_name_is_resolved_once(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that is public when judged and 127.0.0.1 a moment later: the connection goes to what was judged."""
+    """DNS rebinding: the connection goes to the checked address."""
     asked, resolve = leads_to(["8.8.8.8"], ["127.0.0.1"])
     connected: list[str] = []
 
@@ -268,7 +268,7 @@ async def test_a_name_is_resolved_once(receiver: Receiver, monkeypatch: pytest.M
 async def test_the_connected_address_is_judged_too(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Should the kernel end up elsewhere than it was asked to, nothing is sent."""
+    """Nothing is sent if the peer is not the requested address."""
     import httpcore
 
     class Diverted(httpcore.AnyIOBackend):
@@ -288,7 +288,7 @@ async def test_the_connected_address_is_judged_too(
 
 
 async def test_a_dead_address_is_followed_by_the_next(receiver: Receiver) -> None:
-    """A host with several addresses is reached at the first that answers."""
+    """The first address that accepts a connection is used."""
     _, resolve = leads_to(["127.0.0.2", "127.0.0.1"])
     sender = Sender(allow_private=True, resolve=resolve)
     assert (await sender.send(f"http://two.example:{receiver.port}/", {}, "{}")).delivered
@@ -296,7 +296,7 @@ async def test_a_dead_address_is_followed_by_the_next(receiver: Receiver) -> Non
 
 
 async def test_certificates_are_verified_against_the_name(tmp_path: Path) -> None:
-    """The connection is to an address, the certificate must be the name's, and the name is told in the handshake."""
+    """The connection goes to an address, but the certificate must have the host's name."""
     certificate, key = certificate_for("hooks.example.test", tmp_path)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(certificate, key)
@@ -311,7 +311,7 @@ async def test_certificates_are_verified_against_the_name(tmp_path: Path) -> Non
     async with answering(say, server_side) as port:
         _, resolve = leads_to(["127.0.0.1"])
         sender = Sender(allow_private=True, resolve=resolve, tls=trusting)
-        assert (await sender.send(f"https://hooks.example.test:{port}/", {}, "{}")) == Outcome(204, None)
+        assert (await sender.send(f"https://hooks.example.test:{port}/", {}, "{}")) == SendResult(204, None)
         wrong = await sender.send(f"https://other.example.test:{port}/", {}, "{}")
         await sender.close()
         stranger = Sender(allow_private=True, resolve=resolve)
@@ -323,21 +323,21 @@ async def test_certificates_are_verified_against_the_name(tmp_path: Path) -> Non
 
 
 async def test_the_systems_resolver() -> None:
-    """Finds this machine, and says so where there is nothing to find."""
+    """The resolver finds this machine, and raises for unknown names."""
     resolver = SystemResolver()
     assert "127.0.0.1" in await resolver("localhost", 80)
-    with pytest.raises(Unresolved, match="could not be resolved"):
+    with pytest.raises(NameNotResolved, match="could not be resolved"):
         await resolver("nobody.invalid", 80)
-    with pytest.raises(Unresolved):
+    with pytest.raises(NameNotResolved):
         await resolver("a" * 300 + ".example", 80)
 
 
 async def test_no_local_sockets() -> None:
-    """A backend has a second way to connect; it leads nowhere."""
-    from toolgate_service.webhooks.network import JudgedNetwork
+    """Local sockets are always refused."""
+    from toolgate_service.webhooks.ssrf import SsrfGuardedBackend
 
-    with pytest.raises(Refused):
-        await JudgedNetwork(SystemResolver(), allow_private=True).connect_unix_socket("/run/docker.sock")
+    with pytest.raises(AddressForbidden):
+        await SsrfGuardedBackend(SystemResolver(), allow_private=True).connect_unix_socket("/run/docker.sock")
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -357,5 +357,5 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     ],
 )
 def test_retry_after_is_seconds_or_a_date(text: str, found: timedelta | None) -> None:
-    """What is neither is ignored."""
-    assert retry_after(text, NOW) == found
+    """Values that are neither seconds nor dates are ignored."""
+    assert parse_retry_after(text, NOW) == found

@@ -1,4 +1,4 @@
-"""Which URLs a webhook may have, and how they are kept."""
+"""Validation and normalization of the URLs of webhooks."""
 
 import socket
 from urllib.parse import urlsplit
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.webhooks.urls import RefusedUrl, canonical_url
+from toolgate_service.webhooks.urls import InvalidUrl, canonical_url
 
 pytestmark = pytest.mark.sqlite_only("it asks no database")
 
@@ -79,7 +79,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("url", KEPT)
 def test_a_url_is_kept_in_one_way(url: str) -> None:
-    """The host is in lower case and ASCII, everything else as it was; kept again it stays."""
+    """The host becomes lower case and ASCII, the rest stays; a normalized URL does not change."""
     kept = canonical_url(url, allow_private=False)
     assert kept == KEPT[url]
     assert canonical_url(kept, allow_private=False) == kept
@@ -87,8 +87,8 @@ def test_a_url_is_kept_in_one_way(url: str) -> None:
 
 @pytest.mark.parametrize("url", REFUSED)
 def test_a_refusal_says_why(url: str) -> None:
-    """What is no public https address is refused in words that name the reason."""
-    with pytest.raises(RefusedUrl, match=f"(?i){REFUSED[url]}"):
+    """A URL that is not a public https address is refused with the reason."""
+    with pytest.raises(InvalidUrl, match=f"(?i){REFUSED[url]}"):
         canonical_url(url, allow_private=False)
 
 
@@ -111,8 +111,8 @@ def test_an_operator_may_allow_private_networks(url: str) -> None:
     "url", ["http://169.254.169.254/", "http://[fd00:ec2::254]/", "http://224.0.0.1/", "http://0/"]
 )
 def test_metadata_is_refused_whatever_the_operator_allows(url: str) -> None:
-    """The setting opens private networks, and nothing beyond."""
-    with pytest.raises(RefusedUrl):
+    """The setting allows private networks and nothing else."""
+    with pytest.raises(InvalidUrl):
         canonical_url(url, allow_private=True)
 
 
@@ -121,10 +121,10 @@ HOSTS = st.text("0123456789abcdefx.:[]@%/\\#?-_ ", max_size=25)
 
 @given(host=HOSTS)
 def test_every_reader_sees_the_same_host(host: str) -> None:
-    """What is accepted has one host, to the library that connects too, and it is no number in disguise."""
+    """An accepted URL has the same host for the HTTP library, and the host is not a number."""
     try:
         url = canonical_url(f"https://{host}", allow_private=False)
-    except RefusedUrl:
+    except InvalidUrl:
         return
     seen = httpcore.URL(url).host.decode().strip("[]")
     assert seen == urlsplit(url).hostname

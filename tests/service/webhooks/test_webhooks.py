@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: made, shown, changed, deleted; who may, and what is refused."""
+"""Webhooks over HTTP: creation, changes, deletion, roles and refusals."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +13,13 @@ from support.shapes import complaints
 from support.tables import rows
 from support.team import Colleague
 
-from toolgate_service.webhooks.kinds import DEFAULT, KINDS
+from toolgate_service.webhooks.events import DEFAULT_TYPES, EVENT_TYPES
 
 URL = "https://hooks.example.com/x"
 
 
 def test_a_new_webhook_is_shown_with_its_secret_once(told: Owner, receiver: Receiver) -> None:
-    """The answer has everything; later the secret is nowhere to be read, not even in the database."""
+    """Only the first response contains the secret; the database has it encrypted."""
     hook = Hook(told, receiver, "agent.created", description="Ours", include_context=True)
     made = hook.made
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", made["secret"])
@@ -45,7 +45,7 @@ def test_a_new_webhook_is_shown_with_its_secret_once(told: Owner, receiver: Rece
 
 
 def test_no_secret_rests_in_the_open(teller: LiveGateway, told: Owner, receiver: Receiver) -> None:
-    """What is stored is sealed."""
+    """Stored secrets are encrypted."""
     secret = Hook(told, receiver).secret.removeprefix("whsec_")
     (stored,) = rows(
         teller,
@@ -59,15 +59,15 @@ def test_no_secret_rests_in_the_open(teller: LiveGateway, told: Owner, receiver:
 
 
 def test_without_events_a_webhook_gets_the_default_ones(told: Owner, receiver: Receiver) -> None:
-    """All but `log.created`; a null asks for them again, and a kind named twice is one."""
+    """The default is all but `log.created`; null restores it, and duplicates are removed."""
     hook = Hook(told, receiver)
-    assert hook.made["events"] == list(DEFAULT)
+    assert hook.made["events"] == list(DEFAULT_TYPES)
     assert hook.change(events=["log.created", "agent.created", "log.created"])["events"] == [
         "log.created",
         "agent.created",
     ]
-    assert hook.change(events=None)["events"] == list(DEFAULT)
-    assert hook.change(events=list(KINDS))["events"] == list(KINDS)
+    assert hook.change(events=None)["events"] == list(DEFAULT_TYPES)
+    assert hook.change(events=list(EVENT_TYPES))["events"] == list(EVENT_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_without_events_a_webhook_gets_the_default_ones(told: Owner, receiver: R
     ],
 )
 def test_what_is_wrong_is_named(acme: Owner, body: dict[str, object], field: str, words: str) -> None:
-    """400, the field, and what is wrong with it."""
+    """400 with the field and the reason."""
     before = acme.http.get("/api/webhooks").json()
     found = complaints(acme.http.post("/api/webhooks", json=body))
     assert list(found) == [field]
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_named(acme: Owner, body: dict[str, object], field: str
 
 
 def test_what_nests_deeply_is_named_as_well(acme: Owner) -> None:
-    """As deep as it may be read at all, and a little deeper: what is wrong is said of each."""
+    """Deeply nested values are refused with the reason."""
     for depth in range(900, 1000):
         body = f'{{"url": "{URL}", "events": [{"[" * depth}{"]" * depth}]}}'
         answer = acme.http.post("/api/webhooks", content=body)
@@ -105,7 +105,7 @@ def test_what_nests_deeply_is_named_as_well(acme: Owner) -> None:
 
 
 def test_a_change_of_the_url_is_judged_as_well(acme: Owner) -> None:
-    """PUT is no way around the rules."""
+    """PUT applies the same rules."""
     made = acme.http.post("/api/webhooks", json={"url": URL}).json()
     path = f"/api/webhooks/{made['id']}"
     assert "url" in complaints(acme.http.put(path, json={"url": "https://10.0.0.1/"}))
@@ -118,7 +118,7 @@ def test_a_change_of_the_url_is_judged_as_well(acme: Owner) -> None:
 
 
 def test_a_viewer_reads_and_sees_no_secret(told: Owner, receiver: Receiver) -> None:
-    """Whoever may read sees webhooks and deliveries, never a secret."""
+    """Members see webhooks and deliveries, but no secret."""
     hook = Hook(told, receiver)
     hook.post("/test", 202)
     hook.settled()
@@ -131,7 +131,7 @@ def test_a_viewer_reads_and_sees_no_secret(told: Owner, receiver: Receiver) -> N
 
 
 def test_a_deleted_webhook_is_gone(told: Owner, receiver: Receiver) -> None:
-    """404 from then on, and nothing is told any more."""
+    """404 afterwards, and no further events."""
     hook = Hook(told, receiver)
     assert told.http.delete(hook.path).status_code == 204
     for path in (hook.path, f"{hook.path}/deliveries"):
@@ -144,7 +144,7 @@ def test_a_deleted_webhook_is_gone(told: Owner, receiver: Receiver) -> None:
 
 
 def test_an_environment_has_twenty_also_when_many_are_made_at_once(acme: Owner, newcomer: Owner) -> None:
-    """Of thirty at once twenty are made; the other environment has its own twenty."""
+    """Of thirty concurrent requests twenty succeed; the other environment has its own limit."""
 
     def make(environment: str) -> int:
         return newcomer.http.post(
@@ -161,7 +161,7 @@ def test_an_environment_has_twenty_also_when_many_are_made_at_once(acme: Owner, 
 
 
 def refused_by_plan(answer: httpx.Response) -> bool:
-    """Say whether it is the 403 of a feature that the plan does not have."""
+    """Return whether a response is the 403 of a feature that the plan does not include."""
     if answer.status_code != 403:
         return False
     detail = answer.json()["detail"]
@@ -175,7 +175,7 @@ def refused_by_plan(answer: httpx.Response) -> bool:
 
 
 def test_the_free_plan_has_no_webhooks(frugal: Owner) -> None:
-    """403 with the five fields; the list is empty and readable."""
+    """403 with the five fields; the list can be read."""
     assert refused_by_plan(frugal.http.post("/api/webhooks", json={"url": URL}))
     assert frugal.http.get("/api/webhooks").json() == []
 
@@ -183,7 +183,7 @@ def test_the_free_plan_has_no_webhooks(frugal: Owner) -> None:
 def test_after_a_downgrade_one_may_read_and_delete(
     teller: LiveGateway, told: Owner, receiver: Receiver
 ) -> None:
-    """Nothing is told, tried, sent again, rotated or switched on; reading, switching off and deleting go on."""
+    """Events, tests, retries, rotation and enabling are refused; reading, disabling and deleting work."""
     hook = Hook(told, receiver)
     hook.post("/test", 202)
     (delivery,) = hook.settled()
@@ -200,7 +200,7 @@ def test_after_a_downgrade_one_may_read_and_delete(
 
 
 def test_the_environments_are_apart(told: Owner, receiver: Receiver) -> None:
-    """A webhook belongs to the environment it was made in, and its payloads say which."""
+    """A webhook belongs to one environment, which its payloads contain."""
     production = Hook(told, receiver, "agent.created")
     test = Hook(told, receiver, "agent.created", environment="test")
     assert told.http.get(test.path).status_code == 404

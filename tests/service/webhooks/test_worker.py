@@ -1,4 +1,4 @@
-"""Who delivers what: several gateways on one database, claims that lapse, stopping, a database that fails."""
+"""The delivery worker: several gateways on one database, expired claims, shutdown, database failures."""
 
 import asyncio
 import random
@@ -15,17 +15,23 @@ from support.gateway import SECRET
 from support.outbox import Outbox, Thing
 from support.waiting import eventually
 
-from toolgate_service.errors import StorageFault
-from toolgate_service.plans import BUILT_IN
-from toolgate_service.storage.database import now
-from toolgate_service.storage.readiness import MAX_SKEW
-from toolgate_service.vault import Vault
+from toolgate_service.core.crypto import Vault
+from toolgate_service.core.errors import StorageFault
+from toolgate_service.core.plans import BUILT_IN
+from toolgate_service.db.database import now
+from toolgate_service.db.health import MAX_SKEW
+from toolgate_service.slack.blocks import slack_message
 from toolgate_service.webhooks import worker as worker_module
-from toolgate_service.webhooks.claims import IN_ALL, OF_ORGANIZATION, OF_WEBHOOK, claim
+from toolgate_service.webhooks.delivery_queue import (
+    MAX_ATTEMPTS,
+    MAX_ATTEMPTS_PER_ORGANIZATION,
+    MAX_ATTEMPTS_PER_WEBHOOK,
+    claim_deliveries,
+)
+from toolgate_service.webhooks.events import configure
 from toolgate_service.webhooks.models import Delivery, Webhook, WebhookSecret
-from toolgate_service.webhooks.outbox import equip
 from toolgate_service.webhooks.secrets import add_secret
-from toolgate_service.webhooks.sender import Outcome, Sender
+from toolgate_service.webhooks.sender import Sender, SendResult
 from toolgate_service.webhooks.worker import Worker
 
 VAULT = Vault(SECRET.encode())
@@ -34,18 +40,18 @@ NEVER = 3600
 
 
 class Recorder(Sender):
-    """Sends nothing: it notes what it was to send, and says what the test wants to hear."""
+    """Sender that records requests and returns the given result."""
 
-    def __init__(self, outcome: Outcome | None = None) -> None:
+    def __init__(self, outcome: SendResult | None = None) -> None:
         super().__init__(allow_private=False)
         self.sent: list[tuple[str, str]] = []
-        self.outcome = outcome or Outcome(200, None)
+        self.outcome = outcome or SendResult(200, None)
         self.gate = asyncio.Event()
         self.gate.set()
         self.most = 0
         self._now = 0
 
-    async def send(self, url: str, headers: Mapping[str, str], body: str) -> Outcome:
+    async def send(self, url: str, headers: Mapping[str, str], body: str) -> SendResult:
         self.sent.append((url, headers["webhook-id"]))
         self._now += 1
         self.most = max(self.most, self._now)
@@ -66,9 +72,9 @@ async def hook(outbox: Outbox, *events: str, **fields: Any) -> str:
 
 @asynccontextmanager
 async def working(outbox: Outbox, sender: Sender, seconds: float = NEVER) -> AsyncIterator[Worker]:
-    """A worker that runs, woken by what is committed."""
-    worker = Worker(outbox.database, VAULT, sender, seconds)
-    equip(outbox.database, BUILT_IN, worker.wake)
+    """Run a worker that commits wake."""
+    worker = Worker(outbox.database, VAULT, sender, seconds, slack_message)
+    configure(outbox.database, BUILT_IN, worker.wake)
     worker.start()
     try:
         yield worker
@@ -97,7 +103,7 @@ async def settled(outbox: Outbox) -> list[Delivery]:
 
 
 async def test_a_commit_wakes_the_worker(outbox: Outbox) -> None:
-    """Nobody waits for the next look into the database."""
+    """The worker does not wait for its next poll of the database."""
     sender = Recorder()
     await hook(outbox)
     async with working(outbox, sender):
@@ -108,7 +114,7 @@ async def test_a_commit_wakes_the_worker(outbox: Outbox) -> None:
 
 
 async def test_another_gateways_events_are_found_by_looking(outbox: Outbox) -> None:
-    """What nobody here was woken for is delivered after the poll's pause."""
+    """Events of other processes are delivered at the next poll."""
     sender = Recorder()
     await hook(outbox)
     await outbox.emit("agent.created", Thing(id="t"))
@@ -119,7 +125,7 @@ async def test_another_gateways_events_are_found_by_looking(outbox: Outbox) -> N
 async def test_a_gateway_whose_clock_is_wrong_delivers_nothing(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While its clock and the database's differ it takes nothing on; once they agree it does (decisions §12)."""
+    """While its clock and the database's differ, the worker claims nothing."""
     sender, differ = Recorder(), [MAX_SKEW + 1.0] * 3
     looked: list[float] = []
 
@@ -136,7 +142,7 @@ async def test_a_gateway_whose_clock_is_wrong_delivers_nothing(
 
 
 async def test_two_gateways_share_the_work(outbox: Outbox) -> None:
-    """Each delivery is sent once, by one of them."""
+    """Each delivery is sent once, by one gateway."""
     first, second = Recorder(), Recorder()
     for _ in range(5):
         await hook(outbox)
@@ -148,14 +154,14 @@ async def test_two_gateways_share_the_work(outbox: Outbox) -> None:
 
 
 async def test_claims_at_the_same_moment_are_disjoint(outbox: Outbox) -> None:
-    """Ten that take at once never take the same delivery."""
+    """Ten concurrent claims never contain the same delivery."""
     for _ in range(6):
         await hook(outbox)
     await outbox.emit("agent.created", *[Thing(id=str(number)) for number in range(10)])
 
     async def take() -> list[str]:
         async with outbox.database.writing() as session:
-            return [attempt.delivery_id for attempt in await claim(session, VAULT, ())]
+            return [attempt.delivery_id for attempt in await claim_deliveries(session, VAULT, ())]
 
     taken = [one for found in await asyncio.gather(*[take() for _ in range(10)]) for one in found]
     assert taken
@@ -163,52 +169,52 @@ async def test_claims_at_the_same_moment_are_disjoint(outbox: Outbox) -> None:
 
 
 async def test_what_a_killed_gateway_held_is_taken_again(outbox: Outbox) -> None:
-    """Not while its claim holds, and then under the same event id."""
+    """Another gateway sends it after the claim has expired, with the same event id."""
     await hook(outbox)
     await outbox.emit("agent.created", Thing(id="t"))
     async with outbox.database.writing() as session:
-        (held,) = await claim(session, VAULT, ())
+        (held,) = await claim_deliveries(session, VAULT, ())
     async with outbox.database.writing() as session:
-        assert await claim(session, VAULT, ()) == ()
+        assert await claim_deliveries(session, VAULT, ()) == ()
         lapsed = now(session) - timedelta(seconds=1)
         await session.exec(update(Delivery).values(claimed_until=lapsed))
-        (again,) = await claim(session, VAULT, ())
+        (again,) = await claim_deliveries(session, VAULT, ())
     assert (again.delivery_id, again.event_id, again.body) == (held.delivery_id, held.event_id, held.body)
 
 
 async def test_one_webhook_has_few_attempts_at_once(outbox: Outbox) -> None:
-    """However much waits for it: four at a time."""
+    """A webhook has at most four attempts at once."""
     sender = Recorder()
     sender.gate.clear()
     await hook(outbox)
     await outbox.emit("agent.created", *[Thing(id=str(number)) for number in range(20)])
     async with working(outbox, sender, 0.01):
-        await until(lambda: len(sender.sent) == OF_WEBHOOK)
+        await until(lambda: len(sender.sent) == MAX_ATTEMPTS_PER_WEBHOOK)
         sender.gate.set()
         await settled(outbox)
-    assert (sender.most, len(sender.sent)) == (OF_WEBHOOK, 20)
+    assert (sender.most, len(sender.sent)) == (MAX_ATTEMPTS_PER_WEBHOOK, 20)
 
 
 async def test_one_organization_leaves_room_for_others(outbox: Outbox) -> None:
-    """Its webhooks together have so many attempts at once, and another's goes at once."""
+    """The webhooks of an organization share a limit, which does not delay other organizations."""
     sender = Recorder()
     sender.gate.clear()
     for number in range(8):
         await hook(outbox, url=f"https://greedy.example/{number}")
     await outbox.emit("agent.created", *[Thing(id=str(number)) for number in range(5)])
     async with working(outbox, sender, 0.01):
-        await until(lambda: len(sender.sent) == OF_ORGANIZATION)
+        await until(lambda: len(sender.sent) == MAX_ATTEMPTS_PER_ORGANIZATION)
         await outbox.found("pro")
         await hook(outbox, url="https://modest.example/")
         await outbox.emit("agent.created", Thing(id="t"))
         await until(lambda: sender.sent[-1][0] == "https://modest.example/")
-        assert len(sender.sent) == OF_ORGANIZATION + 1 <= IN_ALL
+        assert len(sender.sent) == MAX_ATTEMPTS_PER_ORGANIZATION + 1 <= MAX_ATTEMPTS
         sender.gate.set()
         await settled(outbox)
 
 
 async def test_stopping_leaves_the_rest_to_the_next(outbox: Outbox) -> None:
-    """A worker that stops waits a moment, not for a receiver; what it was at is free at once."""
+    """A stopping worker does not wait for slow receivers, and releases their deliveries."""
     sender = Recorder()
     sender.gate.clear()
     await hook(outbox)
@@ -226,7 +232,7 @@ async def test_stopping_leaves_the_rest_to_the_next(outbox: Outbox) -> None:
 async def test_a_result_survives_a_database_that_is_away(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was delivered while nothing could be written down is written down later, and not sent again."""
+    """Results are stored after a database failure, and the events are not sent again."""
     sender = Recorder()
     sender.gate.clear()
     await hook(outbox)
@@ -248,7 +254,7 @@ async def test_a_result_survives_a_database_that_is_away(
 
 
 async def test_a_secret_that_cannot_be_opened_is_said(outbox: Outbox) -> None:
-    """Nothing goes out unsigned."""
+    """A delivery without a readable secret is not sent."""
     sender = Recorder()
     await outbox.webhook()
     async with working(outbox, sender):
@@ -263,7 +269,7 @@ async def test_a_secret_that_cannot_be_opened_is_said(outbox: Outbox) -> None:
 
 
 async def test_what_was_written_for_one_just_switched_off_ends(outbox: Outbox) -> None:
-    """An event that was being written down while its webhook was switched off is not delivered."""
+    """An event that was stored while its webhook was being disabled is not delivered."""
     webhook = await hook(outbox)
     await outbox.emit("agent.created", Thing(id="t"))
     async with outbox.database.writing() as session:
@@ -275,7 +281,7 @@ async def test_what_was_written_for_one_just_switched_off_ends(outbox: Outbox) -
 
 
 async def test_a_webhook_that_was_removed_meanwhile_holds_up_nobody(outbox: Outbox) -> None:
-    """Deleted, and removed with its old deliveries while one of them was sent again: the others' go on."""
+    """Results for a webhook that was removed meanwhile do not affect those of other webhooks."""
     sender = Recorder()
     sender.gate.clear()
     removed = await hook(outbox, "agent.created")
@@ -297,14 +303,18 @@ async def test_a_webhook_that_was_removed_meanwhile_holds_up_nobody(outbox: Outb
 async def test_who_has_least_under_way_goes_first(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch, backwards: bool
 ) -> None:
-    """When room is left for one, it goes to the webhook whose receiver holds none; whatever chance would say."""
+    """The last free place goes to the webhook with the fewest running attempts."""
     monkeypatch.setattr(random, "shuffle", lambda waiting: waiting.sort(reverse=backwards))
     slow, quick = await hook(outbox), await hook(outbox)
     await outbox.emit("agent.created", *(Thing(id=str(number)) for number in range(3)))
     async with outbox.database.writing() as session:
-        first = next(one for one in await claim(session, VAULT, ()) if one.webhook_id == slow)
+        first = next(one for one in await claim_deliveries(session, VAULT, ()) if one.webhook_id == slow)
         await session.rollback()
-    others = [replace(first, webhook_id=slow)] * (OF_WEBHOOK - 1)
-    elsewhere = [replace(first, organization_id="another", webhook_id="another")] * (IN_ALL - len(others) - 1)
+    others = [replace(first, webhook_id=slow)] * (MAX_ATTEMPTS_PER_WEBHOOK - 1)
+    elsewhere = [replace(first, organization_id="another", webhook_id="another")] * (
+        MAX_ATTEMPTS - len(others) - 1
+    )
     async with outbox.database.writing() as session:
-        assert [one.webhook_id for one in await claim(session, VAULT, [*others, *elsewhere])] == [quick]
+        assert [one.webhook_id for one in await claim_deliveries(session, VAULT, [*others, *elsewhere])] == [
+            quick
+        ]

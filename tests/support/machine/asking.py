@@ -12,9 +12,8 @@ from support.machine.driver import Driver, told
 from support.machine.wording import worded_again
 from support.reference.checking import Outcome, Question, check, keep_answer
 from support.reference.facts import Approval, Tenant
-from toolgate_service.checks.decide import Blocked
-from toolgate_service.checks.explaining import Explanation
-from toolgate_service.checks.steps import Step
+from toolgate_service.checks.decide import Blocked, Step
+from toolgate_service.checks.explain import Explanation
 
 
 class Asking(Driver):

@@ -6,8 +6,8 @@ from support.machine.deciding import Deciding
 from support.machine.driver import refused, told
 from support.reference.facts import Approval, Tenant
 from toolgate_service.accounts.models import User
-from toolgate_service.storage.database import Database
-from toolgate_service.upkeep.expiry import expire_approvals, remind
+from toolgate_service.approvals.jobs import expire_approvals, remind
+from toolgate_service.db.database import Database
 
 
 class Keeping(Deciding):

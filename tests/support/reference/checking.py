@@ -146,10 +146,12 @@ def _with_approval(
     grant = _usable(world, agent, permission, question, own.required if own else 1, now)
     if grant is None:
         return (
-            waits or _refused(world, agent, question, equal, now) or _ask_or_full(world, agent, question, now)
+            waits
+            or _refused(world, agent, question, mine, equal, now)
+            or _ask_or_full(world, agent, question, now)
         )
     # A person's no goes before what another allowed for a while.
-    no = _refused(world, agent, question, equal, now)
+    no = _refused(world, agent, question, mine, equal, now)
     if no is not None:
         return waits or no
     return _use_grant(world, agent, permission, question, grant, own, now)
@@ -201,8 +203,13 @@ def _usable(
 
 
 def _refused(
-    world: World, agent: Agent, question: Question, equal: list[Approval], now: datetime
+    world: World, agent: Agent, question: Question, mine: list[Approval], equal: list[Approval], now: datetime
 ) -> Outcome | None:
+    # The denial of a call with an id does not expire: a paused run may resume at any time.
+    if question.call_id:
+        denial = next((approval for approval in mine if approval.status == "denied"), None)
+        if denial is not None:
+            return _denied(denial)
     return _by_denial(equal, now) or _by_denials(world, agent, question.action, now)
 
 

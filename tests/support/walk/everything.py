@@ -20,7 +20,7 @@ from support.waiting import until
 from support.walk.asking import ask, ask_rightly
 from support.walk.stage import Stage
 from support.walk.table import WALK
-from toolgate_service.logs.lines import LOOKED_THROUGH
+from toolgate_service.logs.repository import SCAN_LIMIT
 
 #: what a gateway needs for it
 ENV = {
@@ -111,7 +111,7 @@ def _pages(stage: Stage) -> None:
     owner.key = stage.key
     agent = owner.agent()
     owner.permit(agent, "pay", requires_approval=True)
-    write_entries(stage.gateway, owner, [agent], LOOKED_THROUGH + 1)
+    write_entries(stage.gateway, owner, [agent], SCAN_LIMIT + 1)
     held = owner.check(agent, "pay", {}).json()["approval_id"]
     entry = owner.log(agent, "action.0", approval_id=held, context={"text": "x"}).json()["id"]
     filters = (f"agent_id={agent}", "action=action.0", "status=success", "from=2020-01-01&to=2100-01-01")

@@ -15,10 +15,10 @@ from support.slack import linked
 from support.tables import contents
 from support.team import Colleague, fresh_email, invite
 from support.waiting import until
-from toolgate_service.storage.tables import METADATA
+from toolgate_service.migrations.metadata import METADATA
 
-#: what counts requests changes with every request
-COUNTERS = {"rate_windows"}
+#: tables that count requests and changes, also changes that a test undoes
+COUNTERS = {"rate_windows", "epochs"}
 #: what belongs to the organization as a whole
 OF_NO_ENVIRONMENT = {"organization_id", "email", "user_id", "invitation_id", "link_id"}
 TABLES = [

@@ -63,6 +63,9 @@ WALK: Mapping[str, Stop] = {
     "POST /integrations/slack/{webhook_id}": Stop("nobody", 401, {"payload": "{}"}),
     "GET /openapi.json": Stop("nobody"),
     "GET /docs": Stop("nobody"),
+    "GET /docs/swagger-ui.css": Stop("nobody"),
+    "GET /docs/swagger-ui-bundle.js": Stop("nobody"),
+    "GET /docs/initializer.js": Stop("nobody"),
     "GET /health": Stop("nobody"),
     "GET /health/ready": Stop("nobody"),
     # One's own account.

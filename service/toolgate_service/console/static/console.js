@@ -1,8 +1,8 @@
-// What every page of the console does: times in the reader's zone, menus that close, words for screen readers.
+// Script of every page: local times, menus, announcements for screen readers.
 "use strict";
 
 const toolgate = {
-  // Pieces of pages come from the server, where everything is escaped; nothing else is ever made into HTML here.
+  // Only parts of pages from the server become HTML; the server escapes them.
   policy: window.trustedTypes ? window.trustedTypes.createPolicy("toolgate", { createHTML: (html) => html }) : { createHTML: (html) => html },
 
   piece(html) {
@@ -16,7 +16,7 @@ const toolgate = {
     document.getElementById("said").textContent = words;
   },
 
-  // Browsers give the clipboard to https and to this machine alone; elsewhere the text is selected instead.
+  // Browsers offer the clipboard only over https and on this machine; elsewhere the text is selected.
   async copy(element, button) {
     try {
       await navigator.clipboard.writeText(element.textContent);
@@ -78,7 +78,7 @@ function closeMenus(event) {
 
 toolgate.tellTimes(document);
 window.setInterval(() => toolgate.tellTimes(document), 15000);
-// On narrow screens the way here may lie beyond the edge.
+// On narrow screens the current link may be outside the visible part.
 const presentWay = document.querySelector(".nav [aria-current]");
 if (presentWay) presentWay.closest("nav").scrollLeft = presentWay.offsetLeft - 20;
 const ways = document.querySelector(".side > nav");

@@ -1,4 +1,4 @@
-// The inbox while it is open: deciding without leaving it, keys, and what is new.
+// Inbox: decisions without leaving the page, keyboard shortcuts and live updates.
 "use strict";
 
 const INERT = 500;
@@ -18,7 +18,7 @@ const cardOf = (id) => document.getElementById(`card-${id}`);
 const isInert = (card) => "inert" in card.dataset;
 const sheetIsOpen = () => document.querySelector(".sheet:popover-open") !== null;
 
-// A card that has just come or changed takes no key and no click for half a second.
+// A new or changed card ignores input for half a second, so that nothing is decided by accident.
 function makeInert(card) {
   card.dataset.inert = "1";
   const deeds = card.querySelector(".deeds");
@@ -42,7 +42,7 @@ function signedOut() {
   for (const deeds of document.querySelectorAll(".deeds")) deeds.inert = true;
 }
 
-// ---- Deciding ----
+// ---- Decisions ----
 
 function replaceCard(card, html) {
   const next = toolgate.piece(html).querySelector(".card");
@@ -67,7 +67,7 @@ function problem(card, words) {
 async function decide(form, submitter) {
   const card = form.closest(".card");
   if (isInert(card) || "busy" in card.dataset) return;
-  // Before anything is disabled: disabled controls are not sent.
+  // Read the form before disabling it: disabled controls are not sent.
   const body = new URLSearchParams(new FormData(form, submitter));
   card.dataset.busy = "1";
   if (submitter) submitter.disabled = true;
@@ -114,7 +114,7 @@ inbox.addEventListener("toggle", (event) => {
   if (event.newState === "closed" && lastTold) hear(lastTold, false);
 }, true);
 
-// ---- Keys ----
+// ---- Keyboard ----
 
 function move(by) {
   const all = cards();
@@ -152,7 +152,7 @@ document.addEventListener("keydown", (event) => {
   if (taken) event.preventDefault();
 });
 
-// ---- What is new ----
+// ---- Live updates ----
 
 async function pieces(ids) {
   const way = new URL(inbox.dataset.cards, window.location.href);
@@ -178,9 +178,9 @@ async function showFresh() {
 async function refresh(ids) {
   for (const card of await pieces(ids)) {
     const old = cardOf(card.dataset.id);
-    // Whoever decided here has the answer to their own form.
+    // A decision on this page updates the card by the form's response.
     if (!old || "busy" in old.dataset || (old.dataset.status === card.dataset.status && old.dataset.votes === card.dataset.votes)) continue;
-    // Somebody is writing there, and it still waits: it is shown once they have closed the sheet.
+    // A pending card with an open sheet is updated when the sheet is closed.
     if (card.classList.contains("waits") && old.querySelector(".sheet:popover-open")) continue;
     const focused = old.contains(document.activeElement);
     if (alone) card.querySelector(".meta a")?.remove();
@@ -191,7 +191,7 @@ async function refresh(ids) {
   }
 }
 
-// Whether a call waits changes often: only that line is replaced, and the buttons stay usable.
+// Replace only the line that says whether a call waits, so that the buttons stay usable.
 async function refreshCalls(ids) {
   for (const card of await pieces(ids)) {
     const old = cardOf(card.dataset.id);
@@ -224,7 +224,7 @@ async function hear(told, leads) {
   tellLive("Live", true);
   tellCount(told.count, told.more);
   const waits = new Set(told.ids);
-  // Beyond what is counted, nobody knows whether one that is not named has gone.
+  // Above the counting limit a missing id does not mean that the request was decided.
   const gone = told.more ? [] : cards().filter((card) => card.classList.contains("waits") && !waits.has(card.dataset.id)).map((card) => card.dataset.id);
   const voted = cards().filter((card) => waits.has(card.dataset.id) && card.dataset.votes !== String(told.votes[card.dataset.id] ?? 0)).map((card) => card.dataset.id);
   if (gone.length || voted.length) await refresh([...gone, ...voted].slice(0, 20));
@@ -263,8 +263,8 @@ function tellLive(words, good) {
   live.querySelector("[data-live-words]").textContent = words;
 }
 
-// One page of this browser listens and tells the others: each stream holds one of the few connections that a browser
-// has to a host. Where there are no locks (plain http to another machine), each page listens itself.
+// One page of a browser opens the stream and forwards events to the others: a browser has few connections to a host.
+// Without the Web Locks API (plain http to another machine) each page opens its own stream.
 const channel = "BroadcastChannel" in window ? new BroadcastChannel(`toolgate-${environment}`) : null;
 const locks = navigator.locks && channel;
 
@@ -283,7 +283,7 @@ function listen() {
   source.addEventListener("error", () => {
     tellLive("Reconnecting…", false);
     if (source.readyState === EventSource.CLOSED) {
-      // It was answered, and not with a stream: signed out, or an error that may pass.
+      // The response is no stream: the session has ended, or there is a temporary error.
       ask(inbox.dataset.cards).catch(() => undefined);
       window.setTimeout(listen, 5000);
     }

@@ -1,4 +1,4 @@
-// The audit log while it is open: filters in the reader's own time, and entries as they are written.
+// Log page: filters in local time and live entries.
 "use strict";
 
 const MOST_ROWS = 200;
@@ -40,7 +40,7 @@ function tellLive(words, good) {
   live.querySelector("[data-live-words]").textContent = words;
 }
 
-// Whoever reads further down, or is about to press something in the table, is not moved.
+// Do not move the table while the user reads further down or points at it.
 function isReading() {
   const top = document.querySelector("[data-table]");
   return !top.hidden && (top.getBoundingClientRect().top < 0 || top.contains(document.activeElement) || top.matches(":hover") || !window.getSelection().isCollapsed);
@@ -68,7 +68,7 @@ function showWaiting() {
   return fresh;
 }
 
-// What falls off the end stands in the log; from here on one gets there by loading the page.
+// Rows removed at the end are still in the log; reloading the page shows them.
 function shorten() {
   const all = [...rows.children];
   if (all.length <= MOST_ROWS) return;

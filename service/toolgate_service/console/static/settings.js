@@ -1,4 +1,4 @@
-// Copies a secret, and sends no form twice: everything else of the settings works without.
+// Settings: copy a secret, and send each form once. Everything else works without scripts.
 "use strict";
 
 for (const button of document.querySelectorAll("[data-copy]")) {
@@ -10,12 +10,12 @@ for (const form of document.querySelectorAll("form[data-once]")) {
   form.addEventListener("submit", (event) => {
     if (form.dataset.sent) event.preventDefault();
     form.dataset.sent = "1";
-    // Whoever stopped it may try again.
+    // The user cancelled the form and may send it again.
     window.setTimeout(() => delete form.dataset.sent, 5000);
   });
 }
 
-// Come back to by the history, a page may send its forms again.
+// A page restored from the history may send its forms again.
 window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 });

@@ -1,4 +1,4 @@
-// The first run: the page turns green by itself, and the lines are copied by a button.
+// Onboarding: poll for the first call, and copy the commands.
 "use strict";
 
 const AGAIN = 1000;
@@ -21,14 +21,14 @@ async function keepLooking() {
   try {
     await look();
   } catch {
-    // The gateway may be starting again; the next look finds it.
+    // The gateway may be restarting; the next poll tries again.
   }
   if (!isHere()) window.setTimeout(keepLooking, AGAIN);
 }
 
 if (place && !isHere()) window.setTimeout(keepLooking, AGAIN);
 
-// The key is fetched by the form that shows it, so that the server audits a copy as it audits showing.
+// The key is fetched by the form that shows it, so that the audit log records copying too.
 async function revealKey(form) {
   const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { "X-Toolgate-Part": "1" }, redirect: "error", cache: "no-store" });
   const page = toolgate.piece(await answer.text());

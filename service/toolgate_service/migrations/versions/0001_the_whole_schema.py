@@ -6,7 +6,7 @@ Revision: 0001, the first.
 import sqlalchemy as sa
 from alembic import op
 
-from toolgate_service.storage.types import ExactDecimal, Id, Timestamp
+from toolgate_service.db.models import ExactDecimal, Id, Timestamp
 
 revision = "0001"
 down_revision = None

@@ -6,7 +6,7 @@ Revision: 0003, after 0002.
 import sqlalchemy as sa
 from alembic import op
 
-from toolgate_service.storage.types import Id
+from toolgate_service.db.models import Id
 
 revision = "0003"
 down_revision = "0002"

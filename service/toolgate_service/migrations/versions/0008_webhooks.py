@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.schema import SchemaItem
 
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Timestamp
 
 revision = "0008"
 down_revision = "0007"

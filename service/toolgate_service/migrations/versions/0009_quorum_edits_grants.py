@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.types import TypeEngine
 
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Timestamp
 
 revision = "0009"
 down_revision = "0008"

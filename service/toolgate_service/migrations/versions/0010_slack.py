@@ -6,7 +6,7 @@ Revision: 0010, after 0009.
 import sqlalchemy as sa
 from alembic import op
 
-from toolgate_service.storage.types import Id, Timestamp
+from toolgate_service.db.models import Id, Timestamp
 
 revision = "0010"
 down_revision = "0009"

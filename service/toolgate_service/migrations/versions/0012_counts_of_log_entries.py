@@ -6,7 +6,7 @@ Revision: 0012, after 0011.
 import sqlalchemy as sa
 from alembic import op
 
-from toolgate_service.storage.types import Id
+from toolgate_service.db.models import Id
 
 revision = "0012"
 down_revision = "0011"

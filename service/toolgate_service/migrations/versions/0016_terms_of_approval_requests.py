@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from toolgate_service.storage.types import ExactDecimal
+from toolgate_service.db.models import ExactDecimal
 
 revision = "0016"
 down_revision = "0015"

@@ -6,7 +6,7 @@ Revision: 0018, after 0017.
 import sqlalchemy as sa
 from alembic import op
 
-from toolgate_service.storage.types import Timestamp
+from toolgate_service.db.models import Timestamp
 
 revision = "0018"
 down_revision = "0017"

@@ -1,0 +1,203 @@
+"""Login throttle: delays login attempts after failures, but never locks a user out.
+
+The gateway counts failures of three subjects: the client address, the e-mail, and the pair of both. The first failures
+of a subject cause no delay. Each further failure doubles the delay before the next attempt, up to a maximum. An attempt
+during a delay gets the status 429 with ``Retry-After``: the gateway hashes no password, writes nothing, and does not
+extend the delay. For every ten minutes without a failure, one failure is forgiven.
+
+An attempt is allowed when three delays have passed:
+
+- Delay of the *pair*. It starts at the pair's last failure.
+- Delay of the *e-mail*. It also starts at the pair's last failure, and applies only if the pair has failures. Attackers
+  at other addresses therefore do not delay a user whose own address has no failures. An attacker with many addresses
+  gets one guess per address without delay; further guesses are delayed by the failures of all addresses.
+- Delay of the *address*. It starts at the address's last failure, and does not apply to users who recently logged in
+  from this address. If an attacker tries many e-mails from an office, the people who work there can still log in. Many
+  people may share an address, so more failures are free and the maximum delay is shorter.
+
+The gateway checks the throttle before it verifies the password, and again under a lock before it returns the result.
+Parallel guesses therefore get no more results than sequential guesses. The counts are stored in the database and apply
+to all processes. The subjects are hashed with the gateway's secret, so the table does not reveal who tried to log in.
+"""
+
+import hmac
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import IPv6Address, ip_address
+
+from sqlmodel import col, delete, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.models import LoginFailures, Session, User
+from toolgate_service.core.crypto import Vault
+from toolgate_service.core.errors import ApiError
+from toolgate_service.db.database import now
+
+#: time without a failure after which one failure is forgiven
+FORGIVE_AFTER = timedelta(minutes=10)
+#: time after a login during which the user's address counts as known; longer than the seven days that a token is valid
+KNOWN_ADDRESS_PERIOD = timedelta(days=30)
+#: maximum number of stale rows that one failed login deletes: more than the three that it adds, so the table shrinks
+STALE_BATCH = 20
+#: prefix length in bits of the IPv6 network that a provider assigns to one customer; it counts as one address
+IPV6_PREFIX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential backoff after failed logins.
+
+    Attributes:
+        free: Number of failures that cause no delay.
+        max_delay: Maximum delay in seconds.
+    """
+
+    free: int
+    max_delay: int
+
+    @property
+    def max_failures(self) -> int:
+        """Maximum number of failures that is stored. Further failures would not increase the delay."""
+        return self.free + math.ceil(math.log2(self.max_delay))
+
+    def delay(self, failures: int) -> timedelta:
+        """Return the delay between the last failure and the next attempt, after `failures` failures."""
+        if failures < self.free:
+            return timedelta(0)
+        return timedelta(seconds=min(self.max_delay, 2 ** (failures - self.free)))
+
+
+PAIR = Backoff(free=5, max_delay=60)
+EMAIL = Backoff(free=10, max_delay=60)
+ADDRESS = Backoff(free=30, max_delay=10)
+#: time from a row's last failure until all its failures are forgiven; after this time the row can be deleted
+KEEP_FOR = FORGIVE_AFTER * (max(pace.max_failures for pace in (PAIR, EMAIL, ADDRESS)) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAttempt:
+    """Login attempt, represented by the three hashed subjects whose failures are counted."""
+
+    pair: str
+    address: str
+    email: str
+
+    @classmethod
+    def of(cls, vault: Vault, address: str | None, email: str) -> "LoginAttempt":
+        """Return the login attempt for a client address and an e-mail. Its subjects are hashed."""
+
+        def subject(kind: str, text: str) -> str:
+            return f"{kind}:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"
+
+        place, email = _network(address), email.strip().lower()
+        return cls(
+            pair=subject("pair", f"{place} {email}"),
+            address=subject("address", place),
+            email=subject("email", email),
+        )
+
+    @property
+    def lock_keys(self) -> tuple[str, str]:
+        """Names of the locks that a transaction must hold to change the counts of this attempt."""
+        return (self.address, self.email)
+
+    def backoffs(self) -> Mapping[str, Backoff]:
+        """Return the backoff of each subject."""
+        return {self.pair: PAIR, self.address: ADDRESS, self.email: EMAIL}
+
+
+async def require_allowed(session: AsyncSession, attempt: LoginAttempt, user: User | None) -> None:
+    """Raise an error if a delay has not passed yet. The module's docstring describes the delays.
+
+    Raises:
+        ApiError: 429, with the remaining seconds as ``Retry-After``.
+    """
+    found = await _failures(session, attempt)
+    moment = now(session)
+    until = [moment]
+    pair, address = found.get(attempt.pair), found.get(attempt.address)
+    if pair is not None and (failed := _current_failures(pair, moment)):
+        shared = _current_failures(found.get(attempt.email), moment)
+        until.append(pair.last_failed_at + max(PAIR.delay(failed), EMAIL.delay(shared)))
+    if address is not None and (delay := ADDRESS.delay(_current_failures(address, moment))):
+        ends = address.last_failed_at + delay
+        if ends > moment and not await _is_known_address(session, attempt, user):
+            until.append(ends)
+    seconds = math.ceil((max(until) - moment).total_seconds())
+    if seconds > 0:
+        raise ApiError(
+            429, f"Too many failed logins; retry after {seconds} seconds", {"Retry-After": str(seconds)}
+        )
+
+
+async def count_failure(session: AsyncSession, attempt: LoginAttempt) -> None:
+    """Count a wrong password. The transaction must hold the attempt's locks."""
+    moment = now(session)
+    found = await _failures(session, attempt, lock=True)
+    for subject, pace in attempt.backoffs().items():
+        row = found.get(subject)
+        failures = min(pace.max_failures, _current_failures(row, moment) + 1)
+        if row is None:
+            session.add(LoginFailures(subject=subject, failures=failures, last_failed_at=moment))
+        else:
+            row.failures, row.last_failed_at = failures, moment
+    await session.flush()
+    await _delete_stale(session, moment)
+
+
+async def clear_failures(session: AsyncSession, attempt: LoginAttempt) -> None:
+    """Delete the failures of the pair after a correct password. Without failures, nothing is written."""
+    row = (await _failures(session, attempt)).get(attempt.pair)
+    if row is not None:
+        await session.exec(delete(LoginFailures).where(col(LoginFailures.subject) == attempt.pair))
+
+
+async def _failures(
+    session: AsyncSession, attempt: LoginAttempt, *, lock: bool = False
+) -> dict[str, LoginFailures]:
+    query = select(LoginFailures).where(col(LoginFailures.subject).in_(tuple(attempt.backoffs())))
+    if lock:
+        # Lock the rows, because another transaction may be deleting some of them as stale.
+        query = query.order_by(col(LoginFailures.subject)).with_for_update()
+    return {row.subject: row for row in (await session.exec(query)).all()}
+
+
+def _current_failures(row: LoginFailures | None, moment: datetime) -> int:
+    if row is None:
+        return 0
+    return max(0, row.failures - max(0, (moment - row.last_failed_at) // FORGIVE_AFTER))
+
+
+async def _is_known_address(session: AsyncSession, attempt: LoginAttempt, user: User | None) -> bool:
+    query = select(Session.id).where(
+        Session.user_id == (user.id if user else ""),
+        Session.address == attempt.address,
+        Session.created_at > now(session) - KNOWN_ADDRESS_PERIOD,
+    )
+    return (await session.exec(query.limit(1))).first() is not None
+
+
+async def _delete_stale(session: AsyncSession, moment: datetime) -> None:
+    stale = (
+        select(LoginFailures.subject)
+        .where(col(LoginFailures.last_failed_at) < moment - KEEP_FOR)
+        .limit(STALE_BATCH)
+    )
+    # Skip rows that another transaction has locked, so that two cleanups never wait for each other.
+    subjects = (await session.exec(stale.with_for_update(skip_locked=True))).all()
+    if subjects:
+        await session.exec(delete(LoginFailures).where(col(LoginFailures.subject).in_(subjects)))
+
+
+def _network(address: str | None) -> str:
+    try:
+        parsed = ip_address((address or "").partition("%")[0])
+    except ValueError:
+        return address or "unknown"
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped:
+            return str(parsed.ipv4_mapped)
+        return f"{IPv6Address(int(parsed) >> IPV6_PREFIX << IPV6_PREFIX)}/{IPV6_PREFIX}"
+    return str(parsed)

@@ -1,0 +1,1 @@
+"""Assembly of the ASGI application, middleware, health checks, metrics and the OpenAPI document."""

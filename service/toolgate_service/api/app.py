@@ -1,0 +1,156 @@
+"""Assembly of the gateway's ASGI application: middleware, plain ASGI endpoints for checks and logs, and FastAPI."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib.metadata import version
+from typing import Protocol
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolgate_service.accounts.routes import reset_router as resets
+from toolgate_service.accounts.routes import router as accounts
+from toolgate_service.agents.routes import keys_router as agent_keys
+from toolgate_service.agents.routes import router as agents
+from toolgate_service.api.docs import files_router
+from toolgate_service.api.docs import router as docs
+from toolgate_service.api.exception_handlers import install_exception_handlers
+from toolgate_service.api.health import router as health
+from toolgate_service.api.middleware import (
+    AccessLogMiddleware,
+    EdgeMiddleware,
+    RetryMiddleware,
+)
+from toolgate_service.api.openapi import describe
+from toolgate_service.approvals.routes import denial_blocks_router as denial_blocks
+from toolgate_service.approvals.routes import router as approvals
+from toolgate_service.audit.routes import router as audit
+from toolgate_service.billing.routes import provider_routes
+from toolgate_service.billing.routes import router as billing
+from toolgate_service.checks.routes import check_endpoint
+from toolgate_service.core import strict_json
+from toolgate_service.gateway import Gateway
+from toolgate_service.grants.routes import router as grants
+from toolgate_service.http.asgi import endpoint
+from toolgate_service.http.responses import Reply
+from toolgate_service.logs.routes import log_endpoint, logs_endpoint
+from toolgate_service.logs.routes import router as logs
+from toolgate_service.organizations.routes import router as organizations
+from toolgate_service.permissions.routes import router as permissions
+from toolgate_service.permissions.routes import sdk_router as own_permissions
+from toolgate_service.slack.routes import interactions_router as slack_intake
+from toolgate_service.slack.routes import router as slack
+from toolgate_service.team.routes import router as team
+from toolgate_service.webhooks.routes import router as webhooks
+
+#: FastAPI routers in the order of the OpenAPI document, which describes all their routes
+ROUTERS = (
+    accounts,
+    resets,
+    team,
+    organizations,
+    agents,
+    agent_keys,
+    permissions,
+    own_permissions,
+    approvals,
+    denial_blocks,
+    grants,
+    logs,
+    webhooks,
+    slack,
+    audit,
+    billing,
+    health,
+    docs,
+)
+
+#: Plain ASGI endpoints by path. They do not use FastAPI, which has a third of plain ASGI's throughput, because agents
+#: wait for their responses.
+RAW_ENDPOINTS = {"/sdk/check": check_endpoint, "/sdk/log": log_endpoint, "/sdk/logs": logs_endpoint}
+
+
+def build(gateway: Gateway, console: "Mount | None" = None) -> ASGIApp:
+    """Build the ASGI application that serves a gateway.
+
+    Args:
+        gateway: Gateway that the application's ASGI lifespan starts and stops.
+        console: Application of the web console; None if the operator has disabled the console.
+    """
+    app: ASGIApp = EdgeMiddleware(Dispatcher(gateway, _fastapi_app(gateway), console), gateway.settings)
+    if gateway.metrics is not None:
+        # Imported only here, because the module needs the optional dependency `prometheus-client`.
+        from toolgate_service.api.metrics import MetricsMiddleware
+
+        app = MetricsMiddleware(app, gateway.metrics)
+    return AccessLogMiddleware(app) if gateway.settings.access_log else app
+
+
+class Mount(Protocol):
+    """Part of the gateway that selects and serves some of the requests."""
+
+    def app_for(self, scope: Scope) -> ASGIApp | None:
+        """Return the application for a request; None if the request is not for this part of the gateway."""
+
+
+class Dispatcher:
+    """ASGI application that passes each request to a plain ASGI endpoint, to the console or to FastAPI."""
+
+    def __init__(self, gateway: Gateway, fastapi_app: FastAPI, console: Mount | None) -> None:
+        self.fastapi_app = fastapi_app
+        self.raw = {path: endpoint(make(gateway)) for path, make in RAW_ENDPOINTS.items()}
+        self._console = console
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http":
+            raw = self.raw.get(scope["path"])
+            if raw is not None:
+                app = raw if scope["method"] == "POST" else _ONLY_POST
+                await app(scope, receive, send)
+                return
+            console = None if self._console is None else self._console.app_for(scope)
+            if console is not None:
+                await console(scope, receive, send)
+                return
+        await self.fastapi_app(scope, receive, send)
+
+
+_ONLY_POST = Reply({"detail": "Method Not Allowed"}, 405, {"Allow": "POST"})
+
+
+def _fastapi_app(gateway: Gateway) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.stop()
+
+    app = FastAPI(
+        title="Toolgate",
+        version=version("toolgate"),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        # FastAPI's own telemetry is disabled because it would export query strings and exception messages if the
+        # process has a telemetry provider. FastAPI versions without telemetry ignore the argument.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    app.state.gateway = gateway
+    install_exception_handlers(app)
+    app.add_middleware(RetryMiddleware)
+    # The document is cached: building it takes tens of milliseconds, and clients can request it without authentication.
+    app.state.document_json = cache(lambda: strict_json.dumps(describe(ROUTERS)).encode())
+    for router in ROUTERS:
+        app.include_router(router)
+    app.include_router(files_router)
+    # These routes are not in the OpenAPI document, because Slack and the payment provider define their requests.
+    app.include_router(slack_intake)
+    if gateway.provider_signature is not None:
+        app.include_router(provider_routes(gateway.provider_signature))
+    return app

@@ -1,0 +1,63 @@
+"""Exception handlers, which turn every error into a JSON response ``{"detail": …}``."""
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+
+from toolgate_service.api.middleware import failure
+from toolgate_service.core.errors import REQUIRED, ApiError
+from toolgate_service.http.responses import Reply
+
+METHOD_NOT_ALLOWED = 405
+
+_MESSAGES = {"missing": REQUIRED, "extra_forbidden": "Unknown field; remove it"}
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, ApiError):
+        return Reply({"detail": error.detail}, error.status_code, error.headers)
+    if isinstance(error, HTTPException):
+        # Replace Starlette's Allow header: it lists the methods of one route, but several routes may have the same
+        # path.
+        headers = {"Allow": _allowed(request)} if error.status_code == METHOD_NOT_ALLOWED else error.headers
+        return Reply({"detail": error.detail}, error.status_code, headers)
+    raise error
+
+
+def _allowed(request: Request) -> str:
+    routes: list[BaseRoute] = request.app.routes
+    methods = [
+        method
+        for method in ("DELETE", "GET", "POST", "PUT")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+    # Every path with GET also supports HEAD, because `EdgeMiddleware` handles a HEAD request as GET.
+    return ", ".join(method.replace("GET", "GET, HEAD") for method in methods)
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    fields: dict[str, list[str]] = {}
+    for problem in error.errors():
+        where = [str(part) for part in problem["loc"]]
+        # The first part is the location (body, query or path); the other parts are the field's path.
+        name = ".".join(where[1:]) or where[0]
+        message = _MESSAGES.get(problem["type"]) or str(problem["msg"]).removeprefix("Value error, ")
+        fields.setdefault(name, []).append(message)
+    return Reply({"detail": fields}, 400)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    # Not logged here: Starlette sends this response and then raises the error again, so that `EdgeMiddleware` logs it.
+    return failure(request.scope, error)
+
+
+def install_exception_handlers(app: FastAPI) -> None:
+    """Register the exception handlers of this module with the FastAPI application."""
+    app.add_exception_handler(ApiError, _refused)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _failed)

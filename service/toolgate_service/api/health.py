@@ -1,0 +1,47 @@
+"""Health checks: `/health` does not use the database, `/health/ready` does."""
+
+from importlib.metadata import version
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from toolgate_service.db.health import SHUTTING_DOWN
+from toolgate_service.http.dependencies import GatewayDep
+from toolgate_service.http.problems import NOT_READY, problems
+from toolgate_service.http.responses import Reply
+
+router = APIRouter(tags=["health"])
+
+# The version is read once at import, because `version` reads the package's metadata file.
+_VERSION = version("toolgate")
+
+
+class Health(BaseModel):
+    """Response of `GET /health`."""
+
+    status: str
+    version: str
+
+
+class Readiness(BaseModel):
+    """Response of `GET /health/ready` while the gateway is ready."""
+
+    status: str
+
+
+@router.get("/health", response_model=Health)
+async def health() -> Reply:
+    """Report that the process is running. This check does not query the database."""
+    return Reply(Health(status="ok", version=_VERSION))
+
+
+@router.get("/health/ready", response_model=Readiness, responses=problems(NOT_READY))
+async def ready(gateway: GatewayDep) -> Reply:
+    """Report whether the gateway is ready: the database is usable, the clocks agree, and no shutdown has begun."""
+    readiness = gateway.readiness
+    # The shutdown is checked here and not in `problem`: background jobs call `problem` too, and continue during a
+    # shutdown.
+    problem = SHUTTING_DOWN if readiness.is_shutting_down else await readiness.problem()
+    if problem is None:
+        return Reply(Readiness(status="ok"))
+    return Reply({"status": "unavailable", "detail": problem}, 503, {"Retry-After": "1"})

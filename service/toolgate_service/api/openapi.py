@@ -1,0 +1,228 @@
+"""OpenAPI document of the gateway.
+
+FastAPI describes the routes. This module adds the plain ASGI endpoints, and the credentials, errors and headers that
+follow from each route's dependencies.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.dependencies.models import Dependant
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from toolgate_service.checks.routes import CHECK
+from toolgate_service.db.pagination import Page
+from toolgate_service.http.auth import authenticate_token, changing, key_caller
+from toolgate_service.http.dependencies import gateway_of
+from toolgate_service.http.operations import ALWAYS, API_KEY, BEARER, EVERYWHERE, HEADERS, PAGED, references
+from toolgate_service.http.problems import (
+    ELSEWHERE,
+    FORBIDDEN,
+    INVALID,
+    NO_KEY,
+    NO_TOKEN,
+    RATE,
+    RATE_LIMIT,
+    SCHEMAS,
+    TOO_LARGE,
+    TOO_MANY,
+    UNAVAILABLE,
+    WHOSE,
+    Problem,
+    merged,
+)
+from toolgate_service.logs.routes import LOG, LOGS
+
+SECURITY_SCHEMES = {
+    BEARER: {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "The `access_token` of a login or registration; works for seven days.",
+    },
+    API_KEY: {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-API-Key",
+        "description": "An organization's key, or one that acts only as a single agent. "
+        "`ak_…` selects the production environment, `test_…` the test environment.",
+    },
+}
+
+
+def security(route: APIRoute) -> list[dict[str, Any]]:
+    """Return the OpenAPI security requirement of a route; an empty list if the route needs no credentials."""
+    calls = _calls(route)
+    if authenticate_token in calls:
+        return [{BEARER: []}]
+    if key_caller in calls:
+        return [{API_KEY: []}]
+    return []
+
+
+def refusals(route: APIRoute) -> list[Problem]:
+    """Return the error responses that a route can have because of its dependencies, parameters and body."""
+    calls = _calls(route)
+    found = []
+    if route.body_field is not None:
+        found += [INVALID, TOO_LARGE]
+    elif any(dependant.query_params for dependant in _tree(route.dependant)):
+        found.append(INVALID)
+    if authenticate_token in calls:
+        found += [NO_TOKEN, TOO_MANY]
+    if changing in calls:
+        found.append(FORBIDDEN)
+    if key_caller in calls:
+        found += [NO_KEY, ELSEWHERE, RATE_LIMIT]
+    if gateway_of in calls:
+        found.append(UNAVAILABLE)
+    return [*found, *ALWAYS]
+
+
+def paged(route: APIRoute) -> bool:
+    """Return True if the route returns a list page by page."""
+    return any(inspect.signature(call).return_annotation is Page for call in _calls(route) if callable(call))
+
+
+def _calls(route: APIRoute) -> set[object]:
+    return {dependant.call for dependant in _tree(route.dependant)}
+
+
+def _tree(dependant: Dependant) -> Iterator[Dependant]:
+    yield dependant
+    for inner in dependant.dependencies:
+        yield from _tree(inner)
+
+
+#: OpenAPI operations of the plain ASGI endpoints, by path; all of them use the method POST
+RAW: dict[str, dict[str, Any]] = {"/sdk/check": CHECK, "/sdk/log": LOG, "/sdk/logs": LOGS}
+
+
+DESCRIPTION = """\
+An agent, or the code that runs it, asks the gateway for a decision before a tool call (`/sdk/check`) and records the
+result afterwards (`/sdk/log`). People manage agents, permissions and approvals under `/api`.
+
+- **Credentials.** `/sdk/*` takes an API key in `X-API-Key`; `/auth/*` and `/api/*` take a bearer token.
+- **Errors** are JSON `{"detail": …}`: a message, a map from field to messages (400), or an object (plan limits).
+- **Bodies** are strict JSON whatever their `Content-Type`, at most 256 KiB; unknown fields are rejected under `/api`
+  and `/auth`, and ignored under `/sdk`. No string may contain the character U+0000.
+- **Numbers** are read and compared exactly, never through a binary float.
+- **Environments.** A `test_…` key acts on test data; `/api/*` selects them with `environment=test`.
+- **Methods.** A wrong method is 405 with the valid ones in `Allow`; an unknown path is 404.
+"""
+
+TAGS = (
+    {"name": "sdk", "description": "For agents: decisions before tool calls, log entries after them."},
+    {"name": "accounts", "description": "Registration, login, the current user."},
+    {"name": "team", "description": "The organization's users and invitations."},
+    {"name": "organization", "description": "The organization and its keys."},
+    {"name": "agents", "description": "Agents and their API keys."},
+    {"name": "permissions", "description": "Actions that an agent may perform, and under which conditions."},
+    {"name": "approvals", "description": "Approval requests and decisions about them."},
+    {"name": "logs", "description": "Activity log of tool calls, and exports."},
+    {"name": "webhooks", "description": "Receivers of events, and the results of deliveries."},
+    {"name": "slack", "description": "Links between Slack users and members."},
+    {"name": "billing", "description": "Plan, usage, subscription and invoices."},
+    {"name": "audit", "description": "Audit log of management changes."},
+    {"name": "documentation", "description": "This document, as JSON and as a page."},
+    {"name": "health", "description": "Health checks."},
+)
+
+
+#: names of the schemas of FastAPI's own error responses, which the gateway does not send
+_FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
+_TOO_MANY = "429"
+#: Statuses of responses that may lack rate limit headers, because the request may fail before the rate limiter counts
+#: it.
+_UNCOUNTED = ("401", "408", "431", "500", "503")
+
+
+def describe(routers: Iterable[APIRouter]) -> dict[str, Any]:
+    """Return the OpenAPI document of the given routers and of the plain ASGI endpoints."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    document = get_openapi(
+        title="Toolgate",
+        version=version("toolgate"),
+        summary="The permission gateway and audit trail between AI agents and the things agents can break.",
+        description=DESCRIPTION,
+        routes=routes,
+        tags=list(TAGS),
+        servers=[{"url": "/", "description": "The gateway that served this document."}],
+    )
+    for route in routes:
+        for method in route.methods or ():
+            _complete(document["paths"][route.path_format][method.lower()], route)
+    document["paths"] |= {path: {"post": operation} for path, operation in RAW.items()}
+    for item in document["paths"].values():
+        for operation in item.values():
+            _add_headers(operation)
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for name in _FASTAPI_SCHEMAS:
+        schemas.pop(name, None)
+    for schema in schemas.values():
+        for member in schema.get("properties", {}).values():
+            _untitled(member)
+    schemas.update(SCHEMAS)
+    components["headers"] = HEADERS
+    components["securitySchemes"] = SECURITY_SCHEMES
+    return document
+
+
+def _complete(operation: dict[str, Any], route: APIRoute) -> None:
+    operation["operationId"] = route.operation_id or _camel(route.name)
+    # Remove FastAPI's status 422: the gateway responds to an invalid request with 400.
+    operation["responses"].pop("422", None)
+    operation["responses"] = merged(operation["responses"], *refusals(route))
+    operation["security"] = security(route)
+    if route.response_model is None and len(answers := _contents_of_success(operation)) > 1:
+        # The route declares its media types itself. FastAPI adds JSON to them, although the route never returns it.
+        answers.pop("application/json", None)
+    if paged(route):
+        operation["responses"]["200"]["headers"] = references(*PAGED)
+    for parameter in operation.get("parameters", ()):
+        # FastAPI documents an optional parameter as nullable, but a query string cannot contain null.
+        parameter["schema"] = _untitled(_never_null(parameter["schema"]))
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if content is not None:
+        content["schema"] = _never_null(content["schema"])
+
+
+def _contents_of_success(operation: dict[str, Any]) -> dict[str, Any]:
+    contents: dict[str, Any] = operation["responses"].get("200", {}).get("content", {})
+    return contents
+
+
+def _camel(name: str) -> str:
+    # Client generators expect camelCase operation ids. The ids are unique because the function names are.
+    head, *tail = name.split("_")
+    return head + "".join(word.capitalize() for word in tail)
+
+
+def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
+    # FastAPI documents an optional value as nullable. Remove null: the value may be omitted, but not be null.
+    some = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return some[0] if len(some) == 1 else schema
+
+
+def _untitled(schema: dict[str, Any]) -> dict[str, Any]:
+    # Remove the title: pydantic sets it to the member's name, which the schema already contains.
+    schema.pop("title", None)
+    return schema
+
+
+def _add_headers(operation: dict[str, Any]) -> None:
+    counted = {API_KEY: []} in operation["security"]
+    responses = {str(status): response for status, response in operation["responses"].items()}
+    operation["responses"] = dict(sorted(responses.items()))
+    for status, response in responses.items():
+        rated: tuple[str, ...] = (*RATE, *WHOSE) if counted and status not in _UNCOUNTED else ()
+        if counted and status == _TOO_MANY:
+            # The gateway also sends 429 to an address with too many failed authentications. That response has no
+            # organization headers, so they are not documented for this status.
+            rated = RATE
+        response["headers"] = references(*EVERYWHERE, *rated) | response.get("headers", {})

@@ -1,0 +1,263 @@
+"""Grants (temporary approvals) that approvers propose when they approve a request.
+
+A proposed grant becomes active with the last required vote. It then also approves the pending requests that it covers.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from sqlmodel import col, select, update
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.sessions import Caller
+from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.events import emit_approval_event
+from toolgate_service.approvals.models import APPROVED, PENDING, Approval
+from toolgate_service.approvals.policy import quorum_failure, voters_of
+from toolgate_service.approvals.schemas import GrantTerms
+from toolgate_service.audit import service as audit
+from toolgate_service.core import strict_json
+from toolgate_service.core.errors import ApiError, FieldErrors
+from toolgate_service.core.ids import new_id
+from toolgate_service.core.settings import Settings
+from toolgate_service.db.database import now
+from toolgate_service.grants.models import ACTIVE, PROPOSED, REVOKED, Grant, GrantVote
+from toolgate_service.permissions.models import Permission
+
+#: name of the context field whose value may be smaller than the value that the approvers saw
+AMOUNT = "amount"
+
+
+def covers(seen: Mapping[str, object], context: Mapping[str, object], free: Collection[str] = ()) -> bool:
+    """Return whether a grant covers a call.
+
+    All fields must be equal, except that an amount may be smaller.
+
+    Args:
+        seen: Context that the approvers of the grant saw.
+        context: Context of the call.
+        free: Names of fields that may have another value, or be present in only one of the two contexts.
+    """
+    names = (seen.keys() | context.keys()) - set(free)
+    return all(
+        name in seen and name in context and _field_fits(name, seen[name], context[name]) for name in names
+    )
+
+
+def _field_fits(name: str, seen: object, value: object) -> bool:
+    if name == AMOUNT and _is_number(seen) and _is_number(value):
+        return 0 <= Decimal(str(value)) <= Decimal(str(seen))
+    # The values are compared as JSON, because True equals 1 in Python.
+    return strict_json.dumps(seen, sort_keys=True) == strict_json.dumps(value, sort_keys=True)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
+
+
+async def propose(
+    session: AsyncSession,
+    settings: Settings,
+    caller: Caller,
+    approval: Approval,
+    terms: GrantTerms,
+    note: str | None,
+) -> Sequence[Approval]:
+    """Vote for a grant, in the transaction in which the caller approves the request.
+
+    The first vote creates the grant. All voters must send the same terms.
+
+    Returns:
+        The other pending requests that the grant approved. Empty unless this vote made the grant active.
+
+    Raises:
+        ApiError: 400, `except_fields` contains a field that cannot be left open; 409, an earlier voter proposed other
+            terms, or the proposed grant was revoked.
+    """
+    context = strict_json.loads_own(approval.context)
+    assert isinstance(context, dict)  # noqa: S101 - checks store objects; for the type checker
+    free = _validate_free_fields(terms, context)
+    grant = await _find_proposal(session, approval)
+    if grant is None:
+        grant = _new_grant(session, approval, terms, free)
+    elif (grant.uses, grant.seconds, json.loads(grant.except_fields)) != (terms.uses, terms.seconds, free):
+        raise ApiError(
+            409,
+            f"Other terms were proposed for this request: {grant.uses} uses within {grant.seconds} seconds, except "
+            f"{json.loads(grant.except_fields)}; approve with the same terms, or without a grant",
+        )
+    session.add(grant)
+    await session.flush()
+    session.add(
+        GrantVote(
+            grant_id=grant.id,
+            user_id=caller.user_id,
+            organization_id=grant.organization_id,
+            environment=grant.environment,
+            note=note,
+            credential=strict_json.dumps(dict(caller.credential)),
+            created_at=now(session),
+        )
+    )
+    await session.flush()
+    if await quorum_failure(session, grant, voters_of(grant)) is not None:
+        _audit(session, caller, grant, "grant.proposed")
+        return ()
+    moment = now(session)
+    grant.status, grant.starts_at = ACTIVE, moment
+    grant.expires_at = moment + timedelta(seconds=grant.seconds)
+    _audit(session, caller, grant, "grant.created")
+    return await _approve_covered(session, settings, caller, grant)
+
+
+async def end_proposal(session: AsyncSession, approval: Approval) -> None:
+    """Revoke the grant that was proposed with a request, if the grant is still not active when the request ends."""
+    query = select(Grant).where(
+        Grant.organization_id == approval.organization_id,
+        Grant.environment == approval.environment,
+        Grant.approval_id == approval.id,
+        Grant.status == PROPOSED,
+    )
+    grant = (await session.exec(query)).first()
+    if grant is not None:
+        grant.status, grant.revoked_at = REVOKED, now(session)
+        session.add(grant)
+
+
+async def revoke_grants(session: AsyncSession, owner: Agent | Permission) -> None:
+    """Revoke the grants of an agent or a permission that are neither expired nor exhausted."""
+    owner_id = col(Grant.agent_id) if isinstance(owner, Agent) else col(Grant.permission_id)
+    moment = now(session)
+    await session.exec(
+        update(Grant)
+        .where(
+            owner_id == owner.id,
+            col(Grant.organization_id) == owner.organization_id,
+            col(Grant.environment) == owner.environment,
+            col(Grant.status) != REVOKED,
+            # Expired and exhausted grants are excluded, so that they keep their state.
+            col(Grant.expires_at) > moment,
+            col(Grant.uses_left) > 0,
+        )
+        .values(status=REVOKED, revoked_at=moment)
+    )
+
+
+def _validate_free_fields(terms: GrantTerms, context: Mapping[str, object]) -> list[str]:
+    for name in terms.except_fields:
+        if name == AMOUNT:
+            raise FieldErrors(
+                {"grant": [f"except_fields: {AMOUNT!r} cannot be left open; smaller amounts pass anyway"]}
+            )
+        if name not in context:
+            raise FieldErrors({"grant": [f"except_fields: the context has no field {name!r}"]})
+    return sorted(set(terms.except_fields))
+
+
+async def _find_proposal(session: AsyncSession, approval: Approval) -> Grant | None:
+    query = select(Grant).where(
+        Grant.organization_id == approval.organization_id,
+        Grant.environment == approval.environment,
+        Grant.approval_id == approval.id,
+    )
+    grant = (await session.exec(query)).first()
+    if grant is not None and grant.status != PROPOSED:
+        raise ApiError(
+            409, f"The grant that was proposed for this request is {grant.status}; approve without a grant"
+        )
+    return grant
+
+
+def _new_grant(session: AsyncSession, approval: Approval, terms: GrantTerms, free: list[str]) -> Grant:
+    return Grant(
+        id=new_id(),
+        approval_id=approval.id,
+        status=PROPOSED,
+        uses=terms.uses,
+        uses_left=terms.uses,
+        seconds=terms.seconds,
+        except_fields=strict_json.dumps(free),
+        created_at=now(session),
+        **approval.model_dump(
+            include={
+                "organization_id",
+                "environment",
+                "agent_id",
+                "permission_id",
+                "action",
+                "context",
+                "required_approvals",
+                "separation_of_duties",
+                "makers",
+                "expires_at",
+            }
+        ),
+    )
+
+
+def _audit(session: AsyncSession, caller: Caller, grant: Grant, kind: str) -> None:
+    changes = {
+        "approval_id": grant.approval_id,
+        "uses": grant.uses,
+        "seconds": grant.seconds,
+        "except_fields": json.loads(grant.except_fields),
+        "credential": caller.credential,
+    }
+    audit.record(session, caller, kind, grant.id, environment=grant.environment, changes=changes)
+
+
+async def _approve_covered(
+    session: AsyncSession, settings: Settings, caller: Caller, grant: Grant
+) -> Sequence[Approval]:
+    """Approve the pending requests that a grant covers, oldest first. Each request consumes one use of the grant."""
+    query = (
+        select(Approval)
+        .where(
+            Approval.organization_id == grant.organization_id,
+            Approval.environment == grant.environment,
+            Approval.agent_id == grant.agent_id,
+            Approval.permission_id == grant.permission_id,
+            Approval.status == PENDING,
+            Approval.id != grant.approval_id,
+            # A request that requires more approvers than the grant had is not approved by the grant.
+            col(Approval.required_approvals) <= grant.required_approvals,
+            col(Approval.expires_at) > now(session),
+        )
+        .order_by(col(Approval.created_at), col(Approval.id))
+    )
+    seen, free = strict_json.loads_own(grant.context), json.loads(grant.except_fields)
+    pending = (await session.exec(query)).all()
+    covered = [one for one in pending if covers(seen, strict_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # contexts are objects
+    # The approval rules stored with a request may be stricter than those of the grant.
+    allowed = [one for one in covered if await quorum_failure(session, one, voters_of(grant)) is None]
+    approved = allowed[: grant.uses_left]
+    for approval in approved:
+        _approve_by_grant(session, settings, caller, grant, approval, now(session))
+        await end_proposal(session, approval)
+    await emit_approval_event(session, "approved", *approved)
+    return approved
+
+
+def _approve_by_grant(
+    session: AsyncSession,
+    settings: Settings,
+    caller: Caller,
+    grant: Grant,
+    approval: Approval,
+    moment: datetime,
+) -> None:
+    approval.status, approval.decided_at, approval.decided_by = APPROVED, moment, caller.user_id
+    approval.grant_id, approval.remind_at = grant.id, None
+    approval.expires_at = min(moment + timedelta(seconds=settings.approved_ttl_seconds), grant.expires_at)
+    grant.uses_left -= 1
+    session.add(approval)
+    audit.record(
+        session,
+        caller,
+        "approval.approved",
+        approval.id,
+        environment=approval.environment,
+        changes={"digest": approval.digest, "grant_id": grant.id, "credential": caller.credential},
+    )

@@ -1,0 +1,1 @@
+"""Fast database reads for the authentication of requests."""

@@ -1,0 +1,292 @@
+"""Apply events of the payment provider to subscriptions and invoices.
+
+An event is applied at most once. Events may arrive in any order: an event that is older than the stored state does not
+change the state.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.billing.dunning import update_activation
+from toolgate_service.billing.models import (
+    APPLIED,
+    STALE,
+    UNLINKED,
+    UNPRICED,
+    Invoice,
+    ProviderEvent,
+    Subscription,
+)
+from toolgate_service.billing.service import CANCELED, current_subscription, is_entitled, plan_of
+from toolgate_service.billing.stripe_schemas import EventFacts, InvoiceFacts, SubscriptionFacts
+from toolgate_service.core import strict_json
+from toolgate_service.core.ids import new_id
+from toolgate_service.core.plans import PlanName, Plans
+from toolgate_service.db.database import Database, now
+from toolgate_service.organizations.lifecycle import change_plan
+from toolgate_service.organizations.models import Organization
+
+#: statuses of subscriptions whose payment failed
+FAILING = ("past_due", "unpaid")
+
+
+class _Dated(Protocol):
+    provider_updated_at: datetime
+    provider_rank: int
+
+
+async def apply_subscription(
+    session: AsyncSession, organization_id: str, event: EventFacts, facts: SubscriptionFacts
+) -> tuple[Subscription, bool]:
+    """Store the subscription that an event reports, unless the stored state is newer.
+
+    Return the stored subscription, and True if the event changed it.
+    """
+    query = select(Subscription).where(
+        Subscription.organization_id == organization_id,
+        Subscription.provider_subscription_id == facts.provider_id,
+    )
+    row = (await session.exec(query)).first()
+    if row is not None and not (_is_newer(event, row) or _follows(event, facts, row)):
+        return row, False
+    failing_since = None
+    if facts.status in FAILING:
+        failing_since = event.at if row is None or row.failing_since is None else row.failing_since
+    seen = not facts.before or (row is not None and _matches(facts.before, _stored_state(row)))
+    values = _event_columns(event) | {
+        "unseen": None if seen else strict_json.dumps(facts.before),
+        "price_ids": strict_json.dumps(facts.price_ids),
+        "status": facts.status,
+        "current_period_start": facts.period_start,
+        "current_period_end": facts.period_end,
+        "cancel_at_period_end": facts.cancel_at_period_end,
+        "trial_ends_at": facts.trial_ends_at,
+        "trial_expired": facts.trial_expired,
+        "failing_since": failing_since,
+        "provider_created_at": facts.created_at,
+    }
+    if row is None:
+        row = Subscription(
+            id=new_id(),
+            organization_id=organization_id,
+            provider_subscription_id=facts.provider_id,
+            created_at=now(session),
+            **values,
+        )
+    session.add(row.sqlmodel_update(values))
+    await session.flush()
+    return row, True
+
+
+async def apply_invoice(
+    session: AsyncSession, organization_id: str, event: EventFacts, facts: InvoiceFacts
+) -> bool:
+    """Store the invoice that an event reports, unless the stored state is newer. Return True if it was stored."""
+    query = select(Invoice).where(
+        Invoice.organization_id == organization_id, Invoice.provider_invoice_id == facts.provider_id
+    )
+    row = (await session.exec(query)).first()
+    if row is not None and not _is_newer(event, row):
+        return False
+    failed_at = row.failed_at if row is not None else None
+    # The grace period starts at the first failed payment; later failures do not extend it.
+    if facts.failed and failed_at is None:
+        failed_at = event.at
+    values = _event_columns(event) | {
+        "amount": facts.amount,
+        "currency": facts.currency,
+        "status": facts.status,
+        "invoice_pdf": facts.invoice_pdf,
+        "failed_at": failed_at,
+        "created_at": facts.created_at,
+    }
+    if row is None:
+        row = Invoice(
+            id=new_id(), organization_id=organization_id, provider_invoice_id=facts.provider_id, **values
+        )
+    session.add(row.sqlmodel_update(values))
+    await session.flush()
+    return True
+
+
+def _event_columns(event: EventFacts) -> dict[str, Any]:
+    return {
+        "provider_customer_id": event.customer_id,
+        "provider_updated_at": event.at,
+        "provider_rank": event.rank,
+    }
+
+
+def _is_newer(event: EventFacts, row: _Dated) -> bool:
+    return (event.at, event.rank) > (row.provider_updated_at, row.provider_rank)
+
+
+def _follows(event: EventFacts, facts: SubscriptionFacts, row: Subscription) -> bool:
+    # Stripe's timestamps have a resolution of one second. If two updates have the same second, this event is newer when
+    # its previous values equal the stored state. It is older when the stored event's previous values equal the values
+    # that this event sets.
+    if (event.at, event.rank) != (row.provider_updated_at, row.provider_rank):
+        return False
+    came_before = row.unseen is not None and _matches(json.loads(row.unseen), facts.model_dump())
+    return bool(facts.before) and _matches(facts.before, _stored_state(row)) and not came_before
+
+
+def _stored_state(row: Subscription) -> dict[str, object]:
+    return {
+        "status": row.status,
+        "cancel_at_period_end": row.cancel_at_period_end,
+        "price_ids": json.loads(row.price_ids),
+    }
+
+
+def _matches(before: Mapping[str, object], state: Mapping[str, object]) -> bool:
+    return all(state[name] == value for name, value in before.items())
+
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: outcome of an event: not applied, because an event with the same id had been applied before
+DUPLICATE = "duplicate"
+#: plan to which an organization changes when its subscription ends
+ENDED: PlanName = "free"
+
+
+@dataclass(frozen=True, slots=True)
+class BillingTerms:
+    """Settings for applying events: the plans, and the grace period after a failed payment."""
+
+    plans: Plans
+    grace: timedelta
+
+
+async def apply_event(database: Database, terms: BillingTerms, event: EventFacts) -> str:
+    """Apply an event to the organization that is linked to its customer, and return the outcome.
+
+    If no organization was linked to the customer, or no plan contained the prices, the provider can send the event
+    again, and the gateway then applies it.
+    """
+    while True:
+        async with database.reading() as session:
+            organization_id = await _find_linked_organization(session, event.customer_id)
+        locks = [customer_lock(event.customer_id)] + ([organization_id] if organization_id else [])
+        async with database.writing(*locks) as session:
+            # A transaction that links a customer holds the same lock, so the link cannot change in this transaction.
+            if await _find_linked_organization(session, event.customer_id) == organization_id:
+                return await _apply_once(session, terms, organization_id, event)
+
+
+async def apply_waiting_events(session: AsyncSession, terms: BillingTerms, organization: Organization) -> int:
+    """Apply the events that arrived before the organization was linked to its customer. Return their number."""
+    query = (
+        select(ProviderEvent)
+        .where(
+            ProviderEvent.provider_customer_id == organization.provider_customer_id,
+            ProviderEvent.outcome == UNLINKED,
+        )
+        .order_by(col(ProviderEvent.provider_created_at), col(ProviderEvent.received_at))
+    )
+    waiting = (await session.exec(query)).all()
+    for record in waiting:
+        event = EventFacts.model_validate_json(record.facts or "")
+        record.outcome = await _apply(session, terms, organization, event)
+        record.facts = None
+    return len(waiting)
+
+
+def customer_lock(customer_id: str | None) -> str:
+    """Return the name of the lock that a transaction must hold to change data of this customer."""
+    return f"provider customer {customer_id}"
+
+
+async def _find_linked_organization(session: AsyncSession, customer_id: str | None) -> str | None:
+    # Organizations without a linked customer store a null id, which an event without a customer must not match.
+    if customer_id is None:
+        return None
+    query = select(Organization.id).where(Organization.provider_customer_id == customer_id)
+    return (await session.exec(query)).first()
+
+
+async def _apply_once(
+    session: AsyncSession, terms: BillingTerms, organization_id: str | None, event: EventFacts
+) -> str:
+    record = (await session.exec(select(ProviderEvent).where(ProviderEvent.id == event.id))).first()
+    if record is not None and record.outcome in {APPLIED, STALE}:
+        return DUPLICATE
+    if record is None:
+        record = ProviderEvent(
+            id=event.id,
+            kind=event.kind,
+            provider_customer_id=event.customer_id,
+            provider_created_at=event.at,
+            outcome=UNLINKED,
+            received_at=now(session),
+        )
+        session.add(record)
+        # If another transaction stores the same event at the same time, the primary key makes one of them fail.
+        await session.flush()
+    if organization_id is None:
+        record.facts = event.model_dump_json()
+        logger.warning(
+            "event %r is about customer %r, who is linked to no organization; link it with: "
+            "toolgate admin link-customer ORGANIZATION %s",
+            event.id,
+            event.customer_id,
+            event.customer_id,
+        )
+        return UNLINKED
+    organization = (await session.exec(select(Organization).where(Organization.id == organization_id))).one()
+    again = record.outcome == UNPRICED
+    record.outcome = await _apply(session, terms, organization, event, again=again)
+    record.facts = None
+    return record.outcome
+
+
+async def _apply(
+    session: AsyncSession,
+    terms: BillingTerms,
+    organization: Organization,
+    event: EventFacts,
+    *,
+    again: bool = False,
+) -> str:
+    outcome = STALE
+    if event.subscription is not None:
+        row, changed = await apply_subscription(session, organization.id, event, event.subscription)
+        # If no plan contained the event's prices before, the plans may have changed, so the plan is looked up again.
+        if changed or again:
+            outcome = await _follow(session, terms, organization, row)
+    elif event.invoice is not None and await apply_invoice(session, organization.id, event, event.invoice):
+        outcome = APPLIED
+    if outcome != STALE:
+        await update_activation(session, organization, terms.grace)
+    return outcome
+
+
+async def _follow(
+    session: AsyncSession, terms: BillingTerms, organization: Organization, changed: Subscription
+) -> str:
+    current = await current_subscription(session, organization)
+    if current is None or not is_entitled(current):
+        # Only a cancelled subscription ends the plan; one that never became active did not change the plan.
+        if changed.status == CANCELED:
+            change_plan(session, terms.plans, organization, ENDED, by="provider")
+        return APPLIED
+    plan = plan_of(terms.plans, current)
+    if plan is None:
+        logger.warning(
+            "subscription %r of organization %r has the prices %s, which buy no plan; name one in "
+            "'provider_price_ids' of the plan file and send the event again",
+            current.provider_subscription_id,
+            organization.slug,
+            current.price_ids,
+        )
+        return UNPRICED
+    change_plan(session, terms.plans, organization, plan, by="provider")
+    return APPLIED

@@ -1,0 +1,183 @@
+"""Queries that find approval requests for checks, and the creation of new requests."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy import bindparam
+from sqlmodel import col, literal, or_, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.events import emit_approval_event
+from toolgate_service.approvals.models import CONSUMED, Approval
+from toolgate_service.approvals.policy import current_terms, store_terms, stored_terms
+from toolgate_service.approvals.service import expire_duplicate
+from toolgate_service.auth_context import AuthContext
+from toolgate_service.checks.schemas import CheckRequest
+from toolgate_service.core.ids import new_id
+from toolgate_service.core.settings import Settings
+from toolgate_service.db.database import now
+from toolgate_service.logs.rollup import count_request
+from toolgate_service.permissions.models import Permission
+
+#: maximum number of matching requests that are read, newest first; pending or approved requests are always among them
+MAX_MATCHING = 20
+
+
+_OF_RUN = (
+    col(Approval.organization_id) == bindparam("organization_id"),
+    col(Approval.environment) == bindparam("environment"),
+    col(Approval.agent_id) == bindparam("agent_id"),
+    col(Approval.action) == bindparam("action"),
+    col(Approval.run_id) == bindparam("run_id"),
+)
+
+#: SQL condition for requests that match a check, regardless of `call_id`; `match_values` returns its bind parameters
+MATCHES = (
+    *_OF_RUN,
+    col(Approval.digest) == bindparam("digest"),
+    col(Approval.permission_id) == bindparam("permission_id"),
+)
+
+_MATCHING = (
+    select(Approval)
+    .where(
+        *MATCHES,
+        or_(
+            col(Approval.call_id) == bindparam("call_id"),
+            col(Approval.id) == bindparam("approval_id"),
+        ),
+    )
+    .order_by(
+        (col(Approval.id) == bindparam("approval_id")).desc(),
+        col(Approval.created_at).desc(),
+        col(Approval.id).desc(),
+    )
+    .limit(MAX_MATCHING)
+)
+_MATCHING_LOCKED = _MATCHING.with_for_update()
+
+#: Queries for consumed requests of a call: one by the `call_id` that created the request, one by the `call_id` that
+#: consumed it. They are separate, because each uses its own index.
+_CONSUMED_CALLS = tuple(
+    # The context is not compared: a call may run only once, whatever its arguments.
+    select(Approval.id).where(
+        *_OF_RUN,
+        call_id == bindparam("call_id"),
+        # SQLite uses the partial index only if the statement contains the value as a literal.
+        col(Approval.status) == literal(CONSUMED, literal_execute=True),
+    )
+    for call_id in (col(Approval.call_id), col(Approval.consumed_call_id))
+)
+
+_PERMISSION = (
+    select(Permission, Agent)
+    .join(Agent, col(Agent.id) == Permission.agent_id)
+    .where(col(Permission.id) == bindparam("id"))
+)
+
+
+def match_values(auth: AuthContext, request: CheckRequest) -> dict[str, str | None]:
+    """Return the bind parameters of `MATCHES` for a check."""
+    return {
+        "organization_id": auth.organization_id,
+        "environment": auth.environment,
+        "agent_id": auth.agent_id,
+        "action": request.action,
+        "digest": request.digest,
+        "permission_id": auth.permission_id,
+        "run_id": request.run_id or "",
+    }
+
+
+async def find_matching(
+    session: AsyncSession, auth: AuthContext, request: CheckRequest
+) -> Sequence[Approval]:
+    """Return the approval requests that match a check: first the request with its `approval_id`, then newest first.
+
+    A request with a `call_id` matches only checks that send the same `call_id`, or the id of the request.
+    """
+    values = match_values(auth, request)
+    values |= {"call_id": request.call_id or "", "approval_id": request.approval_id or ""}
+    # A dry run takes no row locks, because its transaction is read-only.
+    query = _MATCHING if request.dry_run else _MATCHING_LOCKED
+    return (await session.exec(query, params=values)).all()
+
+
+async def is_call_consumed(session: AsyncSession, auth: AuthContext, request: CheckRequest) -> bool:
+    """Return whether a call with this `call_id` consumed an approval before."""
+    values = match_values(auth, request) | {"call_id": request.call_id}
+    for query in _CONSUMED_CALLS:
+        if (await session.exec(query, params=values)).first() is not None:
+            return True
+    return False
+
+
+async def create_request(
+    session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
+) -> str:
+    """Create a pending request for a check and return its id.
+
+    The request expires after the time that the permission sets, or else the settings.
+    """
+    permission, agent = (await session.exec(_PERMISSION, params={"id": auth.permission_id})).one()
+    seconds = permission.approval_ttl_seconds or settings.approval_ttl_seconds
+    approval = new_request(session, auth, request, seconds=seconds)
+    store_terms(approval, current_terms(permission, agent))
+    approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required
+    # The reminder is sent in the last quarter of the request's lifetime at the earliest.
+    ahead = min(settings.approval_reminder_seconds, seconds / 4)
+    approval.remind_at = approval.expires_at - timedelta(seconds=ahead)
+    await expire_duplicate(session, approval)
+    session.add(approval)
+    await session.flush()
+    tenant = (approval.organization_id, approval.environment)
+    await count_request(session, tenant, approval.agent_id, approval.action, approval.created_at)
+    await emit_approval_event(session, "requested", approval)
+    return approval.id
+
+
+async def tighten_terms(session: AsyncSession, auth: AuthContext, approval: Approval) -> None:
+    """Tighten the approval rules and limits of a pending request for which another check has arrived.
+
+    For each rule and limit, the stricter value is stored: the request's own or the permission's current value.
+    """
+    permission, agent = (await session.exec(_PERMISSION, params={"id": auth.permission_id})).one()
+    before = (stored_terms(approval), approval.max_amount, bool(approval.amount_required))
+    limits = [limit for limit in (approval.max_amount, permission.max_amount) if limit is not None]
+    after = (
+        current_terms(permission, agent).stricter(before[0]),
+        min(limits, default=None),
+        before[2] or permission.amount_required,
+    )
+    if after != before:
+        store_terms(approval, after[0])
+        _, approval.max_amount, approval.amount_required = after
+        session.add(approval)
+
+
+def new_request(session: AsyncSession, auth: AuthContext, request: CheckRequest, *, seconds: int) -> Approval:
+    """Return a new approval request for a check, without adding it to the session.
+
+    `seconds` is the time after which the request expires.
+    """
+    if auth.agent_id is None or auth.permission_id is None:
+        raise RuntimeError("a check without agent or permission is blocked before a request is created")
+    moment = now(session)
+    return Approval(
+        id=new_id(),
+        organization_id=auth.organization_id,
+        environment=auth.environment,
+        agent_id=auth.agent_id,
+        permission_id=auth.permission_id,
+        action=request.action,
+        context=request.canonical,
+        digest=request.digest,
+        run_id=request.run_id or "",
+        call_id=request.call_id or "",
+        key_id=auth.key_id,
+        reason=request.reason,
+        last_asked_at=moment,
+        created_at=moment,
+        expires_at=moment + timedelta(seconds=seconds),
+    )

@@ -1,0 +1,220 @@
+"""Explanation of the result that a check would have now, step by step, without changing or counting anything.
+
+The explanation calls the same functions as the check. Each decision names its step, which means that all earlier steps
+were passed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sqlalchemy import bindparam
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.auth_context import AuthContext, load_auth_context, require_active
+from toolgate_service.checks.approval_flow import Consumed, Held, response_body, settle
+from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, Step, decide
+from toolgate_service.checks.schemas import CheckRequest, read_check_request
+from toolgate_service.context import AppContext
+from toolgate_service.core.errors import ApiError
+from toolgate_service.core.settings import Settings
+from toolgate_service.core.strict_json import Json, plain_number
+from toolgate_service.organizations.keys import organization_key
+from toolgate_service.permissions.models import Permission
+from toolgate_service.rate_limit.limiter import Rate, RateLimiter
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A step that the check passes, with a sentence that explains why."""
+
+    step: Step
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Result that a check would have, with the reasons.
+
+    Attributes:
+        verdict: The decision, or the error if the gateway would reject the request.
+        at: The step that produced the result.
+        said: A sentence that explains the result.
+        passed: The earlier steps that the check passes, in order.
+    """
+
+    verdict: Permitted | Blocked | Held | Consumed | ApiError
+    at: Step
+    said: str
+    passed: Sequence[Passed]
+
+    @property
+    def answer(self) -> bytes | None:
+        """JSON response body of the check; None for an error. `approval_id` is null if a request would be created."""
+        return None if isinstance(self.verdict, ApiError) else response_body(self.verdict)
+
+    @property
+    def by(self) -> str | None:
+        """Id of the approval request or grant that determines the result; None if there is none."""
+        match self.verdict:
+            case Consumed(by=by):
+                return by
+            case Held(approval_id=approval_id):
+                return approval_id
+        return None
+
+
+async def explain(
+    context: AppContext,
+    rate_limiter: RateLimiter,
+    organization_id: str,
+    environment: str,
+    body: Mapping[str, Json],
+) -> Explanation:
+    """Return the result that a check with the organization's API key would have now, with the reasons.
+
+    Args:
+        context: Dependencies of the services.
+        rate_limiter: Rate limiter, whose counts are read but not changed.
+        organization_id: Id of the organization.
+        environment: Name of the environment.
+        body: Parsed body of the check.
+
+    Raises:
+        FieldErrors: The body is invalid; the check would be rejected with a 400.
+    """
+    request = read_check_request(body)._replace(dry_run=True)
+    async with context.database.reading() as session:
+        key = await organization_key(session, organization_id, environment)
+        auth = await load_auth_context(session, key.digest, request.agent_id, request.action)
+        arrived = None if auth is None else (auth, await _peek(context, rate_limiter, auth))
+        try:
+            auth, rate = require_active(arrived)
+            if rate.exceeded:
+                raise rate.refusal()
+        except ApiError as refusal:
+            return _explain_error(refusal, auth, environment)
+        verdict = decide(auth, request.agent_id, request.action, request.context)
+        steps = _describe_steps(auth, rate, request)
+        if isinstance(verdict, Blocked):
+            return Explanation(verdict, verdict.at, f"{verdict.reason}.", _steps_before(verdict.at, steps))
+        if isinstance(verdict, Permitted) and request.approval_id is None:
+            return Explanation(verdict, Step.APPROVAL, _NO_APPROVAL, _steps_before(Step.APPROVAL, steps))
+        return await _explain_settled(
+            session, context.settings, key.digest, request, verdict, auth.permission_id, list(steps)
+        )
+
+
+_NO_APPROVAL = "No person is asked."
+
+
+async def _peek(context: AppContext, rate_limiter: RateLimiter, auth: AuthContext) -> Rate | None:
+    if not auth.organization_is_active:
+        return None
+    limit = auth.rate_limit(context.plans)
+    return await rate_limiter.peek(auth.organization_id, f"{auth.environment}/actions", limit)
+
+
+def _explain_error(refusal: ApiError, auth: AuthContext | None, environment: str) -> Explanation:
+    at = Step.KEY
+    if auth is not None:
+        at = Step.RATE if auth.organization_is_active else Step.ORGANIZATION
+    first = (
+        Passed(Step.KEY, f"The organization's {environment} key works."),
+        Passed(Step.ORGANIZATION, _ACTIVE),
+    )
+    return Explanation(refusal, at, f"{refusal.detail}.", _steps_before(at, iter(first)))
+
+
+_ACTIVE = "The organization is active."
+
+
+def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
+    found = []
+    for passed in steps:
+        # The generator must not continue, because the sentences of later steps use rows that may not exist.
+        if passed.step == at:
+            break
+        found.append(passed)
+    return found
+
+
+def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Iterator[Passed]:
+    """Yield each step up to `APPROVAL`, with a sentence that explains why the check passes it."""
+    yield Passed(Step.KEY, f"The organization's {auth.environment} key works.")
+    yield Passed(Step.ORGANIZATION, _ACTIVE)
+    used = rate.limit - rate.remaining - 1
+    yield Passed(Step.RATE, f"{used:,} of {rate.limit:,} requests of this minute are used, plan {auth.plan}.")
+    yield Passed(Step.AGENT, "The agent is one of this organization's.")
+    yield Passed(Step.SWITCHED_ON, "It is switched on.")
+    yield Passed(Step.PERMISSION, f"It has a permission for '{request.action}'.")
+    if auth.max_amount is None:
+        yield Passed(Step.AMOUNT_NAMED, "Any amount will do: the permission has no largest one.")
+    else:
+        yield from _describe_amount(plain_number(Decimal(auth.max_amount)), request.context)
+    yield Passed(Step.APPROVAL, "A person must approve every call.")
+
+
+def _describe_amount(maximum: str, context: Mapping[str, Json]) -> Iterator[Passed]:
+    if "amount" not in context:
+        yield Passed(Step.AMOUNT_NAMED, "No amount is named, which the permission lets pass.")
+        return
+    yield Passed(Step.AMOUNT_NAMED, "The amount is named.")
+    amount = context["amount"]
+    said = plain_number(Decimal(amount)) if isinstance(amount, int | Decimal) else ""
+    yield Passed(Step.AMOUNT_READ, f"It is a number: {said}.")
+    yield Passed(Step.AMOUNT_WITHIN, f"{said} is not above the largest amount, {maximum}.")
+
+
+async def _explain_settled(
+    session: AsyncSession,
+    settings: Settings,
+    key_digest: str,
+    request: CheckRequest,
+    first: Permitted | NeedsApproval,
+    permission_id: str | None,
+    passed: list[Passed],
+) -> Explanation:
+    if isinstance(first, Permitted):
+        passed[-1] = Passed(Step.APPROVAL, _NO_APPROVAL)
+
+    def on_step(step: Step, found: str) -> None:
+        passed.append(Passed(step, _PASSED_TEXTS[step].format(found, settings=settings)))
+
+    verdict = await settle(session, settings, key_digest, request, None, b"", on_step)
+    match verdict:
+        case Permitted():
+            return Explanation(
+                verdict, Step.NAMED, "It may happen without the approval it names.", passed[:-1]
+            )
+        case Blocked():
+            return Explanation(verdict, verdict.at, f"{verdict.reason}.", passed)
+        case Held(at=Step.ASKED):
+            people = (await session.exec(_REQUIRED_APPROVALS, params={"id": permission_id})).one()
+            return Explanation(verdict, verdict.at, _describe_request(people), passed)
+        case Held() | Consumed():
+            return Explanation(verdict, verdict.at, _DECIDED_TEXTS[verdict.at], passed)
+
+
+#: sentences for passed steps after `APPROVAL`
+_PASSED_TEXTS: Mapping[Step, str] = {
+    Step.NAMED: "Approval {0} is of this very check.",
+    Step.CALL: "Call {0!r} was not let through before.",
+    Step.APPROVED: "An approval of the same call no longer counts: {0}.",
+    Step.DENIED: "The call was not denied, and no equal one within the last {settings.denial_memory_seconds} seconds.",
+    Step.DENIALS: "The action is not blocked by denials.",
+    Step.ROOM: "Fewer than {settings.pending_per_agent} requests of the agent wait.",
+}
+#: sentences for steps after `APPROVAL` that allow a check or make it wait for an approver
+_DECIDED_TEXTS: Mapping[Step, str] = {
+    Step.APPROVED: "A person approved the same call; the approval would be used up.",
+    Step.ALLOWED: "It is allowed for a while; one call of those left would be used up.",
+    Step.CHANGED: "A person changed this very call; what they made of it waits.",
+    Step.WAITING: "The same call waits for a person already.",
+}
+_REQUIRED_APPROVALS = select(Permission.required_approvals).where(col(Permission.id) == bindparam("id"))
+
+
+def _describe_request(people: int) -> str:
+    return f"A new request would be made, and wait for {'a person' if people == 1 else f'{people} people'}."

@@ -1,0 +1,134 @@
+"""ASGI endpoint of `POST /sdk/check` and its OpenAPI description.
+
+The endpoint validates, in this order: API key, organization, rate limit, body, agent, permission, amount, approval.
+"""
+
+import asyncio
+from functools import partial
+
+from toolgate_service.checks.approval_flow import Consumed, Held, response_body, settle
+from toolgate_service.checks.decide import Blocked, Permitted, Step, decide
+from toolgate_service.checks.schemas import CheckRequest, read_check_request
+from toolgate_service.core.batching import DEADLINE
+from toolgate_service.core.concurrency import MAX_ON_LOOP
+from toolgate_service.core.ids import new_id
+from toolgate_service.core.schemas import ACTION, CONTEXT, DESCRIPTION, REFERENCE, TEXT, nullable
+from toolgate_service.core.sdk_fields import idempotency_key
+from toolgate_service.core.strict_json import read_object
+from toolgate_service.core.telemetry import span
+from toolgate_service.db.retry import with_retry
+from toolgate_service.gateway import Gateway
+from toolgate_service.http.asgi import Call, Handler, Response, add_headers
+from toolgate_service.http.auth import authenticate_api_key, load_context
+from toolgate_service.http.operations import operation
+
+DECISION = b"x-decision-id"
+LET_THROUGH = b"x-call-let-through"
+#: response header with the id of the approved request that allows the call; after a dry run, the caller may cancel this
+#: request
+APPROVAL = b"x-approval-id"
+#: key in the ASGI scope under which metrics and traces find the outcome of a check
+OUTCOME = "toolgate.outcome"
+
+
+def check_endpoint(gateway: Gateway) -> Handler:
+    """Return the handler of `POST /sdk/check`."""
+
+    async def check(call: Call) -> Response:
+        # Error responses also contain a decision id, so that the client can put it into its log entry.
+        add_headers(call.scope, {DECISION: new_id().encode()})
+        caller = await authenticate_api_key(call.scope, gateway, "actions")
+        raw = await call.read()
+        if len(raw) <= MAX_ON_LOOP:
+            question = _parse(raw)
+        else:
+            question = await gateway.parser.run(len(raw), partial(_parse, raw))
+        key = idempotency_key(call.header(b"idempotency-key"))
+        context = await load_context(gateway, caller, question.agent_id, question.action)
+        with span("toolgate.gateway.decide"):
+            verdict = decide(context, question.agent_id, question.action, question.context)
+        if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
+            return _answer(call, verdict)
+        database = gateway.database
+        # All retries share one deadline, because the SDK stops waiting after five seconds.
+        until = asyncio.get_running_loop().time() + DEADLINE
+
+        async def settling() -> Permitted | Blocked | Held | Consumed:
+            if question.dry_run:
+                turn = database.reading()
+            else:
+                turn = database.writing(context.organization_id, until=until)
+            async with turn as session:
+                return await settle(session, gateway.settings, caller.key_digest, question, key, raw)
+
+        settled = await with_retry(settling)
+        # The response is built after the commit, so that it never contains a decision that was not stored.
+        return _answer(call, settled)
+
+    return check
+
+
+def _parse(raw: bytes) -> CheckRequest:
+    return read_check_request(read_object(raw), raw)
+
+
+def _answer(call: Call, verdict: Permitted | Blocked | Held | Consumed) -> Response:
+    call.scope[OUTCOME] = _outcome(verdict)
+    if isinstance(verdict, Consumed):
+        add_headers(call.scope, {DECISION: verdict.decision_id.encode()})
+        if verdict.at is Step.APPROVED and verdict.by is not None:
+            add_headers(call.scope, {APPROVAL: verdict.by.encode()})
+    elif isinstance(verdict, Blocked) and verdict.call_consumed:
+        add_headers(call.scope, {LET_THROUGH: b"true"})
+    return Response(response_body(verdict))
+
+
+def _outcome(verdict: Permitted | Blocked | Held | Consumed) -> str:
+    if isinstance(verdict, Held):
+        return "held"
+    return "blocked" if isinstance(verdict, Blocked) else "allowed"
+
+
+_QUESTION = {
+    "type": "object",
+    "required": ["agent_id", "action"],
+    "properties": {
+        "agent_id": TEXT | {"description": "Who wants to act."},
+        "action": ACTION | {"description": "What it wants to do."},
+        "context": nullable(CONTEXT)
+        | {
+            "description": "The call's facts: `amount` is compared with `max_amount`, approvers see all of it."
+        },
+        "approval_id": nullable(REFERENCE) | {"description": "Narrows the answer to this one approval."},
+        "call_id": nullable(REFERENCE) | {"description": "The caller's own name of this one call."},
+        "run_id": nullable(REFERENCE) | {"description": "The caller's own name of the run it belongs to."},
+        "reason": nullable(DESCRIPTION)
+        | {
+            "description": "Why, in the agent's own words: shown to approvers, not verified, and bound to nothing."
+        },
+        "dry_run": {"type": ["boolean", "null"], "default": False, "description": "Answer, change nothing."},
+    },
+    "examples": [{"agent_id": "{agent_id}", "action": "stripe.refund", "context": {"amount": 12.5}}],
+}
+
+_RESULT = {
+    "title": "CheckResult",
+    "type": "object",
+    "required": ["allowed", "requires_approval", "reason", "approval_id"],
+    "properties": {
+        "allowed": {"type": "boolean", "description": "Whether the action may happen now."},
+        "requires_approval": {"type": "boolean", "description": "Whether a person is asked first."},
+        "reason": {"type": ["string", "null"], "description": "Why it is blocked or held."},
+        "approval_id": {"type": ["string", "null"], "description": "The request that a person decides."},
+    },
+}
+
+CHECK = operation(
+    "check",
+    "Check",
+    "Ask whether an agent may act: allowed, blocked with a reason, or held for a person's approval. "
+    "An unknown or inactive agent is blocked. A check writes no log entry.",
+    body=_QUESTION,
+    answer=_RESULT,
+    headers=("X-Decision-ID", "X-Call-Let-Through"),
+)

@@ -1,0 +1,1 @@
+"""Implementation of the operator's commands `toolgate admin`, `toolgate config` and `toolgate db`."""

@@ -1,0 +1,283 @@
+"""Shared code of the operator's commands: settings, database connections, one-line errors and reports."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import sqlalchemy.exc
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlmodel import col, or_, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.models import ADMIN, User
+from toolgate_service.core.errors import StartError, StorageError, StorageFault
+from toolgate_service.core.ids import is_id
+from toolgate_service.core.settings import Settings, is_embedded, load_settings
+from toolgate_service.db.database import Database, one_host, open_database, parse_url
+from toolgate_service.db.retry import with_retry
+from toolgate_service.db.sqlite import SqliteDatabase, sqlite_path
+from toolgate_service.organizations.models import Organization
+
+T = TypeVar("T")
+
+
+def settings_for(url: str | None) -> Settings:
+    """Return the settings. A `url` that is not None replaces their database URL.
+
+    Raises:
+        StartError: A setting is invalid.
+    """
+    return load_settings({} if url is None else {"database_url": url})
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Convert errors of the database and the file system in the block into `StartError` with a one-line message."""
+    try:
+        yield
+    except (StorageError, StorageFault) as error:
+        raise StartError(str(error)) from None
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
+        cause = getattr(error, "orig", None) or error
+        raise StartError(f"the database refused ({type(cause).__name__}: {first_line(cause)})") from None
+    except OSError as error:
+        where = f" {error.filename!r}" if error.filename else ""
+        raise StartError(f"cannot use{where or ' a file'}: {error.strerror or error}") from None
+
+
+def first_line(error: object) -> str:
+    """Return the first line of an error's message. Further lines are omitted, since they may contain row values."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def done(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a new event loop and return its result.
+
+    Raises:
+        StartError: The database or the file system reported an error.
+    """
+    with refusals():
+        return asyncio.run(work)
+
+
+def existing_file(url: str) -> Path:
+    """Return the path of an embedded database's file, and check that the file exists.
+
+    Raises:
+        StartError: The URL is the URL of a server, or the file does not exist.
+    """
+    if not is_embedded(url):
+        raise StartError(
+            "this command is for the embedded SQLite file; a PostgreSQL server has tools of its own: pg_dump, pg_restore "
+            "and continuous archiving"
+        )
+    with refusals():
+        path = sqlite_path(url)
+    if not path.is_file():
+        # Raise an error before the file is opened: SQLite would create an empty file.
+        raise StartError(
+            f"there is no database {str(path)!r}; set TOOLGATE_DATABASE_URL to the one that the gateway uses"
+        )
+    return path
+
+
+@asynccontextmanager
+async def looked_at(url: str) -> AsyncIterator[AsyncConnection]:
+    """Open a connection for reading a database, without migrating it. Gateways can use the database at the same time.
+
+    Raises:
+        StartError: The database does not exist.
+        StorageError: The database cannot be used.
+    """
+    if is_embedded(url):
+        existing_file(url)
+    database = open_database(url)
+    try:
+        if isinstance(database, SqliteDatabase):
+            # Use a read transaction: a write transaction would block all other writers until it ends.
+            try:
+                async with database.exporting() as session:
+                    yield await session.connection()
+            except sqlalchemy.exc.DBAPIError as error:
+                raise StorageError(f"cannot use the database {str(database.path)!r}: {error.orig}") from None
+        else:
+            async with database.opened() as connection:
+                yield connection
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def worked_on(url: str) -> AsyncIterator[Database]:
+    """Yield the database for a URL, and close its connections at the end of the block."""
+    database = open_database(url)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def call(work: Callable[[], T]) -> T:
+    """Call a synchronous function and return its result.
+
+    Raises:
+        StartError: The database or the file system reported an error.
+    """
+    with refusals():
+        return work()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of an operator's command.
+
+    Attributes:
+        lines: Result as lines of text.
+        facts: Result as a JSON-serializable mapping, for programs.
+        good: Whether the command found no problem.
+    """
+
+    lines: Sequence[str]
+    facts: Mapping[str, Any]
+    good: bool = True
+
+
+def display_url(url: str) -> str:
+    """Return a database URL for display, without user, password and parameters, which may contain secrets."""
+    if is_embedded(url):
+        return file_url(sqlite_path(url))
+    parsed = parse_url(one_host(url))
+    host = parsed.host or _first(parsed.query.get("host")) or "localhost"
+    port = parsed.port or _first(parsed.query.get("port")) or 5432
+    return f"postgresql://{host}:{port}/{parsed.database or ''}"
+
+
+def file_url(path: Path) -> str:
+    """Return the database URL of an SQLite file."""
+    return f"sqlite:///{quote(str(path))}"
+
+
+def _first(value: str | tuple[str, ...] | None) -> str | None:
+    return value[0] if isinstance(value, tuple) else value
+
+
+Lines: TypeAlias = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSession:
+    """Settings and open database of an operator's command."""
+
+    settings: Settings
+    database: Database
+
+    async def change_organization(
+        self,
+        name: str,
+        work: Callable[[AsyncSession, Organization], Awaitable[Lines]],
+        *turns: str,
+    ) -> Lines:
+        """Call `work` with an organization, in one transaction that holds the organization's lock.
+
+        Args:
+            name: Id or slug of the organization, or the e-mail address of one of its admins.
+            work: Function that changes the organization and returns the lines to print.
+            turns: Names of further locks for the transaction.
+
+        Raises:
+            StartError: The organization does not exist.
+        """
+        async with self.database.reading() as session:
+            organization_id = (await find_organization(session, name)).id
+        async with self.database.writing(organization_id, *turns) as session:
+            query = select(Organization).where(Organization.id == organization_id)
+            return await work(session, (await session.exec(query)).one())
+
+
+def run_with_database(work: Callable[[OperatorSession], Awaitable[Lines]]) -> Lines:
+    """Open the database of the settings, call `work`, close the database, and return the lines to print.
+
+    Raises:
+        StartError: A setting is invalid, the database does not exist or cannot be used, or `work` raised this error.
+    """
+    settings = load_settings({})
+    try:
+        return asyncio.run(_run_with_database(settings, work))
+    except StorageError as error:
+        raise StartError(str(error)) from error
+    except StorageFault as fault:
+        raise StartError(f"the database cannot be used just now ({fault}); try again") from fault
+    except (SQLAlchemyError, sqlite3.Error, OSError, UnicodeEncodeError) as error:
+        if _names_no_text(error):
+            raise StartError("an argument is no UTF-8 text; nothing was changed") from None
+        cause = getattr(error, "orig", None) or error
+        raise StartError(
+            f"the database refused ({type(cause).__name__}: {str(cause).splitlines()[0]}); nothing was changed"
+        ) from error
+
+
+def _names_no_text(error: BaseException | None) -> bool:
+    # Python represents command line bytes that are not valid UTF-8 as lone surrogates, which a database cannot store.
+    # PostgreSQL's driver wraps the resulting error in its own exception.
+    while error is not None and not isinstance(error, UnicodeEncodeError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+async def _run_with_database(
+    settings: Settings, work: Callable[[OperatorSession], Awaitable[Lines]]
+) -> Lines:
+    if is_embedded(settings.database_url):
+        path = sqlite_path(settings.database_url)
+        # Check this before the file is opened: SQLite would create an empty file.
+        if not path.exists():
+            raise StartError(
+                f"there is no database {str(path)!r}; set TOOLGATE_DATABASE_URL to the one that the gateway uses"
+            )
+    database = open_database(settings.database_url)
+    try:
+        await database.start(migrate=settings.migrate == "auto")
+        return await with_retry(lambda: work(OperatorSession(settings, database)))
+    finally:
+        await database.close()
+
+
+async def find_organization(session: AsyncSession, name: str) -> Organization:
+    """Return the organization with this id, this slug, or an admin with this e-mail address.
+
+    Raises:
+        StartError: No organization matches.
+    """
+    name = name.strip()
+    by_email = select(User.organization_id).where(
+        User.email == name.lower(), User.role == ADMIN, col(User.removed_at).is_(None)
+    )
+    # PostgreSQL rejects a comparison of an id with a text that is not a UUID.
+    ids = [name] if is_id(name) else []
+    query = select(Organization).where(
+        or_(
+            Organization.slug == name,
+            col(Organization.id).in_(ids),
+            col(Organization.id).in_(by_email),
+        )
+    )
+    found = (await session.exec(query)).all()
+    # The slug of one organization may equal the id of another; the id takes precedence. A slug never contains `@`, so
+    # it cannot equal an e-mail address.
+    best = min(found, key=lambda organization: organization.id != name, default=None)
+    if best is None:
+        raise StartError(
+            f"there is no organization {name!r}; name it by its id, its slug, or the e-mail of one of its admins"
+        )
+    return best
+
+
+def display_organization(organization: Organization) -> str:
+    """Return the name, slug and id of an organization for printed lines."""
+    return f"{organization.name!r} ({organization.slug}, {organization.id})"

@@ -1,0 +1,303 @@
+"""`toolgate db copy`: copy the embedded SQLite file to PostgreSQL in one transaction, and compare every row."""
+
+import hashlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import asyncpg
+
+from toolgate_service.cli.backup import alone_with, revision_of
+from toolgate_service.cli.context import (
+    Report,
+    display_url,
+    done,
+    existing_file,
+    first_line,
+    settings_for,
+    worked_on,
+)
+from toolgate_service.core.errors import StartError, StorageError
+from toolgate_service.core.settings import is_embedded
+from toolgate_service.db.database import Database
+from toolgate_service.db.migrate import SchemaFloor, schema_of
+from toolgate_service.migrations.metadata import METADATA
+from toolgate_service.organizations.models import Epoch
+
+Row: TypeAlias = tuple[Any, ...]
+_Convert: TypeAlias = Callable[[Any], Any]
+
+#: tables that are not copied, since the migrations and triggers of each database fill them
+_OWN = frozenset({SchemaFloor.__tablename__, Epoch.__tablename__})
+#: tables that are copied, sorted so that a table comes after the tables that its foreign keys refer to
+COPIED: Sequence[sa.Table] = tuple(table for table in METADATA.sorted_tables if table.name not in _OWN)
+#: number of rows that are read from the database in one step
+BATCH = 1000
+
+_SQLITE = sqlite.dialect()
+_POSTGRES: sa.Dialect = asyncpg.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+
+
+class Columns:
+    """Conversion of a table's rows between the forms of SQLite, PostgreSQL and Python.
+
+    Attributes:
+        table: Table that the rows belong to.
+        names: Names of the table's columns.
+    """
+
+    def __init__(self, table: sa.Table) -> None:
+        self.table = table
+        self.names = [column.name for column in table.columns]
+        types = [column.type for column in table.columns]
+        self._from_file = [_reading(one, _SQLITE) for one in types]
+        self._from_server = [_reading(one, _POSTGRES) for one in types]
+        self._to_server = [_writing(one, _POSTGRES) for one in types]
+
+    def of_file(self, row: Row) -> Row:
+        """Convert a row of the SQLite file to Python values."""
+        return _convert_each(self._from_file, row)
+
+    def of_server(self, row: Row) -> Row:
+        """Convert a row of the PostgreSQL server to Python values."""
+        return _convert_each(self._from_server, row)
+
+    def written(self, row: Row) -> Row:
+        """Convert a row of Python values to the values that the PostgreSQL driver accepts."""
+        return _convert_each(self._to_server, row)
+
+    def query(self, *, collate: bool) -> str:
+        """Return the SQL query that reads the whole table, ordered by primary key in the same way on both databases.
+
+        Args:
+            collate: Whether to order texts by their bytes with `COLLATE "C"`. PostgreSQL needs this; SQLite always
+                orders texts by their bytes.
+        """
+        order = ", ".join(
+            f'"{column.name}" COLLATE "C"' if collate and _is_text(column.type) else f'"{column.name}"'
+            for column in self.table.primary_key.columns
+        )
+        names = ", ".join(f'"{name}"' for name in self.names)
+        return f'SELECT {names} FROM "{self.table.name}" ORDER BY {order}'  # noqa: S608 - names of ours
+
+
+def rows_of(file: sqlite3.Connection, columns: Columns) -> Iterator[Row]:
+    """Yield the rows of a table in the SQLite file, as Python values."""
+    cursor = file.execute(columns.query(collate=False))
+    while batch := cursor.fetchmany(BATCH):
+        for row in batch:
+            yield columns.of_file(row)
+
+
+def _convert_each(converts: Sequence[_Convert | None], row: Row) -> Row:
+    return tuple(
+        value if value is None or convert is None else convert(value)
+        for convert, value in zip(converts, row, strict=True)
+    )
+
+
+def _reading(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> _Convert | None:
+    return kind.dialect_impl(dialect).result_processor(dialect, None)
+
+
+def _writing(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> _Convert | None:
+    return kind.dialect_impl(dialect).bind_processor(dialect)
+
+
+def _is_text(kind: sa.types.TypeEngine[Any]) -> bool:
+    return isinstance(kind.dialect_impl(_POSTGRES), sa.String)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Result for a table whose rows are equal in both databases.
+
+    Attributes:
+        table: Name of the table.
+        rows: Number of rows.
+        digest: SHA-256 hash of all rows, ordered by primary key, in hexadecimal.
+    """
+
+    table: str
+    rows: int
+    digest: str
+
+
+async def compared(file: sqlite3.Connection, connection: Any, table: sa.Table) -> Compared:
+    """Read a table from both databases, ordered by primary key, and compare each row.
+
+    Args:
+        file: Connection to the SQLite file.
+        connection: Connection to PostgreSQL, in a transaction.
+        table: Table to compare.
+
+    Raises:
+        StartError: A row differs. The message contains the primary key of the first such row.
+    """
+    columns = Columns(table)
+    ours = chain(rows_of(file, columns), repeat(None))
+    digest = hashlib.sha256()
+    count = 0
+    async for record in connection.cursor(columns.query(collate=True), prefetch=BATCH):
+        mine, theirs = next(ours), columns.of_server(tuple(record))
+        # Compare the texts of the values: equal numbers may have different digits, and equal times different time
+        # zones.
+        if repr(mine) != repr(theirs):
+            raise _differ(columns, mine or theirs)
+        digest.update(repr(theirs).encode("utf-8", "surrogatepass"))
+        count += 1
+    left = next(ours)
+    if left is not None:
+        raise _differ(columns, left)
+    return Compared(table.name, count, digest.hexdigest())
+
+
+def _differ(columns: Columns, row: tuple[Any, ...]) -> StartError:
+    named = dict(zip(columns.names, row, strict=True))
+    key = {column.name: named[column.name] for column in columns.table.primary_key.columns}
+    return StartError(f"the row {key} of {columns.table.name!r} did not arrive as it was; nothing was copied")
+
+
+def copy(to: str, url: str | None = None) -> Report:
+    """Copy the embedded database into an empty database on a PostgreSQL server.
+
+    The file is locked during the copy, so no gateway can use it. Before the commit each copied row is read back and
+    compared. So the server contains either all rows or none.
+
+    Args:
+        to: URL of the target database, ``postgresql://…``. If it has no schema, the schema is created.
+        url: URL of the embedded database; by default the URL in the settings.
+
+    Raises:
+        StartError: A database cannot be used, the file is in use, or the target is not empty. Nothing was copied.
+    """
+    chosen = settings_for(url).database_url
+    source = existing_file(chosen)
+    if is_embedded(to):
+        raise StartError("--to names a file; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+
+    async def work() -> list[Compared]:
+        with alone_with(source) as file:
+            async with worked_on(to) as target:
+                try:
+                    newest = await _made(target)
+                except StorageError as error:
+                    raise StartError(str(error).replace("TOOLGATE_DATABASE_URL", "--to")) from None
+                revision = revision_of(file, source)
+                if revision != newest:
+                    raise StartError(
+                        f"the schema of {str(source)!r} is {revision}, and that of the other {newest}; bring it up to date "
+                        "with 'toolgate db upgrade'"
+                    )
+                return await _copy(file, target)
+
+    found = done(work())
+    lines = [f"{one.table:20} {one.rows:>10}  {one.digest}" for one in found]
+    total = sum(one.rows for one in found)
+    told = f"{total} rows of {len(found)} tables are in {display_url(to)}; each was read back and is the same"
+    facts: dict[str, Any] = {
+        "database": display_url(chosen),
+        "to": display_url(to),
+        "tables": {one.table: {"rows": one.rows, "sha256": one.digest} for one in found},
+    }
+    secret = "serve it with the same TOOLGATE_SECRET: what is sealed opens with no other"  # noqa: S105 - a sentence
+    return Report([*lines, told, secret], facts)
+
+
+async def _made(target: Database) -> str | None:
+    """Create the target's schema if it has none, and return the revision of the schema."""
+    async with target.opened() as connection:
+        schema = await connection.run_sync(schema_of)
+    if schema.current is None:
+        await target.start()
+        return schema.newest
+    return schema.current
+
+
+async def _copy(file: sqlite3.Connection, target: Database) -> list[Compared]:
+    async with _transaction(target) as connection:
+        names = ", ".join(table.name for table in COPIED)
+        # Lock the tables, so that no other client can write to them after the check below.
+        await connection.execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
+        for table in COPIED:
+            if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table.name})"):  # noqa: S608 - names of ours
+                raise StartError(
+                    f"the table {table.name!r} of the other database has rows; copy into an empty one: nothing was copied"
+                )
+        file.execute("BEGIN")
+        for table in COPIED:
+            await _fill(file, connection, table)
+        found = [await compared(file, connection, table) for table in COPIED]
+        file.execute("ROLLBACK")
+    await _analyze(target)
+    return found
+
+
+async def _fill(file: sqlite3.Connection, connection: Any, table: sa.Table) -> None:
+    import asyncpg
+
+    columns = Columns(table)
+    try:
+        await connection.copy_records_to_table(
+            table.name,
+            records=_each(columns, file),
+            columns=columns.names,
+            # No timeout, since the duration depends on the size of the table.
+            timeout=None,
+        )
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError) as error:
+        # Show the driver's message only up to the first single quote, since the rest may contain values of the row.
+        raise StartError(
+            f"a row of {table.name!r} is not taken by PostgreSQL ({type(error).__name__}: "
+            f"{first_line(error).partition(chr(39))[0].strip()}); nothing was copied"
+        ) from None
+
+
+async def _each(columns: Columns, file: sqlite3.Connection) -> AsyncIterator[tuple[Any, ...]]:
+    for row in rows_of(file, columns):
+        yield columns.written(row)
+
+
+@asynccontextmanager
+async def _transaction(target: Database) -> AsyncIterator[Any]:
+    from toolgate_service.db.postgres import PostgresDatabase
+    from toolgate_service.db.postgres_connection import (
+        DRIVER_FAULTS,
+        PATIENT_APPLICATION,
+        WRITE_SETTINGS,
+    )
+
+    assert isinstance(target, PostgresDatabase)  # noqa: S101 - for the types: a file was refused above
+    try:
+        connection = await target.connect()
+        try:
+            async with connection.transaction():
+                await connection.execute(f"SELECT {WRITE_SETTINGS}")
+                # Disable the timeouts: between two statements, reading and converting the file's rows may take long.
+                await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                await connection.execute(f"SET LOCAL application_name = '{PATIENT_APPLICATION}'")
+                await connection.execute("SET LOCAL statement_timeout = 0")
+                await connection.execute("SET LOCAL tcp_user_timeout = 0")
+                yield connection
+        finally:
+            # If the server is no longer reachable, closing the connection fails too; ignore that error.
+            with suppress(*DRIVER_FAULTS):
+                await connection.close(timeout=10)
+    except DRIVER_FAULTS as error:
+        # If the connection was lost during the commit, the outcome is unknown. A second run detects a committed copy,
+        # since the tables are no longer empty.
+        raise StartError(
+            f"the PostgreSQL server did not go on ({type(error).__name__}: {first_line(error)}); run this again: a copy that "
+            "was committed nevertheless is refused, as its tables have rows"
+        ) from None
+
+
+async def _analyze(target: Database) -> None:
+    # Update the planner's statistics now. Until autovacuum does so, the server would plan queries for empty tables.
+    async with target.opened() as connection:
+        await connection.execute(sa.text("ANALYZE"))

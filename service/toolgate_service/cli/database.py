@@ -1,0 +1,278 @@
+"""`toolgate db`: commands for the gateway's whole database. This module contains `current`, `upgrade` and `check`.
+
+Each command reads the settings and returns a `Report`. If it fails, it raises `StartError` with a one-line message for
+the operator, and the database is unchanged.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, event, text
+
+from toolgate_service.cli.backup import backup
+from toolgate_service.cli.context import (
+    Report,
+    display_url,
+    done,
+    existing_file,
+    looked_at,
+    settings_for,
+    worked_on,
+)
+from toolgate_service.cli.copy import copy
+from toolgate_service.core.settings import is_embedded
+from toolgate_service.db.migrate import Schema, schema_of
+from toolgate_service.db.migrate import upgrade as bring_up
+from toolgate_service.db.sqlite import sqlite_path
+from toolgate_service.migrations.metadata import METADATA
+
+__all__ = ["backup", "check", "copy", "current", "upgrade"]
+
+
+#: first words of SQL statements that only read
+_LOOKS = ("SELECT", "PRAGMA", "SHOW")
+
+
+class _TakenBack(Exception):
+    """Raised to roll back the transaction of `upgrade --sql` after its statements were recorded."""
+
+
+def current(url: str | None = None) -> Report:
+    """Report the revision of the schema, the latest revision of this version, and the pending migrations.
+
+    Args:
+        url: URL of the database; by default the URL in the settings.
+
+    Raises:
+        StartError: The database cannot be used.
+    """
+    chosen = settings_for(url).database_url
+    schema = done(_schema(chosen))
+    return Report(_lines(chosen, schema), _facts(chosen, schema))
+
+
+def upgrade(url: str | None = None, *, dry_run: bool = False, sql: bool = False) -> Report:
+    """Run all pending migrations. Gateways can use the database at the same time.
+
+    Args:
+        url: URL of the database; by default the URL in the settings.
+        dry_run: Only report the migrations that would run.
+        sql: Run the migrations, report their SQL statements, and roll everything back.
+
+    Raises:
+        StartError: The database cannot be used, or a newer version migrated it. Nothing was changed.
+    """
+    chosen = settings_for(url).database_url
+    if sql:
+        return done(_statements(chosen))
+    if dry_run:
+        schema = done(_schema(chosen))
+        would = [f"would run {step.revision}: {step.summary}" for step in schema.pending]
+        return Report(would or [_up_to_date(schema)], _facts(chosen, schema))
+    return done(_upgrade(chosen))
+
+
+async def _schema(url: str) -> Schema:
+    async with looked_at(url) as connection:
+        return await connection.run_sync(schema_of)
+
+
+async def _upgrade(url: str) -> Report:
+    before: Schema | None = None
+    if not is_embedded(url) or sqlite_path(url).is_file():
+        before = await _schema(url)
+    async with worked_on(url) as database:
+        await database.start()
+    after = await _schema(url)
+    was = before.current if before else None
+    # Another gateway may have run some of the migrations in the meantime. The report contains the migrations that were
+    # pending before, and the current state of the schema.
+    steps = before.pending if before else after.steps
+    lines = [f"ran {step.revision}: {step.summary}" for step in steps]
+    facts = {"database": display_url(url), "before": was, "current": after.current, "newest": after.newest}
+    ran = [{"revision": step.revision, "summary": step.summary} for step in steps]
+    return Report([*lines, _up_to_date(after)], facts | {"ran": ran})
+
+
+async def _statements(url: str) -> Report:
+    if is_embedded(url):
+        existing_file(url)
+    heard: list[str] = []
+
+    def run(connection: Connection) -> Schema:
+        schema = schema_of(connection)
+        with _overheard(connection, heard):
+            bring_up(connection)
+        return schema
+
+    schema = await _schema(url)
+    async with worked_on(url) as database:
+        with suppress(_TakenBack):
+            async with database.opened() as connection:
+                schema = await connection.run_sync(run)
+                raise _TakenBack
+    lines = [f"{statement};" for statement in heard]
+    return Report(lines or [_up_to_date(schema)], _facts(url, schema) | {"statements": heard})
+
+
+@contextmanager
+def _overheard(connection: Connection, heard: list[str]) -> Iterator[None]:
+    def hear(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        text = statement.strip()
+        if not text.upper().startswith(_LOOKS):
+            heard.append(f"{text} -- with {parameters!r}" if parameters else text)
+
+    event.listen(connection, "before_cursor_execute", hear)
+    try:
+        yield
+    finally:
+        event.remove(connection, "before_cursor_execute", hear)
+
+
+def _lines(url: str, schema: Schema) -> list[str]:
+    lines = [
+        f"database       {display_url(url)}",
+        f"its schema     {schema.current or 'none yet'}",
+        f"this version's {schema.newest}",
+    ]
+    if not schema.known:
+        may = "may use it all the same" if schema.usable else "may not use it"
+        lines.append(f"a newer version wrote it; this one {may}")
+    lines += [f"pending        {step.revision}: {step.summary}" for step in schema.pending]
+    if not schema.pending and schema.known:
+        lines.append("pending        nothing")
+    return lines
+
+
+def _facts(url: str, schema: Schema) -> dict[str, Any]:
+    return {
+        "database": display_url(url),
+        "current": schema.current,
+        "newest": schema.newest,
+        "pending": [{"revision": step.revision, "summary": step.summary} for step in schema.pending],
+        "known": schema.known,
+        "usable": schema.known or schema.usable,
+    }
+
+
+def _up_to_date(schema: Schema) -> str:
+    if schema.known:
+        return f"the schema is at {schema.current}, which is this version's"
+    return f"the schema is at {schema.current}, a newer version's that this one may use"
+
+
+#: maximum number of problems of a database file that are reported
+TOLD = 20
+
+#: Query for invalid indexes and foreign keys that were never validated. They remain after a migration or an operator's
+#: command that was interrupted.
+_UNFINISHED = """
+    SELECT 'the index ' || indexrelid::regclass || ' is not valid; rebuild it with REINDEX' FROM pg_index
+    JOIN pg_class ON pg_class.oid = indrelid
+    WHERE NOT indisvalid AND relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace
+    UNION ALL
+    SELECT 'the foreign key ' || conname || ' of ' || conrelid::regclass || ' was never validated' FROM pg_constraint
+    WHERE contype = 'f' AND NOT convalidated AND connamespace = quote_ident(current_schema())::regnamespace
+"""
+
+
+def check(url: str | None = None) -> Report:
+    """Check that a database is intact, that its schema is current, and that its tables match the models.
+
+    Args:
+        url: URL of the database; by default the URL in the settings.
+
+    Raises:
+        StartError: The database cannot be used.
+    """
+    chosen = settings_for(url).database_url
+    schema, problems = done(_look(chosen))
+    facts: dict[str, Any] = {
+        "database": display_url(chosen),
+        "ok": not problems,
+        "current": schema.current,
+        "newest": schema.newest,
+        "problems": problems,
+    }
+    lines = problems or [f"{display_url(chosen)} is whole, and its schema is this version's, {schema.newest}"]
+    return Report(lines, facts, good=not problems)
+
+
+async def _look(url: str) -> tuple[Schema, list[str]]:
+    async with looked_at(url) as connection:
+        return await connection.run_sync(_problems)
+
+
+def _problems(connection: Connection) -> tuple[Schema, list[str]]:
+    schema = schema_of(connection)
+    whole = _broken_file(connection) if connection.dialect.name == "sqlite" else _unfinished(connection)
+    return schema, [
+        *whole,
+        *_revision(schema),
+        *(drift(connection) if schema.known and not schema.pending else []),
+    ]
+
+
+def _revision(schema: Schema) -> list[str]:
+    if schema.pending:
+        stands = f"is at {schema.current}" if schema.current else "has not been made"
+        return [f"the schema {stands}, and this version's is {schema.newest}; run: toolgate db upgrade"]
+    if not schema.known:
+        may = (
+            "which this one may use"
+            if schema.usable
+            else "which this one may not use: upgrade this installation"
+        )
+        return [f"the schema is at {schema.current}, a newer version's, {may}"]
+    return []
+
+
+def drift(connection: Connection) -> list[str]:
+    """Return the differences between the database and the models: columns, indexes, unique and foreign keys."""
+    ours = set(METADATA.tables)
+
+    def is_ours(name: str | None, kind: str, _parents: Any) -> bool:
+        # Ignore other tables: they belong to the operator, or are partitions of a table that is compared.
+        return kind != "table" or name in ours
+
+    opts = {"compare_type": True, "include_name": is_ours}
+    found = compare_metadata(MigrationContext.configure(connection, opts=opts), METADATA)
+    return [_told(one) for one in found]
+
+
+def _told(difference: Any) -> str:
+    if isinstance(difference, list):
+        return "; ".join(_told(one) for one in difference)
+    kind, *about = difference
+    what = kind.partition("_")[2].replace("_", " ")
+    names = [name for one in about if (name := _name(one))]
+    named = f"the {what} {'.'.join(names)}"
+    if kind.startswith("add_"):
+        return f"{named} is missing"
+    if kind.startswith("remove_"):
+        return f"{named} is none of this version's"
+    return f"{named} differs from this version's"
+
+
+def _name(one: object) -> str | None:
+    if isinstance(one, str):
+        return one
+    table = getattr(getattr(one, "table", None), "name", None)
+    name = getattr(one, "name", None)
+    return f"{table}.{name}" if table and isinstance(name, str) else name if isinstance(name, str) else None
+
+
+def _broken_file(connection: Connection) -> list[str]:
+    found = [row[0] for row in connection.execute(text(f"PRAGMA integrity_check({TOLD})")) if row[0] != "ok"]
+    broken = [f"the file is damaged: {told}" for told in found]
+    pointing = connection.execute(text("PRAGMA foreign_key_check")).fetchmany(TOLD)
+    return broken + [
+        f"row {row[1]} of {row[0]} points to a row of {row[2]} that is not there" for row in pointing
+    ]
+
+
+def _unfinished(connection: Connection) -> list[str]:
+    return [row[0] for row in connection.execute(text(_UNFINISHED))]

@@ -1,1 +1,0 @@
-"""Agents and what they may do: looked at, created, changed and switched off."""

@@ -1,0 +1,160 @@
+"""ASGI application of the console: routes, security checks and error pages."""
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolgate_service.api.middleware import RetryMiddleware
+from toolgate_service.console import (
+    agent_keys,
+    agents,
+    auth_pages,
+    grants,
+    inbox,
+    logs,
+    overview,
+    security,
+    settings_account,
+    settings_organization,
+    settings_plan,
+    settings_slack,
+    settings_team,
+    settings_webhooks,
+    simulator,
+    start,
+)
+from toolgate_service.console.dependencies import PART, allow_user, form_handler, page_handler
+from toolgate_service.console.forms import error_message, error_title
+from toolgate_service.console.streams import EventStreams
+from toolgate_service.console.templates import render_partial, render_public_page, serve_static
+from toolgate_service.core.errors import ApiError
+from toolgate_service.db.health import STORAGE_FAULTS
+from toolgate_service.db.models import TEST
+from toolgate_service.gateway import Gateway
+from toolgate_service.http.responses import REQUEST_ID
+
+_UNAUTHENTICATED = 401
+_NOT_ALLOWED = 405
+
+#: routes of pages and files for users who are not signed in, and redirects
+PUBLIC_ROUTES: Sequence[Route] = (
+    Route("/console", auth_pages.redirect_home),
+    Route("/console/static/{name}", serve_static),
+    Route("/console/sign-in", auth_pages.show_sign_in, methods=["GET"]),
+    Route("/console/sign-in", auth_pages.sign_in, methods=["POST"]),
+    Route("/console/sign-out", form_handler(auth_pages.sign_out, authorize=allow_user), methods=["POST"]),
+    Route("/console/register", auth_pages.show_register, methods=["GET"]),
+    Route("/console/register", auth_pages.register, methods=["POST"]),
+    Route("/console/invitation", auth_pages.show_invitation, methods=["GET"]),
+    Route("/console/invitation", auth_pages.accept_invitation, methods=["POST"]),
+    Route("/console/password-reset", auth_pages.show_reset, methods=["GET"]),
+    Route("/console/password-reset", auth_pages.reset_password, methods=["POST"]),
+    Route("/console/forgotten", auth_pages.show_forgotten, methods=["GET"]),
+    Route("/console/forgotten", auth_pages.request_reset_link, methods=["POST"]),
+    Route(settings_plan.UPGRADE, page_handler(settings_plan.redirect_to_plan), methods=["GET"]),
+)
+
+ROUTES: Sequence[Route] = (
+    *PUBLIC_ROUTES,
+    *overview.ROUTES,
+    *inbox.ROUTES,
+    *grants.ROUTES,
+    *agents.ROUTES,
+    *simulator.ROUTES,
+    *agent_keys.ROUTES,
+    *logs.ROUTES,
+    *settings_organization.ROUTES,
+    *settings_team.ROUTES,
+    *settings_webhooks.ROUTES,
+    *settings_slack.ROUTES,
+    *settings_plan.ROUTES,
+    *settings_account.ROUTES,
+    *start.ROUTES,
+)
+
+
+def create_console(gateway: Gateway) -> ASGIApp:
+    """Create the ASGI application of a gateway's console."""
+    app = Starlette(
+        routes=ROUTES,
+        middleware=[Middleware(RetryMiddleware)],
+        exception_handlers={
+            ApiError: _handle_http_error,
+            HTTPException: _handle_http_error,
+            Exception: _handle_failure,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.gateway = gateway
+    app.state.live = EventStreams(gateway)
+    return _SecurityMiddleware(app, gateway)
+
+
+class _SecurityMiddleware:
+    """Middleware that rejects requests to unknown host names, and forms that other web sites submit."""
+
+    def __init__(self, app: Starlette, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            security.check_host(request, self._gateway)
+            if scope["method"] != "GET":
+                security.check_origin(request, self._gateway)
+        except ApiError as error:
+            await _error_page(request, error.status_code, error_message(error))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+async def _handle_http_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, ApiError | HTTPException):
+        raise error
+    if error.status_code == _UNAUTHENTICATED and PART not in request.headers:
+        return auth_pages.redirect_to_sign_in(request)
+    message = error_message(error) if isinstance(error, ApiError) else error.detail
+    response = _error_page(request, error.status_code, message)
+    if error.headers and "Retry-After" in error.headers:
+        response.headers["Retry-After"] = error.headers["Retry-After"]
+    if error.status_code == _NOT_ALLOWED:
+        response.headers["Allow"] = ", ".join(sorted(_methods_of(request.url.path)))
+    return response
+
+
+def _methods_of(path: str) -> set[str]:
+    # A page and its form are separate routes with the same path. Starlette's Allow header has the methods of only one.
+    found = [route for route in ROUTES if route.path_regex.match(path)]
+    return {method for route in found for method in route.methods or ()}
+
+
+async def _handle_failure(request: Request, error: Exception) -> Response:
+    # Not logged here: Starlette sends this response and then raises the error again, so that the outer middleware logs
+    # it.
+    if isinstance(error, STORAGE_FAULTS):
+        response = _error_page(request, 503, "Nothing may have been changed. Try again in a second.")
+        response.headers["Retry-After"] = "1"
+        return response
+    message = f"The operator finds it under request id {request.scope[REQUEST_ID]}. Whether anything was changed is not known: look before you try again."
+    return _error_page(request, 500, message)
+
+
+def _error_page(request: Request, status: int, message: str) -> Response:
+    if PART in request.headers:
+        return render_partial("part_problem.html", status, message=message)
+    is_test = request.query_params.get("environment") == TEST
+    return render_public_page(
+        "problem.html",
+        status,
+        code=status,
+        title=error_title(status),
+        message=message,
+        test=TEST if is_test else None,
+    )

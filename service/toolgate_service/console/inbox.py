@@ -1,0 +1,265 @@
+"""Console pages of approval requests: the inbox of pending requests, single requests, and decided requests."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pydantic import ValidationError
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from toolgate_service.approvals import service as approvals
+from toolgate_service.approvals.models import Approval
+from toolgate_service.approvals.repository import find_approval, list_approvals
+from toolgate_service.approvals.schemas import ApprovalDecision, DecisionNote, GrantTerms, serialize_approvals
+from toolgate_service.console.dependencies import PageContext, form_handler, load_page_context, page_handler
+from toolgate_service.console.filters import machine
+from toolgate_service.console.forms import Form, error_message
+from toolgate_service.console.inbox_cards import Card, load_cards
+from toolgate_service.console.queries import (
+    COUNT_LIMIT,
+    PAGE_SIZE,
+    count_votes,
+    list_pending,
+    list_pending_ids,
+    list_with_waiting_call,
+    load_emails,
+)
+from toolgate_service.console.security import HEADERS
+from toolgate_service.console.start import has_begun
+from toolgate_service.console.streams import EVENT_STREAM, STREAM_HEADERS, EventStreams, format_event
+from toolgate_service.console.templates import read_offset, read_pagination, render_page, render_partial
+from toolgate_service.core.errors import ApiError, FieldErrors
+from toolgate_service.core.ids import is_id
+from toolgate_service.core.strict_json import read_object
+from toolgate_service.http.responses import Stream
+
+INBOX = "/console/approvals"
+DECIDED = ("approved", "consumed", "denied", "expired", "cancelled", "replaced")
+
+
+def read_decision(form: Form) -> ApprovalDecision:
+    """Convert the submitted form of an approval request to an approval.
+
+    The approval may contain edited arguments, or the terms of a temporary approval.
+
+    Raises:
+        ApiError: 400 if the edited arguments are not a JSON object, or the terms are not numbers.
+        ValidationError: The approval violates the API's schema.
+    """
+    context = read_object(form["context"].encode()) if "context" in form else None
+    grant = None
+    if "uses" in form:
+        grant = GrantTerms(
+            uses=_number(form, "uses"),
+            seconds=_number(form, "seconds"),
+            except_fields=form.all("except_fields"),
+        )
+    return ApprovalDecision(note=form.text("note"), context=context, grant=grant)
+
+
+def _number(form: Form, name: str) -> int:
+    text = form[name].strip()
+    if not (text.isascii() and text.isdigit() and len(text) < len("1000000000")):
+        raise FieldErrors({name: ["must be a whole number"]})
+    return int(text)
+
+
+class PendingState(NamedTuple):
+    """State of an environment's pending approval requests. Open pages receive it in events.
+
+    Attributes:
+        ids: Ids of the pending requests, newest first.
+        votes: Number of votes by request id.
+        with_call: Ids of requests for whose decision an agent is currently waiting.
+    """
+
+    ids: Sequence[str]
+    votes: Mapping[str, int]
+    with_call: Sequence[str]
+
+
+async def poll_pending(session: AsyncSession, organization_id: str, environment: str) -> PendingState:
+    """Read the state of the pending approval requests from the database."""
+    ids = await list_pending_ids(session, organization_id, environment)
+    return PendingState(ids, await count_votes(session, ids), await list_with_waiting_call(session, ids))
+
+
+async def make_pending_event(state: PendingState) -> bytes:
+    """Return the server-sent event that updates open pages with the state of the pending approval requests."""
+    more = len(state.ids) > COUNT_LIMIT
+    data = {
+        "count": min(len(state.ids), COUNT_LIMIT),
+        "more": more,
+        "ids": list(state.ids[:COUNT_LIMIT]),
+        "votes": dict(state.votes),
+        "with_call": list(state.with_call),
+    }
+    return format_event("waiting", data)
+
+
+async def show_inbox(page: PageContext) -> Response:
+    """Show the inbox, which lists the pending approval requests."""
+    offset = read_offset(page)
+    async with page.gateway.database.reading() as session:
+        found = await list_pending(session, page, offset=offset)
+        shown = await load_cards(session, page, [*found.urgent, *found.newest])
+        begun = bool(shown) or await has_begun(session, page)
+    more = len(found.newest) == PAGE_SIZE and offset + len(shown) < len(found.ids)
+    return await render_page(
+        page,
+        "inbox.html",
+        cards=shown,
+        found=found,
+        begun=begun,
+        offset=offset,
+        next_offset=offset + len(found.newest) if more else None,
+    )
+
+
+async def show_cards(page: PageContext) -> Response:
+    """Return the HTML cards of the approval requests in the query parameter ``ids``.
+
+    The page's script inserts the cards, or replaces outdated cards by them.
+    """
+    ids = [one for one in page.request.query_params.get("ids", "").split(",") if is_id(one)][:PAGE_SIZE]
+    query = select(Approval).where(
+        col(Approval.id).in_(ids),
+        Approval.organization_id == page.caller.organization_id,
+        Approval.environment == page.environment,
+    )
+    async with page.gateway.database.reading() as session:
+        found = (await session.exec(query.order_by(col(Approval.created_at).desc()))).all()
+        shown = await load_cards(session, page, found, whole=page.wants_whole)
+    return render_partial("part_cards.html", cards=shown, page=page)
+
+
+async def show_decided(page: PageContext) -> Response:
+    """Show the approval requests that are no longer pending, newest first."""
+    status = page.request.query_params.get("status") or None
+    if status is not None and status not in DECIDED:
+        raise ApiError(400, f"There is no state {status[:40]!r}; there are {', '.join(DECIDED)}")
+    async with page.gateway.database.reading() as session:
+        pagination = read_pagination(page, 50)
+        found = await list_approvals(
+            session, page.caller, page.environment, pagination, status=status, agent_id=None, action=None
+        )
+        shown = await serialize_approvals(session, found.rows)
+        people = await load_emails(session, {one.decided_by for one in shown if one.decided_by})
+    return await render_page(
+        page,
+        "decided.html",
+        approvals=[one for one in shown if one.status != "pending"],
+        people=people,
+        chosen=status,
+        states=DECIDED,
+        next_offset=pagination.offset + 50 if found.last else None,
+        offset=pagination.offset,
+    )
+
+
+async def show_request(page: PageContext) -> Response:
+    """Show the page of one approval request with all its arguments."""
+    return await _render_request(page, await _load_card(page))
+
+
+async def approve(page: PageContext, form: Form) -> Response:
+    """Approve an approval request: unchanged, with edited arguments, or with a temporary approval."""
+    approval_id = page.request.path_params["approval_id"]
+    try:
+        decision = read_decision(form)
+        await approvals.approve(
+            page.gateway, page.caller, page.environment, approval_id, decision, shown=form["digest"]
+        )
+    except (ApiError, ValidationError) as error:
+        return await _render_refused(page, form, error)
+    return await _render_decided(page)
+
+
+async def deny(page: PageContext, form: Form) -> Response:
+    """Reject an approval request, optionally with a note."""
+    approval_id = page.request.path_params["approval_id"]
+    try:
+        note = DecisionNote(note=form.text("note")).note
+        await approvals.deny(
+            page.gateway, page.caller, page.environment, approval_id, note, shown=form["digest"]
+        )
+    except (ApiError, ValidationError) as error:
+        return await _render_refused(page, form, error)
+    return await _render_decided(page)
+
+
+async def stream_events(request: Request) -> Response:
+    """Send changes of the pending approval requests to an open page as an event stream."""
+    page = await load_page_context(request)
+    live: EventStreams = request.app.state.live
+    events = live.subscribe(page.caller, page.environment, poll_pending, make_pending_event, announced=True)
+    return Stream(events, EVENT_STREAM, {**HEADERS, **STREAM_HEADERS})
+
+
+async def show_shortcuts(page: PageContext) -> Response:
+    """Show the page that explains the keyboard shortcuts."""
+    return await render_page(page, "shortcuts.html")
+
+
+async def _render_decided(page: PageContext) -> Response:
+    if not page.wants_part:
+        return RedirectResponse(page.url(f"{INBOX}/{page.request.path_params['approval_id']}", done=1), 303)
+    return render_partial("part_cards.html", cards=[await _load_card(page)], page=page)
+
+
+async def _render_refused(page: PageContext, form: Form, error: ApiError | ValidationError) -> Response:
+    """Show the current state of the approval request, and the error because of which the decision was rejected."""
+    status = error.status_code if isinstance(error, ApiError) else 400
+    message = error_message(error)
+    try:
+        card = await _load_card(page)
+    except ApiError:
+        raise error from None
+    if page.wants_part:
+        return render_partial("part_cards.html", status, cards=[card], page=page, message=message)
+    return await _render_request(page, card, status, message=message, typed=form["context"])
+
+
+async def _load_card(page: PageContext) -> Card:
+    async with page.gateway.database.reading() as session:
+        approval = await find_approval(
+            session,
+            page.caller.organization_id,
+            page.environment,
+            page.request.path_params["approval_id"],
+        )
+        [card] = await load_cards(session, page, [approval], whole=page.wants_whole)
+    return card
+
+
+async def _render_request(page: PageContext, card: Card, status: int = 200, **values: str) -> Response:
+    done = "done" in page.request.query_params and not card.waits
+    return await render_page(
+        page,
+        "request.html",
+        status,
+        card=card,
+        in_the_log={
+            "agent_id": card.approval.agent_id,
+            "action": card.approval.action,
+            "from": machine(card.approval.created_at),
+        },
+        done=done,
+        message=values.get("message"),
+        typed=values.get("typed"),
+    )
+
+
+ROUTES: Sequence[Route] = (
+    Route(INBOX, page_handler(show_inbox), methods=["GET"]),
+    Route(f"{INBOX}/cards", page_handler(show_cards), methods=["GET"]),
+    Route(f"{INBOX}/decided", page_handler(show_decided), methods=["GET"]),
+    Route(f"{INBOX}/events", stream_events, methods=["GET"]),
+    Route(f"{INBOX}/{{approval_id}}", page_handler(show_request), methods=["GET"]),
+    Route(f"{INBOX}/{{approval_id}}/approve", form_handler(approve), methods=["POST"]),
+    Route(f"{INBOX}/{{approval_id}}/deny", form_handler(deny), methods=["POST"]),
+    Route("/console/shortcuts", page_handler(show_shortcuts), methods=["GET"]),
+)

@@ -1,1 +1,0 @@
-"""The approvals inbox: what waits for a person, and deciding about it."""

@@ -1,0 +1,286 @@
+"""View models of approval requests: arguments, reasons for the approval, and outcomes of similar requests."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import load_only
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.approvals.models import APPROVED, CONSUMED, DENIED, EXPIRED, PENDING, Approval, state_of
+from toolgate_service.approvals.policy import approver_rejection
+from toolgate_service.approvals.schemas import ApprovalView, serialize_approvals
+from toolgate_service.console.arguments import MAX_CARD_LENGTH, Arguments, lay_out
+from toolgate_service.console.dependencies import PageContext
+from toolgate_service.console.filters import ActionLabel, describe_action
+from toolgate_service.console.queries import load_emails
+from toolgate_service.core.strict_json import plain_number
+from toolgate_service.core.text_safety import hidden_names
+from toolgate_service.db.database import now
+from toolgate_service.permissions.models import Permission
+
+#: number of approval requests, the newest ones of an agent, that are searched for similar requests
+HISTORY_LIMIT = 200
+SHOWN_PAST_REQUESTS = 3
+
+#: Columns that are loaded to find similar requests. The context is not loaded, because it may be long.
+_COLUMNS = tuple(
+    getattr(Approval, name)
+    for name in (
+        "id",
+        "action",
+        "status",
+        "digest",
+        "created_at",
+        "expires_at",
+        "decided_at",
+        "decided_by",
+        "note",
+        "grant_id",
+        "agent_id",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PastRequest:
+    """Other approval request of the same agent for the same action, which is no longer pending.
+
+    Attributes:
+        outcome: State of the request.
+        same: True if its arguments were identical.
+        when: Time of the decision; time of the request if it was not decided.
+        by: E-mail address of the user who decided; None if no user decided this request.
+        note: Note of the user who decided.
+        granted: True if a temporary approval covered the request.
+    """
+
+    id: str
+    outcome: str
+    same: bool
+    when: datetime
+    by: str | None
+    note: str | None
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarRequests:
+    """Outcomes of similar requests: those of the same agent for the same action.
+
+    Attributes:
+        approved: Number of approved requests.
+        denied: Number of rejected requests.
+        unanswered: Number of expired requests.
+        same: Number of requests with identical arguments.
+        latest: The newest `SHOWN_PAST_REQUESTS` requests, newest first.
+    """
+
+    approved: int
+    denied: int
+    unanswered: int
+    same: int
+    latest: Sequence[PastRequest]
+
+
+async def find_similar(session: AsyncSession, approvals: Sequence[Approval]) -> Mapping[str, SimilarRequests]:
+    """Return the outcomes of similar requests, by the id of the given request. Runs one database query per agent."""
+    before = {
+        agent: await _of_agent(session, next(one for one in approvals if one.agent_id == agent))
+        for agent in {approval.agent_id for approval in approvals}
+    }
+    deciders = {row.decided_by for rows in before.values() for row in rows if row.decided_by}
+    names = await load_emails(session, deciders)
+    moment = now(session)
+    return {one.id: _summarize(one, before[one.agent_id], names, moment) for one in approvals}
+
+
+async def _of_agent(session: AsyncSession, approval: Approval) -> Sequence[Approval]:
+    query = (
+        select(Approval)
+        .where(
+            Approval.organization_id == approval.organization_id,
+            Approval.environment == approval.environment,
+            Approval.agent_id == approval.agent_id,
+        )
+        .order_by(col(Approval.created_at).desc(), col(Approval.id).desc())
+        .limit(HISTORY_LIMIT)
+        .options(load_only(*_COLUMNS, raiseload=True))
+    )
+    return (await session.exec(query)).all()
+
+
+def _summarize(
+    approval: Approval, before: Sequence[Approval], names: Mapping[str, str], moment: datetime
+) -> SimilarRequests:
+    states = [
+        (one, state_of(one, moment))
+        for one in before
+        if one.action == approval.action and one.id not in {approval.id, approval.replaces}
+    ]
+    past = [(one, state) for one, state in states if state != PENDING]
+    counted = [state for _, state in past]
+    latest = [
+        PastRequest(
+            one.id,
+            state,
+            one.digest == approval.digest,
+            one.decided_at or one.created_at,
+            names.get(one.decided_by or ""),
+            one.note,
+            one.grant_id is not None,
+        )
+        for one, state in past[:SHOWN_PAST_REQUESTS]
+    ]
+    return SimilarRequests(
+        approved=counted.count(APPROVED) + counted.count(CONSUMED),
+        denied=counted.count(DENIED),
+        unanswered=counted.count(EXPIRED),
+        same=sum(one.digest == approval.digest for one, _ in past),
+        latest=latest,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """View model for one approval request in the inbox of the signed-in user.
+
+    Attributes:
+        why: Sentences that explain why the call needs an approval; empty if the request is not pending.
+        people: E-mail addresses by user id, for the users who voted and the user who decided.
+        voted: E-mail addresses of the users who have already approved.
+        mine: True if the signed-in user has already approved.
+        waits: True if the request is still pending.
+        may_deny: True if the card has a reject button.
+        may_approve: True if the card has an approve button.
+        refusal: Reason why the user may reject but not approve the request; None in all other cases.
+        editable: Arguments as JSON for editing; empty if `may_approve` is False.
+        open_fields: Names of the arguments that may differ in the calls that a temporary approval covers.
+        moment: Database time at which the card was created.
+    """
+
+    approval: ApprovalView
+    action: ActionLabel
+    arguments: Arguments
+    why: Sequence[str]
+    similar: SimilarRequests
+    people: Mapping[str, str]
+    voted: Sequence[str]
+    mine: bool
+    waits: bool
+    may_deny: bool
+    may_approve: bool
+    refusal: str | None
+    editable: str
+    open_fields: Sequence[str]
+    moment: datetime
+
+
+async def load_cards(
+    session: AsyncSession, page: PageContext, approvals: Sequence[Approval], *, whole: bool = False
+) -> list[Card]:
+    """Return the cards of approval requests of one environment.
+
+    Long arguments are truncated, unless `whole` is True.
+    """
+    if not approvals:
+        return []
+    shown = await serialize_approvals(session, approvals)
+    similar = await find_similar(session, approvals)
+    permissions = await _permissions(session, approvals)
+    people = await load_emails(session, {user for view in shown for user in _people(view)})
+    at_most = None if whole else MAX_CARD_LENGTH
+    # Format the arguments in a thread, because large arguments would block the event loop.
+    arguments = await asyncio.to_thread(
+        lambda: [
+            lay_out(view.context, len(approval.context), at_most=at_most)
+            for approval, view in zip(approvals, shown, strict=True)
+        ]
+    )
+    return [
+        await _card(
+            session,
+            page,
+            approval,
+            view,
+            laid,
+            similar[view.id],
+            permissions.get(view.permission_id),
+            people,
+        )
+        for approval, view, laid in zip(approvals, shown, arguments, strict=True)
+    ]
+
+
+async def _card(
+    session: AsyncSession,
+    page: PageContext,
+    approval: Approval,
+    view: ApprovalView,
+    arguments: Arguments,
+    similar: SimilarRequests,
+    permission: Permission | None,
+    people: Mapping[str, str],
+) -> Card:
+    waits = view.status == PENDING
+    voted = [vote.user_id for vote in view.votes if vote.decision == "approved"]
+    # A card with truncated arguments has no buttons: the approver must open the page of the request, which shows all
+    # arguments.
+    decides = waits and page.may_decide and arguments.whole
+    refusal = None
+    if decides and permission is not None and _is_separated(view, permission):
+        refusal = await approver_rejection(session, approval, page.caller.user_id)
+    may_approve = decides and refusal is None
+    return Card(
+        approval=view,
+        action=describe_action(view.action),
+        arguments=arguments,
+        why=list(_why(view, permission)) if waits else [],
+        similar=similar,
+        people=people,
+        voted=[people.get(user, "somebody who left") for user in voted],
+        mine=page.caller.user_id in voted,
+        waits=waits,
+        may_deny=decides,
+        may_approve=may_approve,
+        refusal=refusal,
+        editable=arguments.raw if may_approve else "",
+        open_fields=[name for name in view.context if name != "amount" and name.isprintable()][:100],
+        moment=now(session),
+    )
+
+
+def _why(view: ApprovalView, permission: Permission | None) -> list[str]:
+    if permission is None:
+        return ["Its permission is gone: approving lets nothing happen."]
+    told = ["Its permission says that a person must approve every call"]
+    if permission.max_amount is not None:
+        told[0] += f", up to an amount of {plain_number(permission.max_amount)}"
+    told[0] += "."
+    required = max(view.required_approvals, permission.required_approvals)
+    if required > 1:
+        voted = sum(vote.decision == "approved" for vote in view.votes)
+        told.append(f"{required} people must approve it; {voted} of them did so far.")
+    if _is_separated(view, permission):
+        told.append("Users who created the agent, or created or loosened the permission, may not approve it.")
+    if any(hidden_names(view.context)):
+        told.append("Some arguments are hidden: the agent's process sent only their digests.")
+    return told
+
+
+def _is_separated(view: ApprovalView, permission: Permission) -> bool:
+    return view.separation_of_duties or permission.separation_of_duties
+
+
+def _people(view: ApprovalView) -> set[str]:
+    return {vote.user_id for vote in view.votes} | ({view.decided_by} if view.decided_by else set())
+
+
+async def _permissions(session: AsyncSession, approvals: Sequence[Approval]) -> Mapping[str, Permission]:
+    query = select(Permission).where(
+        col(Permission.id).in_({one.permission_id for one in approvals}),
+        Permission.organization_id == approvals[0].organization_id,
+    )
+    return {permission.id: permission for permission in (await session.exec(query)).all()}

@@ -1,1 +1,0 @@
-"""The audit log: leafed through, searched, followed as it is written, and taken away as a file."""

@@ -1,1 +1,0 @@
-"""The overview: what happened lately, at a glance."""

@@ -1,0 +1,113 @@
+"""Queries for pending approval requests that several pages use."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from sqlmodel import col, func, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+from sqlmodel.sql.expression import SelectOfScalar
+
+from toolgate_service.accounts.models import User
+from toolgate_service.approvals.models import PENDING, Approval, ApprovalVote, has_state
+from toolgate_service.console.dependencies import PageContext
+from toolgate_service.db.database import now
+
+Selected = TypeVar("Selected")
+
+#: Pending approval requests that expire within this time from now are listed first.
+URGENT_WITHIN = timedelta(minutes=15)
+MAX_URGENT = 10
+PAGE_SIZE = 20
+#: maximum number of pending approval requests that are counted, and whose ids are sent to open pages
+COUNT_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequests:
+    """One page of pending approval requests.
+
+    Attributes:
+        urgent: Requests that expire soon, in order of expiry; empty except on the first page.
+        newest: Other requests, newest first.
+        ids: Ids of all pending requests, newest first; at most `COUNT_LIMIT` + 1.
+    """
+
+    urgent: Sequence[Approval]
+    newest: Sequence[Approval]
+    ids: Sequence[str]
+
+    @property
+    def count(self) -> str:
+        """Number of pending approval requests as text; "200+" for more than `COUNT_LIMIT`."""
+        return f"{COUNT_LIMIT}+" if len(self.ids) > COUNT_LIMIT else str(len(self.ids))
+
+
+async def list_pending(session: AsyncSession, page: PageContext, *, offset: int = 0) -> PendingRequests:
+    """Return one page of an environment's pending approval requests.
+
+    `offset` is the number of requests to skip in the list that is sorted newest first.
+    """
+    moment = now(session)
+    mine = _pending(select(Approval), session, page.caller.organization_id, page.environment)
+    soon = mine.where(col(Approval.expires_at) <= moment + URGENT_WITHIN)
+    urgent = (await session.exec(soon.order_by(col(Approval.expires_at)).limit(MAX_URGENT))).all()
+    # Exclude only the listed urgent requests: if there are more than `MAX_URGENT`, the others appear in this list.
+    rest = mine.where(col(Approval.id).not_in([one.id for one in urgent])) if urgent else mine
+    newest = (await session.exec(_newest(rest).offset(offset).limit(PAGE_SIZE))).all()
+    ids = await list_pending_ids(session, page.caller.organization_id, page.environment)
+    return PendingRequests(() if offset else urgent, newest, ids)
+
+
+async def list_pending_ids(session: AsyncSession, organization_id: str, environment: str) -> Sequence[str]:
+    """Return the ids of pending approval requests, newest first; at most `COUNT_LIMIT` + 1."""
+    query = _pending(select(Approval.id), session, organization_id, environment)
+    return (await session.exec(_newest(query).limit(COUNT_LIMIT + 1))).all()
+
+
+async def count_votes(session: AsyncSession, ids: Sequence[str]) -> Mapping[str, int]:
+    """Return the number of votes by approval request id. The result omits requests without votes."""
+    if not ids:
+        return {}
+    query = (
+        select(ApprovalVote.approval_id, func.count())
+        .where(col(ApprovalVote.approval_id).in_(ids))
+        .group_by(col(ApprovalVote.approval_id))
+    )
+    return dict((await session.exec(query)).all())
+
+
+async def list_with_waiting_call(session: AsyncSession, ids: Sequence[str]) -> Sequence[str]:
+    """Return the ids of the given approval requests for whose decision an agent is currently waiting."""
+    if not ids:
+        return ()
+    query = select(Approval.id).where(col(Approval.id).in_(ids), col(Approval.waiting_until) > now(session))
+    return (await session.exec(query.order_by(col(Approval.id)))).all()
+
+
+async def load_emails(session: AsyncSession, user_ids: Collection[str]) -> Mapping[str, str]:
+    """Return the e-mail addresses of users, by user id."""
+    if not user_ids:
+        return {}
+    query = select(User.id, User.email).where(col(User.id).in_(user_ids))
+    return dict((await session.exec(query)).all())
+
+
+async def count_pending(session: AsyncSession, organization_id: str, environment: str) -> int:
+    """Return the number of pending approval requests; at most `COUNT_LIMIT` + 1."""
+    return len(await list_pending_ids(session, organization_id, environment))
+
+
+def _pending(
+    query: SelectOfScalar[Selected], session: AsyncSession, organization_id: str, environment: str
+) -> SelectOfScalar[Selected]:
+    return query.where(
+        col(Approval.organization_id) == organization_id,
+        col(Approval.environment) == environment,
+        has_state(PENDING, now(session)),
+    )
+
+
+def _newest(query: SelectOfScalar[Selected]) -> SelectOfScalar[Selected]:
+    return query.order_by(col(Approval.created_at).desc(), col(Approval.id).desc())

@@ -1,0 +1,157 @@
+"""Protection of the console against attacks by other web sites, such as cross-site request forgery (CSRF).
+
+The module checks host names, origins and form tokens, and sets cookies and response headers.
+"""
+
+import hmac
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolgate_service.accounts.sessions import SESSION_LIFETIME
+from toolgate_service.console.forms import Form
+from toolgate_service.console.mount import PREFIX
+from toolgate_service.core.addresses import host_name, is_allowed_host
+from toolgate_service.core.errors import ApiError
+from toolgate_service.gateway import Gateway
+
+#: Headers of every page of the console. Referrer-Policy is `same-origin`, because under `no-referrer` browsers submit
+#: forms with "Origin: null", which `check_origin` rejects.
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types toolgate"
+    ),
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+#: Name of the session cookie under https. The prefix `__Host-` prevents other hosts of the same domain from setting it.
+_SECURE_COOKIE = "__Host-toolgate"
+_PLAIN_COOKIE = "toolgate-console"
+
+REPEATED = "This form was sent before, or somebody else was faster: nothing was changed now. Look at the page, then decide anew"
+
+
+def check_host(request: Request, gateway: Gateway) -> None:
+    """Check that the Host header names this gateway, as protection against DNS rebinding.
+
+    Raises:
+        ApiError: 421 if the Host header is missing, repeated, or names another host.
+    """
+    named = request.headers.getlist("host")
+    # Reject two Host headers: the proxy in front may have routed the request by a different one than the gateway reads.
+    name = host_name(named[0]) if len(named) == 1 else None
+    if name is None or not is_allowed_host(name, _own_hosts(gateway)):
+        raise ApiError(
+            421,
+            "The console does not answer to this host name; its operator names it in TOOLGATE_PUBLIC_URL or "
+            "TOOLGATE_CONSOLE_HOSTS",
+        )
+
+
+def check_origin(request: Request, gateway: Gateway) -> None:
+    """Check that a page of this console sent the request.
+
+    Browsers add the Origin header to every submitted form and every `fetch` that is not a GET.
+
+    Raises:
+        ApiError: 403 if the Origin header is missing or names another site.
+    """
+    origin = request.headers.get("origin", "")
+    if origin.lower() not in _own_origins(request, gateway):
+        raise ApiError(
+            403, "This form was not sent by a page of this console; open the console and try again"
+        )
+
+
+def form_token(gateway: Gateway, session_id: str) -> str:
+    """Return the CSRF token of a session. Every form contains the token, and other web sites cannot read it."""
+    return _form_token(gateway.vault.form_keys[0], session_id)
+
+
+def check_form_token(gateway: Gateway, session_id: str, sent: str) -> None:
+    """Check that a submitted form contains the CSRF token of its session.
+
+    Raises:
+        ApiError: 403 if the token `sent` is missing or wrong.
+    """
+    # During a rotation of the gateway's secret, open pages still contain tokens made with the previous secret.
+    tokens = [_form_token(key, session_id) for key in gateway.vault.form_keys]
+    if not any(hmac.compare_digest(token.encode(), sent.encode()) for token in tokens):
+        raise ApiError(403, "This form is out of date; go back, reload the page and try again")
+
+
+def check_not_repeated(form: Form, newest: str | None) -> None:
+    """Check that a form that creates an object has not been submitted before.
+
+    A page that shows a new secret is the direct response to the form, because a URL must not contain a secret.
+    Reloading that page submits the form again. The form therefore contains the id of the newest object at the time
+    when the form was rendered. If a newer object exists, the form is outdated.
+
+    Args:
+        form: The submitted form.
+        newest: Id of the newest existing object; None or empty if there is none.
+
+    Raises:
+        ApiError: 409 if a newer object exists.
+    """
+    if form["newest"] != (newest or ""):
+        raise ApiError(409, REPEATED)
+
+
+def is_secure(request: Request, gateway: Gateway) -> bool:
+    """Return True if browsers access the console over https."""
+    return request.url.scheme == "https" or (gateway.settings.public_url or "").startswith("https:")
+
+
+def read_session_cookie(request: Request, gateway: Gateway) -> str:
+    """Return the session token from the request's cookie; an empty string if the cookie is missing."""
+    return request.cookies.get(_SECURE_COOKIE if is_secure(request, gateway) else _PLAIN_COOKIE, "")
+
+
+def set_session_cookie(response: Response, request: Request, gateway: Gateway, token: str) -> None:
+    """Set the session cookie in the browser. Only the console reads this cookie; the API ignores it."""
+    _set_cookie(response, request, gateway, token, int(SESSION_LIFETIME.total_seconds()))
+
+
+def clear_session_cookie(response: Response, request: Request, gateway: Gateway) -> None:
+    """Delete the session cookie from the browser."""
+    _set_cookie(response, request, gateway, "", 0)
+
+
+def _set_cookie(response: Response, request: Request, gateway: Gateway, token: str, seconds: int) -> None:
+    secure = is_secure(request, gateway)
+    response.set_cookie(
+        _SECURE_COOKIE if secure else _PLAIN_COOKIE,
+        token,
+        max_age=seconds,
+        path="/" if secure else PREFIX,
+        secure=secure,
+        httponly=True,
+        # `lax`, so that links in e-mails open the console with the session. Such a link is a GET, which changes no
+        # data.
+        samesite="lax",
+    )
+
+
+def _form_token(key: bytes, session_id: str) -> str:
+    return hmac.digest(key, session_id.encode(), "sha256").hex()
+
+
+def _own_hosts(gateway: Gateway) -> frozenset[str]:
+    public = urlsplit(gateway.settings.public_url or "").hostname
+    return frozenset((*gateway.settings.console_hosts, *((public,) if public else ())))
+
+
+def _own_origins(request: Request, gateway: Gateway) -> frozenset[str]:
+    # Accept http and https: behind a proxy that terminates TLS, the gateway cannot see which scheme the browser used.
+    host = request.headers.get("host", "").lower()
+    public = urlsplit(gateway.settings.public_url or "")
+    own = {f"http://{host}", f"https://{host}"}
+    return frozenset(own | ({f"{public.scheme}://{public.netloc}"} if public.netloc else set()))

@@ -1,1 +1,0 @@
-"""Settings: the organization, its keys, team, webhooks, Slack, plan, and one's own account."""

@@ -1,0 +1,168 @@
+"""Simulator page. It shows, step by step, the decision that a check would receive now.
+
+A simulation changes no data and is not recorded in any log.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from sqlmodel.ext.asyncio.session import AsyncSession
+from starlette.responses import Response
+from starlette.routing import Route
+
+from toolgate_service.agents import service as agents
+from toolgate_service.agents.models import Agent
+from toolgate_service.agents.schemas import AgentView
+from toolgate_service.checks.approval_flow import Consumed, Held
+from toolgate_service.checks.decide import Blocked, Permitted, Step
+from toolgate_service.checks.explain import Explanation, explain
+from toolgate_service.console.dependencies import PageContext, form_handler, page_handler, require_editor
+from toolgate_service.console.filters import format_json
+from toolgate_service.console.forms import Form, error_message, read_number
+from toolgate_service.console.templates import first_page, render_page
+from toolgate_service.core import strict_json
+from toolgate_service.core.errors import ApiError, FieldErrors
+from toolgate_service.core.strict_json import Json
+from toolgate_service.permissions import service as permissions
+
+SIMULATOR = "/console/agents/{agent_id}/try"
+MAX_SUGGESTED_ACTIONS = 100
+
+#: Question that the page shows for each step of a check. Checks go through the steps up to `APPROVAL` in this order;
+#: the steps after it depend on the case.
+QUESTIONS: Mapping[Step, str] = {
+    Step.KEY: "Does the API key work?",
+    Step.ORGANIZATION: "Is the organization active?",
+    Step.RATE: "Is it within the rate of its plan?",
+    Step.AGENT: "Is the agent known?",
+    Step.SWITCHED_ON: "Is it switched on?",
+    Step.PERMISSION: "Has it a permission for the action?",
+    Step.AMOUNT_NAMED: "Is the amount named?",
+    Step.AMOUNT_READ: "Is the amount a number?",
+    Step.AMOUNT_WITHIN: "Is the amount within the largest?",
+    Step.APPROVAL: "Must a person approve?",
+    Step.NAMED: "Is the approval it names its own?",
+    Step.CALL: "Is it the first time for this call?",
+    Step.APPROVED: "Is there an approval to use?",
+    Step.CHANGED: "Did a person change the call?",
+    Step.OPEN: "Is the approval it names still open?",
+    Step.DENIED: "Was the same denied of late?",
+    Step.DENIALS: "Is the action blocked by denials?",
+    Step.ALLOWED: "Is it allowed for a while?",
+    Step.WAITING: "Does the same call wait already?",
+    Step.ROOM: "Is there room for one more request?",
+    Step.ASKED: "Who is asked?",
+}
+_COMMON_STEPS = tuple(QUESTIONS)[: tuple(QUESTIONS).index(Step.APPROVAL) + 1]
+
+
+async def show_simulator(page: PageContext) -> Response:
+    """Show the empty form, in which the user enters the check to simulate."""
+    return await _render(page, Form([("action", page.request.query_params.get("action", "")[:255])]))
+
+
+async def simulate(page: PageContext, form: Form) -> Response:
+    """Show the decision that the submitted check would receive."""
+    agent_id = page.request.path_params["agent_id"]
+    # Raises 404 if the agent belongs to another organization or environment, as on other pages.
+    async with page.gateway.database.reading() as session:
+        await agents.get_agent(session, page.caller, page.environment, agent_id)
+    try:
+        body = _read_check(form, agent_id)
+        found = await explain(
+            page.gateway, page.gateway.rate_limiter, page.caller.organization_id, page.environment, body
+        )
+    except ApiError as error:
+        return await _render(page, form, error.status_code, message=error_message(error))
+    return await _render(page, form, explanation=found)
+
+
+def _read_check(form: Form, agent_id: str) -> Mapping[str, Json]:
+    """Convert the submitted form to the request body of a check.
+
+    Raises:
+        FieldErrors: The arguments are not a JSON object, the amount is not a number, or the arguments contain an amount
+            and the field for it is filled in too.
+    """
+    context: Json = {}
+    text = form["arguments"].strip()
+    if text:
+        try:
+            context = strict_json.loads(text.encode())
+        except strict_json.InvalidJson as error:
+            raise FieldErrors({"arguments": [str(error).removeprefix("The body ")]}) from None
+    if not isinstance(context, dict):
+        raise FieldErrors({"arguments": ['must be a JSON object, for instance {"to": "anna"}']})
+    amount = read_number(form, "amount")
+    if amount is not None:
+        if "amount" in context:
+            raise FieldErrors({"amount": ["is named in the arguments as well; name it in one place"]})
+        context = {"amount": amount, **context}
+    references = {name: form.text(name) for name in ("run_id", "call_id", "approval_id")}
+    return {"agent_id": agent_id, "action": form["action"].strip(), "context": context, **references}
+
+
+async def _render(
+    page: PageContext,
+    form: Form,
+    status: int = 200,
+    *,
+    message: str | None = None,
+    explanation: Explanation | None = None,
+) -> Response:
+    async with page.gateway.database.reading() as session:
+        agent = await agents.get_agent(
+            session, page.caller, page.environment, page.request.path_params["agent_id"]
+        )
+        actions = await _list_actions(session, page, agent)
+    return await render_page(
+        page,
+        "simulator.html",
+        status,
+        agent=AgentView.model_validate(agent, from_attributes=True),
+        actions=actions,
+        message=message,
+        typed=form,
+        questions=QUESTIONS,
+        left=() if explanation is None else _skipped_questions(explanation),
+        explanation=explanation,
+        answer=None if explanation is None else _format_response(explanation.answer),
+        headline=None if explanation is None else _headline(explanation),
+    )
+
+
+async def _list_actions(session: AsyncSession, page: PageContext, agent: Agent) -> Sequence[str]:
+    """Return the actions that the form suggests: those of the agent's permissions, sorted by name."""
+    found = await permissions.list_permissions(session, agent, first_page(page, MAX_SUGGESTED_ACTIONS))
+    return sorted(one.action for one in found.rows)
+
+
+def _skipped_questions(explanation: Explanation) -> Sequence[str]:
+    """Return the questions of the common steps that this check did not reach, because it ended earlier."""
+    if explanation.at not in _COMMON_STEPS:
+        return ()
+    return [QUESTIONS[step] for step in _COMMON_STEPS[_COMMON_STEPS.index(explanation.at) + 1 :]]
+
+
+def _headline(explanation: Explanation) -> tuple[str, str]:
+    """Return the CSS class and the text of the headline that shows the check's result."""
+    match explanation.verdict:
+        case ApiError(status_code=status):
+            return "bad", f"Refused with {status}"
+        case Blocked():
+            return "bad", "Blocked"
+        case Held():
+            return "waits", "Held for a person"
+        case Consumed():
+            return "good", "Allowed, this once"
+        case Permitted():
+            return "good", "Allowed"
+
+
+def _format_response(answer: bytes | None) -> str:
+    return "" if answer is None else format_json(strict_json.loads(answer))
+
+
+ROUTES: Sequence[Route] = (
+    Route(SIMULATOR, page_handler(show_simulator), methods=["GET"]),
+    Route(SIMULATOR, form_handler(simulate, authorize=require_editor), methods=["POST"]),
+)

@@ -1,0 +1,287 @@
+"""Getting-started page, which leads from an empty organization to the first guarded call."""
+
+import keyword
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from toolgate_service.accounts.sessions import transaction_as
+from toolgate_service.agents import service as agents
+from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.models import PENDING, Approval
+from toolgate_service.console.agents import read_new_agent, read_new_permission
+from toolgate_service.console.dependencies import PageContext, form_handler, page_handler, require_admin
+from toolgate_service.console.forms import Form, error_message, error_status
+from toolgate_service.console.templates import first_page, render_page, render_partial
+from toolgate_service.core.addresses import is_loopback
+from toolgate_service.core.errors import ApiError
+from toolgate_service.core.strict_json import plain_number
+from toolgate_service.logs.models import LogEntry
+from toolgate_service.organizations import keys
+from toolgate_service.organizations import service as organizations
+from toolgate_service.permissions import service as permissions
+from toolgate_service.permissions.models import Permission
+
+START = "/console/start"
+
+#: Initial values of the form that creates the first agent and its permission.
+SUGGESTED_VALUES = Form(
+    [
+        ("name", "refund-bot"),
+        ("action", "stripe.refund"),
+        ("max_amount", "100"),
+        ("amount_required", "on"),
+    ]
+)
+#: Amount of the first call; reduced to the permission's largest amount if that is smaller.
+_FIRST_AMOUNT = Decimal(5)
+#: Delimiter of the program in the shell command. The program cannot contain it as a line, because actions have no line
+#: breaks.
+_HEREDOC_END = "END"
+#: Names that the program in the snippet already uses, so its function must have a different name.
+_RESERVED_NAMES = frozenset({"flush", "guarded", "print"})
+
+
+@dataclass(frozen=True, slots=True)
+class NewestCall:
+    """Newest tool call in an environment.
+
+    Attributes:
+        status: Status of the call's log entry; ``pending`` for a call that waits for an approval.
+        agent: Name of the agent.
+    """
+
+    action: str
+    status: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Completed steps of getting started; an attribute is None if its step is not completed.
+
+    Attributes:
+        agent: The agent that the URL names, otherwise the newest agent.
+        permission: The agent's newest permission.
+        arrival: The newest call of any agent in the environment.
+    """
+
+    agent: Agent | None
+    permission: Permission | None
+    arrival: NewestCall | None
+
+
+async def load_progress(session: AsyncSession, page: PageContext) -> Progress:
+    """Return the completed steps of getting started in the page's environment."""
+    agent = await _agent(session, page)
+    newest = (
+        None if agent is None else await permissions.list_permissions(session, agent, first_page(page, 1))
+    )
+    permission = newest.rows[0] if newest is not None and newest.rows else None
+    return Progress(agent, permission, await find_newest_call(session, page))
+
+
+async def has_begun(session: AsyncSession, page: PageContext) -> bool:
+    """Return True if the page's environment has received a tool call."""
+    return await find_newest_call(session, page) is not None
+
+
+async def find_newest_call(session: AsyncSession, page: PageContext) -> NewestCall | None:
+    """Return the newest call that has a log entry.
+
+    If no call has a log entry, return the newest call that has an approval request; None if there is no call.
+    """
+    where = (page.caller.organization_id, page.environment)
+    entries = select(LogEntry.action, LogEntry.status, LogEntry.agent_id).where(
+        LogEntry.organization_id == where[0], LogEntry.environment == where[1]
+    )
+    newest = entries.order_by(col(LogEntry.created_at).desc(), col(LogEntry.id).desc()).limit(1)
+    found = (await session.exec(newest)).first()
+    if found is None:
+        requests = select(Approval.action, Approval.agent_id).where(
+            Approval.organization_id == where[0], Approval.environment == where[1]
+        )
+        first = requests.order_by(col(Approval.created_at).desc(), col(Approval.id).desc()).limit(1)
+        request = (await session.exec(first)).first()
+        if request is None:
+            return None
+        found = (request[0], PENDING, request[1])
+    action, status, agent_id = found
+    name = (await session.exec(select(Agent.name).where(Agent.id == agent_id))).one()
+    return NewestCall(action, status, name)
+
+
+async def _agent(session: AsyncSession, page: PageContext) -> Agent | None:
+    wanted = page.request.query_params.get("agent")
+    if wanted:
+        try:
+            return await agents.get_agent(session, page.caller, page.environment, wanted)
+        except ApiError:
+            # The agent in the URL does not exist, for example because it was deleted. Use the newest agent.
+            pass
+    found = await agents.list_agents(session, page.caller, page.environment, first_page(page, 1))
+    return found.rows[0] if found.rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """Shell commands that make a first guarded call.
+
+    Attributes:
+        url: URL of the gateway.
+        api_key: API key, in full or masked.
+        max_amount: Largest amount that the permission allows; None if the permission has no limit.
+        held: True if the permission requires an approval, so that the call waits for it.
+    """
+
+    url: str
+    api_key: str
+    agent_id: str
+    action: str
+    max_amount: Decimal | None
+    held: bool
+
+    @property
+    def is_readable(self) -> bool:
+        """True if calls are not encrypted on the network: the URL is plain http to another machine."""
+        parts = urlsplit(self.url)
+        return parts.scheme != "https" and not is_loopback(parts.hostname or "")
+
+    @property
+    def text(self) -> str:
+        """The shell commands as text."""
+        given = {
+            "TOOLGATE_URL": self.url,
+            "TOOLGATE_API_KEY": self.api_key,
+            "TOOLGATE_AGENT_ID": self.agent_id,
+        }
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in given.items()]
+        return "\n".join([*exports, "", f"python - <<'{_HEREDOC_END}'", *self._program, _HEREDOC_END])
+
+    @property
+    def _program(self) -> Sequence[str]:
+        name = function_name(self.action)
+        takes, given = "order: str", '"first"'
+        if self.max_amount is not None:
+            amount = plain_number(min(self.max_amount, _FIRST_AMOUNT))
+            takes, given = f"{takes}, amount: float", f"{given}, amount={amount}"
+        held = ', on_hold="wait"' if self.held else ""
+        return (
+            "from toolgate import flush, guarded",
+            "",
+            f"@guarded({self.action!r}{held})",
+            f"def {name}({takes}):",
+            '    return f"done: {order}"',
+            "",
+            f"print({name}({given}))",
+            "flush()",
+        )
+
+
+def function_name(action: str) -> str:
+    """Return a Python function name that is derived from the last part of an action."""
+    name = re.sub(r"\W+", "_", action.rpartition(".")[2], flags=re.ASCII).strip("_").lower()
+    return (
+        name
+        if name.isidentifier() and not keyword.iskeyword(name) and name not in _RESERVED_NAMES
+        else "call"
+    )
+
+
+async def show_start(page: PageContext) -> Response:
+    """Show the completed steps and the next step."""
+    return await _render_start(page)
+
+
+async def create_first_agent(page: PageContext, form: Form) -> Response:
+    """Create an agent and its permission in one transaction."""
+    try:
+        new, may = read_new_agent(form), read_new_permission(form)
+        async with transaction_as(page.gateway, page.caller) as session:
+            agent = await agents.create_agent(session, page.gateway.plans, page.caller, page.environment, new)
+            # Insert the agent's row first, because the permission's row references it.
+            await session.flush()
+            await permissions.create_permission(session, page.caller, agent, may)
+            agent_id = agent.id
+    except (ApiError, ValidationError) as error:
+        return await _render_start(page, error_status(error), message=error_message(error), typed=form)
+    return RedirectResponse(page.url(START, agent=agent_id), 303)
+
+
+async def show_key(page: PageContext, _form: Form) -> Response:
+    """Show the shell commands with the full API key. The audit log records this."""
+    async with page.gateway.database.reading() as session:
+        found = await load_progress(session, page)
+    if found.permission is None:
+        return await _render_start(page)
+    shown = await organizations.show_key(page.gateway, page.caller, page.environment)
+    response = await _render_start(page, api_key=shown.api_key)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+async def show_first_call(page: PageContext) -> Response:
+    """Return the HTML fragment that shows the first call. A script on the page polls this fragment."""
+    async with page.gateway.database.reading() as session:
+        found = await find_newest_call(session, page)
+    return render_partial("part_first_call.html", page=page, arrival=found)
+
+
+async def _render_start(
+    page: PageContext,
+    status: int = 200,
+    *,
+    message: str | None = None,
+    typed: Form = SUGGESTED_VALUES,
+    api_key: str | None = None,
+) -> Response:
+    async with page.gateway.database.reading() as session:
+        found = await load_progress(session, page)
+        key = await keys.organization_key(session, page.caller.organization_id, page.environment)
+    masked = keys.masked_key(key)
+    return await render_page(
+        page,
+        "start.html",
+        status,
+        agent=found.agent,
+        permission=found.permission,
+        arrival=found.arrival,
+        snippet=_snippet(page, found, api_key or masked),
+        # The key stays masked if the secret that encrypts it is lost. The page then does not offer the commands.
+        key_is_shown=api_key not in {None, masked},
+        key_is_unreadable=api_key == masked,
+        message=message,
+        typed=typed,
+    )
+
+
+def _snippet(page: PageContext, found: Progress, api_key: str) -> Snippet | None:
+    if found.agent is None or found.permission is None:
+        return None
+    return Snippet(
+        url=(page.gateway.settings.public_url or str(page.request.base_url)).rstrip("/"),
+        api_key=api_key,
+        agent_id=found.agent.id,
+        action=found.permission.action,
+        max_amount=found.permission.max_amount,
+        held=found.permission.requires_approval,
+    )
+
+
+ROUTES: Sequence[Route] = (
+    Route(START, page_handler(show_start), methods=["GET"]),
+    Route(START, form_handler(create_first_agent, authorize=require_admin), methods=["POST"]),
+    # The response to the POST has this URL too. The GET route handles a user who opens the URL again.
+    Route(f"{START}/key", page_handler(show_start), methods=["GET"]),
+    Route(f"{START}/key", form_handler(show_key, authorize=require_admin), methods=["POST"]),
+    Route(f"{START}/arrived", page_handler(show_first_call), methods=["GET"]),
+)

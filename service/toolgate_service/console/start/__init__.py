@@ -1,1 +1,0 @@
-"""The first run: from an empty organization to the first guarded call."""

@@ -1,0 +1,242 @@
+"""The gateway's secret: derived keys, encryption at rest, and the file in which an embedded gateway stores the secret.
+
+The file is in the user's configuration folder, separate from the database. During a rotation a second file next to it
+contains the former secret. So after a crash at any moment all encrypted values can still be decrypted.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from platformdirs import user_config_path, user_data_path
+
+from toolgate_service.core.errors import StorageError
+
+if TYPE_CHECKING:
+    from toolgate_service.core.settings import Settings
+
+_VERSION = b"\x01"
+_NONCE = 12
+
+
+#: signing keys of one purpose: new signatures use the first key, and signatures of all keys are accepted
+Keys: TypeAlias = tuple[bytes, ...]
+
+
+class Vault:
+    """Encrypts stored secrets, and derives one key per purpose from the gateway's secret with HKDF.
+
+    Args:
+        secret: Current secret, used to sign and to encrypt.
+        others: Former and next secrets, used only to decrypt.
+        believed: Further secrets whose signatures are accepted.
+
+    Attributes:
+        token_keys: Keys that sign access tokens.
+        cursor_keys: Keys that sign pagination cursors.
+        form_keys: Keys that sign the console's forms.
+        login_key: Key that hashes the names under which failed logins are counted.
+    """
+
+    def __init__(self, secret: bytes, *others: bytes, believed: Iterable[bytes] = ()) -> None:
+        signing = (secret, *believed)
+        self.token_keys: Keys = tuple(_derive(one, b"toolgate token signing") for one in signing)
+        self.cursor_keys: Keys = tuple(_derive(one, b"toolgate page cursors") for one in signing)
+        self.form_keys: Keys = tuple(_derive(one, b"toolgate console forms") for one in signing)
+        self.login_key = _derive(secret, b"toolgate failed logins")
+        self._aead = _sealing(secret)
+        self._others = [_sealing(one) for one in others]
+
+    @classmethod
+    def of(cls, settings: "Settings") -> Self:
+        """Create a vault from the secrets in the settings.
+
+        Raises:
+            StorageError: A secret cannot be read, or a required secret is not set.
+        """
+        former, following = settings.former_secrets(), settings.following_secrets()
+        believed = following if settings.secret_previous_leaked else (*following, *former)
+        return cls(settings.secret_bytes(), *former, *following, believed=believed)
+
+    def seal(self, plain: str, *, table: str, row: str, organization: str) -> bytes:
+        """Encrypt a text with AES-256-GCM, so that it can only be decrypted for the same table, row and organization.
+
+        The result starts with a byte that contains the format version.
+        """
+        nonce = os.urandom(_NONCE)
+        sealed = self._aead.encrypt(nonce, plain.encode(), _place(table, row, organization))
+        return _VERSION + nonce + sealed
+
+    def open(self, sealed: bytes, *, table: str, row: str, organization: str) -> str | None:
+        """Decrypt a result of `seal`; None if the secret is unknown, or the value belongs to another row."""
+        place = _place(table, row, organization)
+        opened = (_opened(aead, sealed, place) for aead in (self._aead, *self._others))
+        return next((plain for plain in opened if plain is not None), None)
+
+    def resealed(self, sealed: bytes, *, table: str, row: str, organization: str) -> bytes | None:
+        """Return a value encrypted with the current secret, re-encrypted if necessary.
+
+        Return None if no known secret decrypts the value.
+        """
+        if _opened(self._aead, sealed, _place(table, row, organization)) is not None:
+            return sealed
+        plain = self.open(sealed, table=table, row=row, organization=organization)
+        return None if plain is None else self.seal(plain, table=table, row=row, organization=organization)
+
+
+def _sealing(secret: bytes) -> AESGCM:
+    return AESGCM(_derive(secret, b"toolgate secrets at rest"))
+
+
+def _opened(aead: AESGCM, sealed: bytes, place: bytes) -> str | None:
+    if sealed[:1] != _VERSION or len(sealed) <= len(_VERSION) + _NONCE:
+        return None
+    nonce, body = sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
+    try:
+        return aead.decrypt(nonce, body, place).decode()
+    except InvalidTag:
+        return None
+
+
+def _place(table: str, row: str, organization: str) -> bytes:
+    return f"{table}/{row}/{organization}".encode()
+
+
+def _derive(secret: bytes, label: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=label).derive(secret)
+
+
+#: minimum number of characters in a secret; a shorter secret could be guessed
+MIN_SECRET = 16
+
+
+def secret_path() -> Path:
+    """Return the path of the file that contains the secret of an embedded gateway."""
+    folder = user_config_path("toolgate", appauthor=False)
+    # On macOS and Windows both folders are the same. A backup of the data folder must not contain the secret.
+    if folder == user_data_path("toolgate", appauthor=False):
+        folder = Path.home() / ".config" / "toolgate"
+    return folder / "secret"
+
+
+def stored_secret(path: Path) -> bytes:
+    """Return the secret in a file. If the file does not exist, create it with a new secret.
+
+    Raises:
+        StorageError: The file cannot be read or created, or the secret is too short.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            # Write a draft file, then link it: if two gateways start for the first time, both use the same secret.
+            draft = _draft(path, new_secret())
+            try:
+                path.hardlink_to(draft)
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink()
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise _cannot_keep(path, error) from error
+    if len(secret) < MIN_SECRET:
+        raise StorageError(
+            f"the secret in {str(path)!r} is too short; remove the file to have a new one made"
+        )
+    return secret
+
+
+def former_secret(path: Path) -> bytes | None:
+    """Return the former secret if a rotation of the secret is in progress, otherwise None.
+
+    Raises:
+        StorageError: The file of the former secret cannot be read.
+    """
+    try:
+        return _former(path).read_bytes().strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _cannot_keep(_former(path), error) from error
+
+
+def begin_rotation(path: Path) -> bool:
+    """Store the current secret as the former one, replace it with a new secret, and return True.
+
+    If an earlier rotation is still in progress, its former secret is still needed: change nothing and return False.
+
+    Raises:
+        StorageError: The files cannot be written; the secret is unchanged.
+    """
+    present = stored_secret(path)
+    try:
+        # If both secrets are equal, an earlier rotation stopped between the two writes below and can be repeated.
+        if former_secret(path) not in {None, present}:
+            return False
+        # Save the former secret before the new secret replaces it, so that a crash cannot lose the former secret.
+        _replace(_former(path), present)
+        _replace(path, new_secret())
+    except OSError as error:
+        raise _cannot_keep(path, error) from error
+    return True
+
+
+def finish_rotation(path: Path) -> None:
+    """Delete the file of the former secret.
+
+    Raises:
+        StorageError: The file cannot be deleted.
+    """
+    try:
+        _former(path).unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _cannot_keep(_former(path), error) from error
+
+
+def new_secret() -> bytes:
+    """Return a new secret: 384 random bits in URL-safe base64."""
+    return secrets.token_urlsafe(48).encode()
+
+
+def _former(path: Path) -> Path:
+    return path.with_name(f"{path.name}.previous")
+
+
+def _draft(path: Path, secret: bytes) -> Path:
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
+        file.flush()
+        # Sync the secret to disk before its first use: if a power failure lost it, no value encrypted with it could be
+        # decrypted.
+        os.fsync(file.fileno())
+    return draft
+
+
+def _replace(path: Path, secret: bytes) -> None:
+    _draft(path, secret).replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    # A new file name is durable only after its folder is synced. Windows cannot open folders and does not need this.
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _cannot_keep(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"cannot keep the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
+        f"{MIN_SECRET} random characters"
+    )

@@ -1,0 +1,102 @@
+"""Log lines on standard error, with the id of the request, as text or as one JSON object per line."""
+
+import json
+import logging
+import sys
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from toolgate_service.core.clock import wire
+from toolgate_service.core.settings import Settings
+
+#: id of the current request; None in background jobs
+REQUEST: ContextVar[str | None] = ContextVar("toolgate.request", default=None)
+
+#: key of the ASGI scope under which authentication stores the organization's id
+ORGANIZATION = "toolgate.organization"
+
+#: attribute of a log record that contains additional fields
+FIELDS = "toolgate_fields"
+
+#: translation table that escapes characters that start a new line or control a terminal
+_ESCAPED = {one: repr(chr(one))[1:-1] for one in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+_ESCAPED_IN_LINES = {one: escaped for one, escaped in _ESCAPED.items() if chr(one) not in "\n\t"}
+
+
+class TextFormat(logging.Formatter):
+    """Log formatter for text: time, level, message, and the request's id unless the message already contains it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
+        """Format the line and escape control characters, so that a logged value cannot forge a second line."""
+        line = super().formatMessage(record).translate(_ESCAPED)
+        request = REQUEST.get()
+        return line if request is None or request in line else f"{line} (request {request})"
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the standard library's name
+        """Format a traceback and escape control characters other than newline and tab."""
+        return super().formatException(ei).translate(_ESCAPED_IN_LINES)
+
+
+class JsonFormat(logging.Formatter):
+    """Log formatter for JSON: one object per line with ``time``, ``level``, ``logger``, ``message`` and more fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a log record as one line of JSON."""
+        fields: dict[str, Any] = {
+            "time": wire(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname,
+            "logger": record.name,
+            "process": record.process,
+            "message": record.getMessage(),
+        }
+        request = REQUEST.get()
+        if request is not None:
+            fields["request_id"] = request
+        fields |= _trace()
+        fields |= getattr(record, FIELDS, {})
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = self.formatStack(record.stack_info)
+        # `json.dumps` writes only ASCII by default, so every encoding of the terminal or log collector works.
+        return json.dumps(fields, default=str)
+
+
+def _trace() -> dict[str, str]:
+    """Return the ids of OpenTelemetry's current trace and span; empty without a current span."""
+    # Do not import OpenTelemetry here: it is an optional dependency, imported only if traces are enabled.
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return {}
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return {}
+    return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
+
+
+def configure_logging(settings: Settings) -> None:
+    """Configure logging to standard error with the format and level of the settings. Repeated calls are allowed.
+
+    The level applies to the gateway's own loggers. For libraries the level is always WARNING, since some libraries log
+    request headers at lower levels.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormat() if settings.log_format == "json" else TextFormat())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    logging.getLogger("toolgate").setLevel(level)
+    # All loggers propagate to the root logger's handler, so that all lines have the same format.
+    for name in ("toolgate", "toolgate.gateway", "uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
+    logging.getLogger("toolgate.access").setLevel(logging.INFO)
+    # Python prints a warning as several lines. In JSON format each warning must be one object on one line.
+    logging.captureWarnings(settings.log_format == "json")

@@ -1,0 +1,105 @@
+"""Settings of the mail server, validated when the gateway starts."""
+
+from dataclasses import dataclass
+from email.utils import parseaddr
+from typing import Annotated
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pydantic import AfterValidator, SecretStr
+
+from toolgate_service.core.addresses import is_loopback
+from toolgate_service.core.schemas import is_email
+
+#: example values that appear in error messages
+SENDER = "Toolgate <toolgate@example.com>"
+PUBLIC_URL = "https://toolgate.example.com"
+
+#: default port of each URL scheme
+SCHEMES = {"smtp": 587, "smtps": 465}
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpServer:
+    """Address and login of an SMTP server, from its URL.
+
+    Attributes:
+        host: Server name. The server's certificate must be valid for this name.
+        implicit_tls: Whether the connection starts with TLS (``smtps``), without STARTTLS.
+        require_tls: Whether a server without TLS is rejected. False for a server on this machine and with ``?tls=off``.
+        user: Login name, or None if the server needs no login.
+    """
+
+    host: str
+    port: int
+    implicit_tls: bool = False
+    require_tls: bool = True
+    user: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        """Return the host and port without the login, so that logs contain no password."""
+        return f"SmtpServer({self.host!r}, {self.port})"
+
+    @classmethod
+    def from_url(cls, url: str) -> "SmtpServer":
+        """Parse ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``.
+
+        Raises:
+            ValueError: The URL is invalid. The message does not contain the URL, since it may contain a password.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = parts = None
+        if parts is None or host is None or parts.scheme not in SCHEMES or parts.path not in {"", "/"}:
+            raise ValueError("is no mail server; write smtp://USER:PASSWORD@HOST:PORT or smtps://…")
+        options = parse_qs(parts.query, keep_blank_values=True)
+        if parts.fragment or options not in ({}, {"tls": ["off"]}):
+            raise ValueError("may end in ?tls=off and nothing else; percent-encode '?' and '#' in a password")
+        tls_off = options != {}
+        if tls_off and (parts.scheme == "smtps" or parts.password is not None):
+            raise ValueError("says tls=off, which fits neither smtps:// nor a password")
+        if (parts.username is None) != (parts.password is None):
+            raise ValueError("has a user or a password, but not both; write smtp://USER:PASSWORD@HOST:PORT")
+        return cls(
+            host=host,
+            port=port or SCHEMES[parts.scheme],
+            implicit_tls=parts.scheme == "smtps",
+            require_tls=not tls_off and not is_loopback(host),
+            user=None if parts.username is None else unquote(parts.username),
+            password=None if parts.password is None else unquote(parts.password),
+        )
+
+
+def _check_server(value: SecretStr) -> SecretStr:
+    SmtpServer.from_url(value.get_secret_value())
+    return value
+
+
+def _check_sender(value: str) -> str:
+    if not value.isprintable() or not is_email(parseaddr(value)[1]):
+        raise ValueError(f"{value!r} is no sender; write for instance {SENDER}")
+    return value
+
+
+MailServer = Annotated[SecretStr, AfterValidator(_check_server)]
+Sender = Annotated[str, AfterValidator(_check_sender)]
+
+
+def require_all(smtp_url: SecretStr | None, mail_from: str | None, public_url: str | None) -> None:
+    """Check that a gateway with a mail server also has a sender address and a public URL for links.
+
+    Raises:
+        ValueError: The sender address or the public URL is missing.
+    """
+    if smtp_url is None:
+        return
+    for name, value, example in (
+        ("TOOLGATE_MAIL_FROM", mail_from, SENDER),
+        ("TOOLGATE_PUBLIC_URL", public_url, PUBLIC_URL),
+    ):
+        if value is None:
+            raise ValueError(
+                f"{name}: is needed beside TOOLGATE_SMTP_URL; set it, for instance to {example!r}"
+            )

@@ -1,0 +1,267 @@
+r"""Base models and field types of request bodies, with their JSON Schemas for the OpenAPI document.
+
+The patterns in the schemas match the texts that the validators accept. `\p{…}` are Unicode categories as in ECMA-262.
+Length limits are separate keywords, not part of the patterns: for a counted repetition of a Unicode category some JSON
+Schema validators build an automaton that exceeds their size limit.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    JsonValue,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+Schema = dict[str, Any]
+
+#: Unicode categories of the characters that `str.isprintable` accepts, except the space: letters, marks, numbers,
+#: punctuation and symbols
+_SHOWN = r"\p{L}\p{M}\p{N}\p{P}\p{S}"
+_JOINER_ESCAPES = r"\u200c\u200d"
+
+TEXT: Schema = {"type": "string", "minLength": 1}
+ACTION: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]{1,255}$"}
+#: action in a permission, which must not contain the wildcards * and ?
+EXACT_ACTION: Schema = ACTION | {"pattern": "^[!-)+->@-~]{1,255}$"}
+REFERENCE: Schema = {
+    "type": "string",
+    "format": "reference",
+    "minLength": 1,
+    "maxLength": 255,
+    "pattern": rf"^[{_SHOWN} ]*$",
+}
+#: reference in an HTTP header: Latin-1 characters without surrounding spaces
+HEADER_REFERENCE: Schema = {"type": "string", "pattern": "^[!-~¡-¬®-ÿ]([ -~¡-¬®-ÿ]{0,253}[!-~¡-¬®-ÿ])?$"}
+CONTEXT: Schema = {"type": "object", "additionalProperties": True}
+NAME: Schema = {
+    "type": "string",
+    "format": "name",
+    "minLength": 1,
+    "maxLength": 100,
+    "description": "1-100 printable characters; spaces around it are cut off.",
+    "pattern": rf"^\s*[{_SHOWN}]([{_SHOWN}\p{{Zs}}{_JOINER_ESCAPES}]*[{_SHOWN}])?\s*$",
+}
+DESCRIPTION: Schema = {
+    "type": "string",
+    "format": "description",
+    "maxLength": 1000,
+    "pattern": rf"^[{_SHOWN}\p{{Zs}}{_JOINER_ESCAPES}\n\r\t]*$",
+}
+_DOMAIN_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+EMAIL: Schema = {
+    "type": "string",
+    "maxLength": 254,
+    "pattern": rf"^[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_DOMAIN_LABEL}(\.{_DOMAIN_LABEL})*$",
+    "examples": ["ada@example.com"],
+}
+NETWORK: Schema = {
+    "type": "string",
+    "format": "network",
+    "minLength": 2,
+    "maxLength": 64,
+    "description": "An IPv4 or IPv6 address, or a network with its length.",
+    "pattern": r"^\s*[0-9A-Fa-f:.]+(/[0-9.]+)?\s*$",
+    "examples": ["203.0.113.7", "10.0.0.0/8", "2001:db8::/32"],
+}
+NETWORKS: Schema = {"type": "array", "items": NETWORK, "maxItems": 100}
+AMOUNT: Schema = {"type": "number", "minimum": 0}
+
+
+def nullable(schema: Mapping[str, Any]) -> Schema:
+    """Return a schema that also accepts null."""
+    return {"anyOf": [dict(schema), {"type": "null"}]}
+
+
+MAX_NAME = 100
+MAX_DESCRIPTION = 1_000
+MAX_ACTION = 255
+MAX_EMAIL = 254
+WILDCARDS = "*?"
+
+# The syntax that browsers check (WHATWG HTML, "valid email address"). No validation library is used: libraries reject
+# reserved domains such as example.test, which the gateway accepts.
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_EMAIL = re.compile(rf"[a-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL})*")
+
+
+def is_action(text: str) -> bool:
+    """Return whether a text is an action: 1-255 visible ASCII characters."""
+    return 1 <= len(text) <= MAX_ACTION and text.isascii() and text.isprintable() and " " not in text
+
+
+def is_exact_action(text: str) -> bool:
+    """Return whether a text is an action without wildcards; permissions accept only such actions."""
+    return is_action(text) and not any(char in text for char in WILDCARDS)
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text is valid as a reference chosen by the caller: 1-255 printable characters."""
+    return 1 <= len(text) <= MAX_ACTION and text.isprintable()
+
+
+ACTION_RULE = f"must be 1-{MAX_ACTION} visible ASCII characters"
+EXACT_ACTION_RULE = "must not contain the wildcards * and ?: permissions match actions exactly; create one permission for each action"
+REFERENCE_RULE = f"must be 1-{MAX_ACTION} printable characters"
+
+
+MOMENT_RULE = "must be an ISO 8601 timestamp, such as 2026-01-31T12:00:00Z"
+
+
+def moment_of(text: str) -> datetime:
+    """Parse an ISO 8601 timestamp; a timestamp without an offset is in UTC.
+
+    Raises:
+        ValueError: The text is invalid, or outside the years 1-9999.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(MOMENT_RULE) from None
+
+
+def is_description(text: str) -> bool:
+    """Return whether a text is a valid description: at most 1,000 printable characters, line breaks and tabs."""
+    return len(text) <= MAX_DESCRIPTION and all(_shows(char) or char in "\n\r\t" for char in text)
+
+
+DESCRIPTION_RULE = f"must be at most {MAX_DESCRIPTION} printable characters"
+
+
+def _shows(char: str) -> bool:
+    # `str.isprintable` rejects all spaces except the ASCII space, and the joiners that emoji and Indic scripts need.
+    return char.isprintable() or char in _JOINERS or unicodedata.category(char) == "Zs"
+
+
+_JOINERS = "\u200c\u200d"
+
+
+def is_email(text: str) -> bool:
+    """Return whether a text has the syntax of an e-mail address."""
+    return len(text) <= MAX_EMAIL and bool(_EMAIL.fullmatch(text.lower()))
+
+
+def _name(text: str) -> str:
+    text = text.strip().strip(_JOINERS)
+    if not 1 <= len(text) <= MAX_NAME or not all(map(_shows, text)):
+        raise ValueError(f"must be 1-{MAX_NAME} printable characters")
+    return text
+
+
+def _description(text: str) -> str:
+    if not is_description(text):
+        raise ValueError(DESCRIPTION_RULE)
+    return text
+
+
+def _action(text: str) -> str:
+    if not is_action(text):
+        raise ValueError(ACTION_RULE)
+    return text
+
+
+def _exact_action(text: str) -> str:
+    if not is_exact_action(_action(text)):
+        raise ValueError(EXACT_ACTION_RULE)
+    return text
+
+
+def _email(text: str) -> str:
+    text = text.strip()
+    # Check this before calling `lower`, which turns the Kelvin sign (U+212A) into an ASCII k.
+    if not text.isascii():
+        raise ValueError("is not an e-mail address")
+    if not is_email(text):
+        raise ValueError("is not an e-mail address")
+    return text.lower()
+
+
+def _amount(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into the field's message
+    number = Decimal(value)
+    if number < 0:
+        raise ValueError("must not be negative")
+    return number
+
+
+def _moment(value: object) -> object:
+    return moment_of(value) if isinstance(value, str) else value
+
+
+def _whole(value: object) -> object:
+    # 60, 60.0 and 6e1 are the same whole number, as in the canonical JSON of a context.
+    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
+
+
+#: Validator that makes an `int` field also accept whole numbers written as 60.0 or 6e1. In `Annotated`, place it after
+#: the bounds.
+WHOLE = BeforeValidator(_whole)
+Name = Annotated[str, AfterValidator(_name), WithJsonSchema(NAME)]
+Description = Annotated[str, AfterValidator(_description), WithJsonSchema(DESCRIPTION)]
+Action = Annotated[str, AfterValidator(_action), WithJsonSchema(ACTION)]
+ExactAction = Annotated[str, AfterValidator(_exact_action), WithJsonSchema(EXACT_ACTION)]
+Email = Annotated[str, AfterValidator(_email), WithJsonSchema(EMAIL)]
+Role = Literal["admin", "member", "viewer"]
+#: token of a link in an e-mail; the tokens that the gateway creates are never longer than this limit
+LinkToken = Annotated[str, Field(max_length=1000)]
+Password = Annotated[str, Field(min_length=8, max_length=128)]
+Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema(AMOUNT)]
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+
+
+class Body(BaseModel):
+    """Base class of request bodies of the management API; unknown fields are rejected."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def example(**fields: JsonValue) -> ConfigDict:
+    """Return a `model_config` with an example body for the OpenAPI document; a test sends each example."""
+    return ConfigDict(json_schema_extra={"examples": [dict(fields)]})
+
+
+class Change(Body):
+    """Base class of update request bodies, in which all fields are optional.
+
+    Attributes:
+        nullable: Names of the fields that a request may set to null.
+    """
+
+    nullable: ClassVar[frozenset[str]] = frozenset()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_null(cls, value: object, info: ValidationInfo) -> object:
+        # Pydantic does not validate default values, so a None here means that the request contains null.
+        if value is None and info.field_name not in cls.nullable:
+            raise ValueError("must not be null; leave it out to keep it")
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, member in schema.get("properties", {}).items():
+            some = [one for one in member.get("anyOf", ()) if one != {"type": "null"}]
+            if name not in cls.nullable and len(some) == 1:
+                del member["anyOf"]
+                member.update(some[0])
+        return schema

@@ -1,0 +1,436 @@
+"""Settings of the gateway, read from arguments, ``TOOLGATE_*`` variables, files and defaults; the first source wins."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote, urlsplit
+
+from platformdirs import user_data_path
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from toolgate_service.core.addresses import (
+    MAX_PORT,
+    ListenAddress,
+    Network,
+    is_web_address,
+    read_hosts,
+    read_listen_address,
+    read_networks,
+    read_origins,
+)
+from toolgate_service.core.crypto import MIN_SECRET, former_secret, secret_path, stored_secret
+from toolgate_service.core.errors import StartError, StorageError
+from toolgate_service.core.mail_settings import MailServer, Sender, require_all
+from toolgate_service.core.plans import (
+    BUILT_IN,
+    MAX_RATE,
+    PlanFileError,
+    PlanName,
+    Plans,
+    plan_name,
+    read_plans,
+)
+
+
+class SettingsFolder(PydanticBaseSettingsSource):
+    """Reads settings from the folder ``TOOLGATE_SECRETS_DIR``.
+
+    Each file is named like a variable, for instance ``TOOLGATE_SECRET``, and contains its value. Surrounding white
+    space is ignored; an empty file is an error. Docker, Kubernetes and systemd provide secrets in this form. Unlike
+    environment variables, the files are neither inherited by child processes nor shown by ``docker inspect``.
+    """
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the settings that have a file, by field name.
+
+        Raises:
+            StartError: The folder or the file of a setting cannot be read.
+        """
+        named = self.current_state.get("secrets_dir")
+        return read_settings_folder(str(named), self.settings_cls.model_fields) if named else {}
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Return no value: pydantic requires this method, but `__call__` reads all fields."""
+        del field
+        return None, field_name, False
+
+
+def read_settings_folder(named: str, settings: Iterable[str]) -> dict[str, str]:
+    """Read settings from a folder with one file for each setting, and return their values by field name.
+
+    `named` is the path of the folder. `settings` are the field names of all settings; settings without a file are
+    omitted from the result.
+
+    Raises:
+        StartError: The folder or the file of a setting cannot be read.
+    """
+    folder = Path(named).expanduser()
+    try:
+        files = {path.name: path for path in folder.iterdir()}
+    except OSError as error:
+        raise StartError(
+            f"TOOLGATE_SECRETS_DIR: cannot read {str(folder)!r}: {error.strerror}; "
+            "name a folder that holds a file for a setting"
+        ) from None
+    fields = {f"TOOLGATE_{name.upper()}": name for name in settings}
+    return {fields[name]: _text(path) for name, path in files.items() if name in fields}
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        # The error message must not contain the content of the file, which may be a secret.
+        why = (error.strerror if isinstance(error, OSError) else None) or "no UTF-8 text"
+        raise StartError(f"{path.name}: cannot read {str(path)!r}: {why}; let the gateway read it") from None
+    if not text:
+        raise StartError(f"{path.name}: {str(path)!r} is empty; write the value into it, or remove it")
+    return text
+
+
+REDIS_EXAMPLE = "redis://:PASSWORD@HOST:6379/0"
+
+
+def _check_redis_url(value: SecretStr) -> SecretStr:
+    try:
+        from redis.asyncio import ConnectionPool
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"needs the extra 'redis' ({error.name!r} is missing); install it with: pip install 'toolgate[redis]'"
+        ) from None
+    url = value.get_secret_value()
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"redis", "rediss"} and bool(parts.hostname) and _is_number(parts.path[1:])
+        if usable:
+            ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]  # redis-py is untyped here
+    except Exception:  # noqa: BLE001 - the library's message may quote the URL
+        usable = False
+    if not usable:
+        # The error message must not contain the value, which may include a password.
+        raise ValueError(
+            f"is no URL of a Redis server; write for instance {REDIS_EXAMPLE}, or rediss://… for TLS"
+        )
+    return value
+
+
+def _is_number(text: str) -> bool:
+    return not text or (text.isascii() and text.isdecimal())
+
+
+RedisServer = Annotated[SecretStr, AfterValidator(_check_redis_url)]
+
+
+#: maximum value of each setting that is a duration in seconds: 366 days
+MAX_SECONDS = 366 * 24 * 3600
+
+
+def is_embedded(url: str) -> bool:
+    """Return whether a database URL is the URL of an SQLite file, not of a database server."""
+    return url.startswith("sqlite")
+
+
+def default_database_url() -> str:
+    """Return the URL of the embedded database: a file in the user's data folder."""
+    path = user_data_path("toolgate", appauthor=False) / "toolgate.db"
+    return f"sqlite:///{quote(str(path))}"
+
+
+def _read_metrics_address(text: str) -> ListenAddress:
+    address = read_listen_address(text)
+    try:
+        import_module("prometheus_client")
+    except ModuleNotFoundError:
+        raise ValueError(
+            "needs the extra 'metrics'; install it with: pip install 'toolgate[metrics]'"
+        ) from None
+    return address
+
+
+def _from_text(read: Callable[[str], object]) -> Callable[[object], object]:
+    return lambda value: read(value) if isinstance(value, str) else value
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+class Settings(BaseSettings):
+    """Settings that the operator can change with ``TOOLGATE_*`` variables.
+
+    Attributes:
+        database_url: Database: ``sqlite:///PATH`` or ``postgresql://…``.
+        migrate: Behavior at startup if the schema is older: migrate it (``auto``) or refuse to start (``check``).
+        secret: Secret that signs tokens and encrypts stored keys. Created automatically for the embedded database.
+        secret_previous: Former secret. It still decrypts stored keys, and its tokens stay valid until they expire.
+        secret_previous_leaked: Reject tokens that were signed with the former secret.
+        secret_next: Next secret. Values and tokens of gateways that already use it are accepted.
+        secrets_dir: Folder with one file per setting; each file is named like the variable and contains its value.
+        default_plan: Plan of new organizations.
+        plans_file: ``.toml`` or ``.json`` file that overrides the built-in plans.
+        approval_ttl_seconds: Time until a pending approval request expires.
+        approved_ttl_seconds: Time after the decision in which an approval may be consumed.
+        approval_reminder_seconds: Time before the expiry of an approval request at which approvers receive a reminder.
+        approval_watch_seconds: Interval of the jobs that expire approval requests and send reminders.
+        denial_memory_seconds: Time after a rejection in which an identical check is denied without a new request.
+        pending_per_agent: Maximum number of pending approval requests of an agent.
+        denials_before_block: Number of rejections of an agent's action within `denial_window_seconds` that block it.
+        denial_window_seconds: Time in which rejections are counted.
+        denial_block_seconds: Time for which a blocked action gets no new approval requests.
+        provider_webhook_secret: Secret that verifies the payment provider's events. Without it, events are rejected.
+        provider_livemode: Accept live events of the payment provider; if false, accept events of its test mode.
+        payment_grace_days: Days from a failed payment until the organization is deactivated.
+        login_threads: Maximum number of passwords that are hashed at the same time.
+        login_queue: Maximum number of logins that wait for a hashing thread; further logins get a 429 response.
+        public_url: URL under which users reach the gateway; links in e-mails start with it.
+        trusted_proxies: Comma-separated addresses and networks whose ``X-Forwarded-For`` header is trusted.
+        cors_origins: Comma-separated origins whose pages may call the API from a browser, or ``*``.
+        request_timeout_seconds: Maximum time for receiving a request, and maximum idle time of a connection.
+        max_connections: Maximum number of open connections; further connections get a 503 response.
+        drain_seconds: Time after the stop signal in which requests are still accepted while the readiness check fails.
+        redis_url: Redis server, ``redis://…`` or ``rediss://…``, in which gateways on PostgreSQL count rate limits.
+            Without it, they count in the database.
+        workers: Number of gateway processes on this machine.
+        tls_cert: File with the TLS certificate and its issuers. With it, the gateway serves https.
+        tls_key: File with the certificate's private key.
+        smtp_url: Mail server, ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``. Without it, no e-mail is sent.
+        mail_from: Sender of e-mails.
+        registration: People who may register: everyone (``open``), invited people (``invite``), or no one (``closed``).
+        management_requests_per_minute: Rate limit of the management API for each user.
+        failed_authentications_per_minute: Number of failures after which an IP address gets 429 responses.
+        upkeep_seconds: Interval of maintenance rounds.
+        test_log_bytes: Maximum size in bytes of the log entries of each organization's test environment.
+        prune_batch: Number of rows that maintenance deletes in one transaction.
+        webhooks_allow_private: Allow webhook URLs in private networks, on this machine, and with http.
+        webhook_poll_seconds: Maximum delay until this gateway delivers an event that another gateway recorded.
+        log_format: Format of log lines: ``text``, or ``json`` with one object per line.
+        log_level: Minimum level of log lines.
+        access_log: Log a line for each request.
+        traces: Send OpenTelemetry spans, configured with ``OTEL_*`` variables.
+        metrics_address: ``HOST:PORT`` that serves Prometheus metrics. Without it, no metrics are collected.
+        console: Serve the web console at ``/console``.
+        console_hosts: Comma-separated host names under which browsers reach the console.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="TOOLGATE_", env_ignore_empty=True, extra="ignore", hide_input_in_errors=True
+    )
+
+    database_url: str = Field(default_factory=default_database_url)
+    migrate: Literal["auto", "check"] = "auto"
+    secret: SecretStr | None = None
+    secret_previous: SecretStr | None = None
+    secret_previous_leaked: bool = False
+    secret_next: SecretStr | None = None
+    secrets_dir: Path | None = None
+    default_plan: PlanName = "enterprise"
+    plans_file: Path | None = None
+    approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
+    approved_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
+    approval_reminder_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
+    approval_watch_seconds: Annotated[int, Field(gt=0, le=3600)] = 5
+    denial_memory_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = 300
+    pending_per_agent: Annotated[int, Field(gt=0)] = 100
+    denials_before_block: Annotated[int, Field(gt=0)] = 10
+    denial_window_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 900
+    denial_block_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 900
+    provider_webhook_secret: SecretStr | None = None
+    provider_livemode: bool = True
+    payment_grace_days: Annotated[int, Field(ge=0, le=365)] = 7
+    login_threads: Annotated[int, Field(gt=0)] = 2
+    login_queue: Annotated[int, Field(ge=0)] = 32
+    public_url: str | None = None
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_from_text(read_networks))] = ()
+    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_origins))] = ()
+    request_timeout_seconds: Annotated[int, Field(gt=0, le=3600)] = 30
+    max_connections: Annotated[int, Field(gt=0, le=1_000_000)] = 4_000
+    drain_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0
+    redis_url: RedisServer | None = None
+    workers: Annotated[int, Field(gt=0, le=1024)] = 1
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    registration: Literal["open", "invite", "closed"] = "open"
+    management_requests_per_minute: Annotated[int, Field(gt=0, le=MAX_RATE)] = 600
+    failed_authentications_per_minute: Annotated[int, Field(gt=0, le=MAX_RATE)] = 100
+    smtp_url: MailServer | None = None
+    mail_from: Sender | None = None
+    upkeep_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600
+    test_log_bytes: Annotated[int, Field(gt=0, le=2**40)] = 50 * 1024 * 1024
+    prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
+    webhooks_allow_private: bool = False
+    webhook_poll_seconds: Annotated[float, Field(ge=0.05, le=3600)] = 1
+    log_format: Literal["text", "json"] = "text"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    access_log: bool = False
+    traces: bool = False
+    metrics_address: Annotated[
+        ListenAddress | None, NoDecode, BeforeValidator(_from_text(_read_metrics_address))
+    ] = None
+    console: bool = True
+    console_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_text(read_hosts))] = ()
+    _plans: Plans = PrivateAttr(default_factory=lambda: BUILT_IN)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # signature of pydantic
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # unused: it ignores unreadable files
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources of settings, with the highest precedence first."""
+        return init_settings, env_settings, SettingsFolder(settings_cls)
+
+    @field_validator("default_plan", mode="before")
+    @classmethod
+    def _known_plan(cls, value: object) -> object:
+        return plan_name(str(value))
+
+    @field_validator("secret", "secret_previous", "secret_next")
+    @classmethod
+    def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < MIN_SECRET:
+            raise ValueError(f"too short; use at least {MIN_SECRET} random characters")
+        return value
+
+    @field_validator("provider_webhook_secret")
+    @classmethod
+    def _can_verify(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        if not value.get_secret_value().strip():
+            raise ValueError("is blank; copy the endpoint's signing secret from the provider, or unset it")
+        try:
+            import_module("stripe")
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"needs the extra 'billing' ({error.name!r} is missing); install it with: pip install 'toolgate[billing]'"
+            ) from None
+        return value
+
+    @field_validator("traces")
+    @classmethod
+    def _can_send(cls, value: bool) -> bool:  # noqa: FBT001 - signature of a validator
+        if value:
+            try:
+                import_module("toolgate_service.core.telemetry").require_exporter()
+            except ModuleNotFoundError:
+                raise ValueError(
+                    "needs the extra 'traces'; install it with: pip install 'toolgate[traces]'"
+                ) from None
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _web_address(cls, value: str | None) -> str | None:
+        if value is None or is_web_address(value):
+            return value and value.rstrip("/")
+        # The error message must not contain the value, which may include a password.
+        raise ValueError("no web address; write for instance https://toolgate.example.com")
+
+    @model_validator(mode="after")
+    def _whole_mail(self) -> Self:
+        require_all(self.smtp_url, self.mail_from, self.public_url)
+        return self
+
+    @model_validator(mode="after")
+    def _both_for_tls(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            one, other = ("CERT", "KEY") if self.tls_key is None else ("KEY", "CERT")
+            raise ValueError(
+                f"TOOLGATE_TLS_{other}: is needed beside TOOLGATE_TLS_{one}; set both, or neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_of_each(self) -> Self:
+        address = self.metrics_address
+        if address is not None and address.port + self.workers - 1 > MAX_PORT:
+            raise ValueError(
+                f"TOOLGATE_METRICS_ADDRESS: each of {self.workers} workers has a port of its own, from {address.port} on, and "
+                f"{MAX_PORT} is the last; choose a lower one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _read_plans(self) -> Self:
+        # Read the file during validation, so that an invalid file is rejected before the gateway starts.
+        if self.plans_file is not None:
+            try:
+                self._plans = read_plans(self.plans_file)
+            except PlanFileError as error:
+                raise ValueError(f"TOOLGATE_PLANS_FILE: {error}") from None
+        return self
+
+    @property
+    def plans(self) -> Plans:
+        """All plans, with the changes from the operator's plan file."""
+        return self._plans
+
+    def secret_bytes(self) -> bytes:
+        """Return the secret from the setting, or else from the file in the user's configuration folder.
+
+        If the file does not exist, it is created with a new secret.
+
+        Raises:
+            StorageError: The file cannot be read or created, or the gateway uses PostgreSQL and no secret is set.
+        """
+        if self.secret is not None:
+            return self.secret.get_secret_value().encode()
+        if not is_embedded(self.database_url):
+            # Do not create a file: all gateways on one PostgreSQL database need the same secret, and a file is local to
+            # one machine.
+            raise StorageError(
+                f"TOOLGATE_SECRET is not set; a gateway on PostgreSQL needs one of at least {MIN_SECRET} random characters"
+            )
+        return stored_secret(secret_path())
+
+    def former_secrets(self) -> Sequence[bytes]:
+        """Return the former secrets that may still be needed for decryption after a rotation.
+
+        Raises:
+            StorageError: The file of the former secret cannot be read.
+        """
+        if self.secret_previous is not None:
+            return (self.secret_previous.get_secret_value().encode(),)
+        # If the secret is set by a variable, the files of the embedded gateway's secret are not used.
+        found = former_secret(secret_path()) if self.secret is None else None
+        return () if found is None else (found,)
+
+    def following_secrets(self) -> Sequence[bytes]:
+        """Return the next secret, if it is set. Gateways that have already been restarted may use it."""
+        return () if self.secret_next is None else (self.secret_next.get_secret_value().encode(),)
+
+
+def load_settings(overrides: Mapping[str, str]) -> Settings:
+    """Read and validate all settings.
+
+    `overrides` maps field names, for instance ``default_plan``, to values that take precedence over the environment.
+
+    Raises:
+        StartError: At least one setting is invalid. The message contains all invalid settings.
+    """
+    try:
+        return Settings(**overrides)  # type: ignore[arg-type]  # texts, which the model converts and validates
+    except ValidationError as error:
+        raise StartError("; ".join(_format_problem(problem) for problem in error.errors())) from None
+
+
+def _format_problem(problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    # A problem that concerns several settings has no location; its message already contains the variables' names.
+    return f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {message}" if problem["loc"] else message

@@ -1,0 +1,323 @@
+"""Strict JSON parser with exact numbers, and the matching serializer.
+
+Python's parser accepts duplicate members, ``NaN`` and lone surrogates, and rounds numbers to binary floats. The gateway
+compares amounts and binds approvals to arguments. It therefore rejects texts that two JSON parsers could interpret
+differently.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from json.encoder import encode_basestring
+from typing import NoReturn, TypeAlias
+
+from toolgate_service.core.clock import wire
+from toolgate_service.core.errors import FieldErrors
+
+Json: TypeAlias = "bool | int | Decimal | str | list[Json] | dict[str, Json] | None"
+
+MAX_DIGITS = 400
+MAX_EXPONENT = 400
+#: maximum number of values in one JSON text; arrays and objects count as values, member names do not
+MAX_NODES = 5_000
+#: maximum number of digits by which a JSON text may grow when its numbers are written without exponents
+MAX_GROWTH = 64 * 1024
+#: Minimum number of bytes per value: one digit and a comma. A text with at most this many bytes per allowed value
+#: cannot exceed the limit, so its values need not be counted.
+_BYTES_PER_NODE = 2
+#: A JSON text of at most this many bytes cannot grow by more than `MAX_GROWTH` digits, so its growth is not measured.
+#: In the worst case, every 6 bytes `1e400,` become 401 digits.
+_SMALL = 900
+
+
+class InvalidJson(ValueError):
+    """Error for a text that is not strict JSON. The error response contains the message."""
+
+
+class TooManyValues(InvalidJson):
+    """Error for a JSON text that contains too many values."""
+
+
+def loads(raw: bytes, *, max_nodes: int = MAX_NODES) -> Json:
+    """Parse a JSON text; integers become ``int``, other numbers become exact ``Decimal`` values.
+
+    The values are counted before parsing, so that a text with very many small values is rejected quickly.
+
+    Raises:
+        InvalidJson: The text is not UTF-8 or not JSON, or contains duplicate members, ``NaN`` or ``Infinity``, a NUL
+            character or a lone surrogate, a number with more than 400 digits or an exponent beyond ±400, numbers that
+            together grow by more than 64 KiB when written without exponents, or too deep nesting.
+        TooManyValues: The text contains more than `max_nodes` values.
+    """
+    limit_nodes(raw, max_nodes)
+    try:
+        value = _whole(raw.decode("utf-8"), _SMALL_READER if len(raw) <= _SMALL else _reader(_Numbers()))
+    except UnicodeDecodeError:
+        raise InvalidJson("The body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"The body is not valid JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise InvalidJson("The body is nested too deeply") from None
+    # In valid UTF-8 JSON only a `\u` escape can produce NUL or a lone surrogate. Texts without it need no check.
+    if b"\\u" in raw:
+        _refuse_bad_text(value)
+    return value
+
+
+def read_object(raw: bytes, *, max_nodes: int = MAX_NODES) -> dict[str, Json]:
+    """Parse a request body that must be a JSON object.
+
+    Raises:
+        FieldErrors: The body is not strict JSON, or not an object. The field name of the error is ``body``.
+    """
+    try:
+        value = loads(raw, max_nodes=max_nodes)
+    except InvalidJson as error:
+        raise FieldErrors({"body": [str(error)]}) from None
+    if not isinstance(value, dict):
+        raise FieldErrors({"body": ["The body must be a JSON object"]})
+    return value
+
+
+def dumps(value: object, *, sort_keys: bool = False) -> str:
+    """Serialize a value as compact JSON, with exact decimals and with timestamps in the API's format.
+
+    Numbers are written without exponents and superfluous zeros, so ``1``, ``1.0`` and ``1e0`` result in the same text.
+    With `sort_keys` members are ordered by UTF-16 code units, as in RFC 8785.
+
+    Raises:
+        TypeError: The value contains an object of a type that JSON cannot represent.
+    """
+    parts: list[str] = []
+    _write(value, parts, sort_keys=sort_keys)
+    return "".join(parts)
+
+
+def limit_nodes(raw: bytes, most: int) -> None:
+    """Reject a JSON text with more than `most` values, without parsing it. Invalid JSON is not detected.
+
+    Raises:
+        TooManyValues: The text has more values. Arrays and objects count as values, member names do not.
+    """
+    if len(raw) <= _BYTES_PER_NODE * most:
+        return
+    if 1 + raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= most:
+        return
+    # Commas and brackets within strings are not separators, so remove the strings before counting.
+    unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Each value has at most one member name and is at most one string, so it needs at most four quotation marks.
+    if unescaped.count(b'"') <= 4 * most:
+        outside = b'"'.join(unescaped.split(b'"')[::2]).translate(None, b" \t\r\n")
+        empty = outside.count(b"[]") + outside.count(b"{}")
+        if 1 + outside.count(b",") + outside.count(b"[") + outside.count(b"{") - empty <= most:
+            return
+    raise TooManyValues(f"The body has more than {most} JSON values")
+
+
+def _whole(text: str, reader: "tuple[Scanner, json.JSONDecoder]") -> Json:
+    value: Json
+    scan, decoder = reader
+    try:
+        value, end = scan(text, 0)
+    except StopIteration:
+        # The scanner rejects leading white space. The decoder accepts it, and reports the position of invalid JSON.
+        value = decoder.decode(text)
+        return value
+    rest = text[end:].lstrip(" \t\r\n")
+    if rest:
+        raise json.JSONDecodeError("Extra data", text, len(text) - len(rest))
+    return value
+
+
+def loads_own(text: str) -> Json:
+    """Parse a JSON text that `dumps` created. Its numbers may have more digits than `loads` accepts."""
+    value: Json = _OWN_DECODER.decode(text)
+    return value
+
+
+def deeper_than(levels: int, value: Json) -> bool:
+    """Return whether arrays and objects are nested deeper than `levels`. A scalar has depth 0, ``{}`` has depth 1."""
+    # Do not use recursion: the decoder accepts nesting that is deeper than Python's recursion limit.
+    containers = [value] if isinstance(value, dict | list) else []
+    for _ in range(levels):
+        if not containers:
+            return False
+        containers = [
+            item for container in containers for item in _items(container) if isinstance(item, (dict, list))
+        ]
+    return bool(containers)
+
+
+def has_more_nodes(value: Json, most: int) -> bool:
+    """Return whether a parsed JSON value consists of more than `most` values, including itself."""
+    count, left = 1, [value]
+    while left and count <= most:
+        container = left.pop()
+        if isinstance(container, dict | list):
+            count += len(container)
+            left += _items(container)
+    return count > most
+
+
+def plain_number(number: Decimal) -> str:
+    """Format a finite decimal without exponent and superfluous zeros; minus zero becomes ``0``."""
+    text = format(number, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in {"-0", ""} else text
+
+
+def _write(value: object, parts: list[str], *, sort_keys: bool) -> None:
+    # Check for strings first, since they are the most frequent values.
+    if type(value) is str:
+        parts.append(encode_basestring(value))
+    elif isinstance(value, dict):
+        _write_object(value, parts, sort_keys=sort_keys)
+    elif isinstance(value, (list, tuple)):
+        _write_array(value, parts, sort_keys=sort_keys)
+    else:
+        parts.append(_scalar(value))
+
+
+def _scalar(value: object) -> str:
+    match value:
+        case str():
+            return encode_basestring(value)
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case Decimal():
+            return plain_number(value)
+        case float():
+            return plain_number(Decimal(repr(value)))
+        case datetime():
+            return f'"{wire(value)}"'
+    raise TypeError(f"{type(value).__name__!r} has no JSON form")
+
+
+def _write_array(value: Sequence[object], parts: list[str], *, sort_keys: bool) -> None:
+    parts.append("[")
+    for index, item in enumerate(value):
+        if index:
+            parts.append(",")
+        _write(item, parts, sort_keys=sort_keys)
+    parts.append("]")
+
+
+def _write_object(value: dict[str, object], parts: list[str], *, sort_keys: bool) -> None:
+    names: Iterable[str] = _in_order(value) if sort_keys else value
+    before = "{"
+    for name in names:
+        parts.append(f"{before}{encode_basestring(name)}:")
+        _write(value[name], parts, sort_keys=sort_keys)
+        before = ","
+    parts.append("}" if value else "{}")
+
+
+def _in_order(value: dict[str, object]) -> list[str]:
+    names = sorted(value)
+    # For ASCII names the order by code points equals the order by UTF-16 code units.
+    return names if "".join(names).isascii() else sorted(value, key=_utf16)
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be")
+
+
+def _unique_members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise InvalidJson(f"The member {name[:100]!r} appears more than once")
+            seen.add(name)
+    return members
+
+
+def _items(container: dict[str, Json] | list[Json]) -> Iterable[Json]:
+    return container.values() if isinstance(container, dict) else container
+
+
+def _integer(text: str) -> int:
+    _count_digits(text)
+    return int(text)
+
+
+def _count_digits(text: str) -> None:
+    if len(text) - text.count("-") - text.count(".") > MAX_DIGITS:
+        raise InvalidJson(f"A number has more than {MAX_DIGITS} digits")
+
+
+def _decimal(text: str) -> Decimal:
+    digits, _, exponent = text.lower().partition("e")
+    _count_digits(digits)
+    if exponent and (len(exponent) > MAX_DIGITS or abs(int(exponent)) > MAX_EXPONENT):
+        raise InvalidJson(f"A number has an exponent beyond ±{MAX_EXPONENT}")
+    return Decimal(text)
+
+
+class _Numbers:
+    """Parser for the numbers of one JSON text. It limits how many digits they gain when written without exponents."""
+
+    def __init__(self) -> None:
+        self._left = MAX_GROWTH
+
+    def decimal(self, text: str) -> Decimal:
+        number = _decimal(text)
+        # Written without an exponent, `1e400` and `1e-400` contain 400 zeros each.
+        if "e" in text or "E" in text:
+            self._left -= abs(number.adjusted())
+            if self._left < 0:
+                raise InvalidJson(
+                    f"The numbers of the body, written without exponents, grow by more than {MAX_GROWTH} digits"
+                )
+        return number
+
+
+def _constant(name: str) -> NoReturn:
+    raise InvalidJson(f"{name} is not a JSON number")
+
+
+def _refuse_bad_text(value: Json) -> None:
+    left = [value]
+    while left:
+        match left.pop():
+            case str() as text:
+                _refuse_bad_string(text)
+            case list() as items:
+                left.extend(items)
+            case dict() as members:
+                left.extend(members)
+                left.extend(members.values())
+
+
+def _refuse_bad_string(text: str) -> None:
+    if "\0" in text:
+        raise InvalidJson("A string contains the NUL character")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidJson("A string contains a lone surrogate") from None
+
+
+Scanner: TypeAlias = Callable[[str, int], tuple[Json, int]]
+
+
+def _reader(numbers: _Numbers | None) -> tuple[Scanner, json.JSONDecoder]:
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_unique_members,
+        parse_float=_decimal if numbers is None else numbers.decimal,
+        parse_int=_integer,
+        parse_constant=_constant,
+    )
+    # The type stubs of `JSONDecoder` lack the attribute `scan_once`, which `decode` calls.
+    return decoder.scan_once, decoder  # type: ignore[attr-defined]  # see above
+
+
+_OWN_DECODER = json.JSONDecoder(parse_float=Decimal)
+_SMALL_READER = _reader(None)

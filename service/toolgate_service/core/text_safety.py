@@ -1,0 +1,141 @@
+"""Safe display of untrusted texts and tool arguments: escaped characters, order of fields, redacted values.
+
+The command line (`toolgate approvals show`) has its own implementation with the same escapes and the same order; a test
+compares the two.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+#: Unicode categories of characters that are escaped: controls, formats (bidirectional, zero width), surrogates, private
+#: use, unassigned, line and paragraph separators, and spaces (except U+0020)
+_ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+
+#: ranges (first, last) of invisible code points that Unicode classifies as letters, marks or symbols
+_BLANK = (
+    (0x034F, 0x034F),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x2800, 0x2800),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFFA0, 0xFFA0),
+    (0xE0000, 0xE0FFF),
+)
+
+#: maximum number of combining marks on one letter; more marks would overlap other lines of the display
+_MOST_MARKS = 4
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+
+
+def visible(text: object, *, quote: str = "") -> str:
+    """Return a value as one line of text in which invisible characters are escaped.
+
+    `quote` is the quotation mark that the caller puts around the result; within the text it is escaped.
+    """
+    shown: list[str] = []
+    marks = _MOST_MARKS
+    for char in str(text):
+        if char.isascii() and char.isprintable() and char not in ("\\", quote):
+            marks = 0
+            shown.append(char)
+            continue
+        if unicodedata.category(char) in {"Mn", "Me", "Mc"}:
+            # The count starts at the maximum, so a mark at the beginning is escaped. Otherwise it would combine with
+            # the character that precedes the text.
+            marks += 1
+            safe = marks <= _MOST_MARKS and not _is_blank(char)
+        else:
+            marks = 0
+            safe = not is_invisible(char) and char not in _SHORT and char != quote
+        if safe:
+            shown.append(char)
+        else:
+            marks = _MOST_MARKS
+            shown.append(f"\\{char}" if char == quote else _escape(char))
+    return "".join(shown)
+
+
+def is_invisible(char: str) -> bool:
+    """Return whether a character is invisible, reorders neighboring characters, or looks like a plain space."""
+    return char != " " and (unicodedata.category(char) in _ESCAPED_CATEGORIES or _is_blank(char))
+
+
+def _escape(char: str) -> str:
+    return _SHORT.get(char) or char.encode("unicode_escape").decode("ascii")
+
+
+def _is_blank(char: str) -> bool:
+    code = ord(char)
+    return any(first <= code <= last for first, last in _BLANK)
+
+
+#: A field is an amount if its name contains one of these words. In a field name, a new word starts after ``_``, ``-``,
+#: ``.`` or a space, and at a capital letter.
+AMOUNT_WORDS = frozenset({
+    "amount", "amounts", "total", "sum", "price", "cost", "fee", "currency", "cents", "quantity", "qty",
+})  # fmt: skip
+
+#: A field is a recipient if its name contains one of these words and the field is not an amount.
+RECIPIENT_WORDS = frozenset({
+    "to", "cc", "bcc", "recipient", "recipients", "email", "emails", "customer", "account", "destination", "payee",
+    "beneficiary", "iban", "phone", "address", "user", "channel", "host", "url",
+})  # fmt: skip
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+_KINDS = ("amount", "recipient", "other")
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a field by the words in its name: ``amount``, ``recipient`` or ``other``."""
+    words = {word.lower() for word in _WORDS.findall(name)}
+    if words & AMOUNT_WORDS:
+        return "amount"
+    return "recipient" if words & RECIPIENT_WORDS else "other"
+
+
+def in_reading_order(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the fields sorted by kind: amounts, then recipients, then others.
+
+    The field ``amount`` comes first. Fields of the same kind keep their stored order.
+    """
+    return sorted(context.items(), key=lambda field: _rank(field[0]))
+
+
+def is_hidden(value: Any) -> bool:
+    """Return whether the whole value is redacted and replaced with its digest."""
+    return _has_digest(value) and value.keys() <= {"$digest", "bytes", "$object"}
+
+
+def redacted_text(value: Any) -> str | None:
+    """Return the visible part of a partly redacted text, or None for any other value."""
+    if _has_digest(value) and value.keys() <= {"$redacted", "$digest", "bytes"}:
+        text = value.get("$redacted")
+        return text if isinstance(text, str) else None
+    return None
+
+
+def hidden_names(value: Any, name: str = "") -> Iterator[str]:
+    """Yield the dotted name of each completely or partly redacted field within a value."""
+    if _has_digest(value):
+        yield name or "everything"
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from hidden_names(member, f"{name}.{key}" if name else key)
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from hidden_names(member, f"{name}[{index}]")
+
+
+def _has_digest(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("$digest"), str)
+
+
+def _rank(name: str) -> int:
+    return 0 if name == "amount" else _KINDS.index(kind_of(name)) + 1

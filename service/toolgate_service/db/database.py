@@ -1,0 +1,194 @@
+"""Interface of the gateway's database, and `open_database`, which selects SQLite or PostgreSQL by the URL."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from urllib.parse import unquote
+
+from sqlalchemy import QueuePool
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.core.clock import utcnow
+from toolgate_service.core.errors import StorageError
+
+if TYPE_CHECKING:
+    from toolgate_service.db.postgres import StalledSessions
+    from toolgate_service.db.pubsub import Listener
+
+#: key of a session's `info` under which the time of the database's clock is stored
+NOW = "toolgate.now"
+
+#: name of the lock for changing values that are unique across all organizations: e-mail addresses and slugs
+ACCOUNTS = "accounts"
+
+POSTGRES = ("postgresql", "postgres")
+WRITE = "write sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+
+#: maximum number of exports that run at the same time
+EXPORTS = 4
+#: maximum time in seconds that a write transaction waits for its locks, unless the caller passes a deadline
+LOCK_TIMEOUT = 10.0
+
+
+class Usage(NamedTuple):
+    """Number of used and free connections of a connection pool.
+
+    Attributes:
+        busy: Connections in use.
+        idle: Open connections that are not in use.
+        waiting: Tasks that wait for a connection; None if the pool does not count them.
+    """
+
+    busy: int
+    idle: int
+    waiting: int | None = None
+
+
+class Database(Protocol):
+    """Interface of the gateway's database: read sessions on a snapshot, and write transactions that hold named locks.
+
+    Attributes:
+        info: Values that are copied into the `info` of each write transaction's session.
+    """
+
+    info: dict[str, object]
+
+    async def start(self, *, migrate: bool = True) -> None:
+        """Connect and migrate the schema. With `migrate=False`, raise an error if the schema is older.
+
+        Raises:
+            StorageError: The database cannot be used. The message contains the reason and the fix.
+        """
+
+    def opened(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Open a transaction without checking the schema. A missing SQLite file is created without tables.
+
+        Raises:
+            StorageError: The database cannot be used. The message contains the reason and the fix.
+        """
+
+    def reading(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """Open a session whose queries all read the same snapshot."""
+
+    def exporting(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """Open a session for a long read, whose queries all read the same snapshot.
+
+        Exports use `EXPORTS` separate connections. If all of them are in use, the call waits.
+        """
+
+    def writing(
+        self, *locks: str, until: float | None = None, patient: bool = False
+    ) -> AbstractAsyncContextManager[AsyncSession]:
+        """Open a write transaction.
+
+        The transaction is committed and synced to disk when the `with` block ends, and rolled back if the block raises.
+
+        Args:
+            locks: Names of the locks to hold until the transaction ends. They keep the rows that the transaction reads
+                and counts unchanged until the commit. Use the organization's id, or `ACCOUNTS` for values that are
+                unique across organizations.
+            until: Deadline for taking the locks, as event loop time; by default `LOCK_TIMEOUT` seconds from now.
+            patient: Allow pauses of several seconds between two statements. Otherwise PostgreSQL ends a transaction
+                that pauses, so that a frozen gateway cannot block the others with its locks.
+
+        Raises:
+            StorageFault: A lock was not available before the deadline, or the database cannot be used.
+        """
+
+    def listener(
+        self, on_notify: Callable[[str], None], on_connection_change: Callable[[bool], None]
+    ) -> "Listener | None":
+        """Return a listener for notifications from other gateways; None for SQLite, which has only one gateway."""
+
+    def stalled_sessions(self) -> "StalledSessions | None":
+        """Return the background task that ends stalled sessions of other gateways; None for SQLite."""
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return the number of used and free connections of each connection pool, by pool name."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+def open_database(url: str) -> Database:
+    """Return the database for a URL, without connecting.
+
+    Raises:
+        StorageError: The URL is invalid, or this kind of database is not supported.
+    """
+    try:
+        parsed = parse_url(one_host(url))
+    except (ArgumentError, ValueError):
+        raise StorageError(f"TOOLGATE_DATABASE_URL is not a database URL; {WRITE}") from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        from toolgate_service.db.sqlite import SqliteDatabase
+
+        return SqliteDatabase(url)
+    if backend in POSTGRES:
+        if parsed.drivername not in {*POSTGRES, "postgresql+asyncpg"}:
+            raise StorageError(
+                f"TOOLGATE_DATABASE_URL names the driver {parsed.drivername!r}, which the gateway does not use; {WRITE}"
+            )
+        try:
+            from toolgate_service.db.postgres import PostgresDatabase
+        except ModuleNotFoundError as error:
+            raise StorageError(
+                f"PostgreSQL needs the module {error.name!r}; install it with: pip install 'toolgate[postgres]'"
+            ) from error
+        try:
+            return PostgresDatabase(url)
+        except ValueError as error:
+            raise StorageError(f"TOOLGATE_DATABASE_URL cannot be used: {error}; {WRITE}") from None
+    raise StorageError(
+        f"TOOLGATE_DATABASE_URL names the database {backend!r}, which the gateway does not serve; {WRITE}"
+    )
+
+
+def parse_url(url: str) -> URL:
+    """Parse a database URL and decode a percent-encoded database name.
+
+    Raises:
+        ArgumentError, ValueError: The URL cannot be parsed.
+    """
+    parsed = make_url(url)
+    if not _DATABASE_IS_DECODED and parsed.database:
+        return parsed.set(database=unquote(parsed.database))
+    return parsed
+
+
+# SQLAlchemy 2.0 returns the database name percent-encoded, 2.1 returns it decoded. With both versions the same URL must
+# refer to the same file.
+_DATABASE_IS_DECODED = make_url("sqlite:///%20").database == " "
+
+
+def one_host(url: str) -> str:
+    """Return a database URL with only the first of its hosts, since SQLAlchemy cannot parse a list of hosts."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, hosts = authority.rpartition("@")
+    return f"{scheme}{separator}{user}{at}{hosts.partition(',')[0]}{slash}{path}"
+
+
+def now(session: AsyncSession) -> datetime:
+    """Return the time of the database's clock.
+
+    On PostgreSQL this is the time at which the session began or took its last lock; on SQLite it is the current time of
+    this machine.
+    """
+    read: datetime | None = session.info.get(NOW)
+    return read or utcnow()
+
+
+def pool_usage(**engines: AsyncEngine) -> Mapping[str, Usage]:
+    """Return the number of used and free connections of each engine's connection pool, by name."""
+    return {name: _usage(engine) for name, engine in engines.items()}
+
+
+def _usage(engine: AsyncEngine) -> Usage:
+    pool = cast("QueuePool", engine.pool)
+    return Usage(pool.checkedout(), pool.checkedin())

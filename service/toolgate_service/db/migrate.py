@@ -1,0 +1,182 @@
+"""Schema migrations, and the check whether this version can use a schema that a newer version migrated.
+
+During a rolling update gateways of two versions use the same database. The newer version migrates the schema and
+records the oldest revision that a gateway must know to use the schema. An older gateway that restarts reads this record
+to decide whether it can use the schema.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
+from sqlalchemy import Connection, inspect, text
+from sqlmodel import Field
+
+from toolgate_service.core.errors import StorageError
+from toolgate_service.db.models import Table
+
+#: Name of an attribute of migrations that remove a table or column. Its value is the first revision whose gateways no
+#: longer use the removed object.
+CONTRACTS = "CONTRACTS"
+
+_READ = text("SELECT revision FROM schema_floor")
+_RAISE = text("UPDATE schema_floor SET revision = :revision")
+
+
+class SchemaFloor(Table, table=True):
+    """Table with a single row: the oldest revision that a gateway must know to use the schema."""
+
+    __tablename__ = "schema_floor"
+
+    revision: str = Field(primary_key=True, max_length=32)
+
+
+def floor_of(connection: Connection) -> str | None:
+    """Return the oldest revision that a gateway must know to use the schema, or None if it is not recorded."""
+    if not inspect(connection).has_table(SchemaFloor.__tablename__):
+        return None
+    found: str | None = connection.execute(_READ).scalar()
+    return found
+
+
+def raise_floor(connection: Connection, revision: str) -> None:
+    """Record the oldest revision that a gateway must know to use the schema."""
+    connection.execute(_RAISE, {"revision": revision})
+
+
+logger = logging.getLogger("toolgate.gateway")
+
+MIGRATIONS = Path(__file__).parent.parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Migration with its revision and a one-line summary."""
+
+    revision: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """State of a database's schema, compared with the migrations of this version.
+
+    Attributes:
+        current: Revision of the database; None for an empty database.
+        newest: Latest revision of this version.
+        steps: All migrations of this version, in the order in which they run.
+        pending: Migrations that have not run on this database.
+        known: Whether `current` is None or a revision of this version.
+        floor: For an unknown revision: the oldest revision that a gateway must know, or None if it is not recorded.
+        usable: For an unknown revision: whether this version can use the schema.
+    """
+
+    current: str | None
+    newest: str
+    steps: Sequence[Step]
+    pending: Sequence[Step]
+    known: bool
+    floor: str | None
+    usable: bool
+
+
+def configuration(connection: Connection) -> Config:
+    """Return the Alembic configuration for an open connection."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["connection"] = connection
+    return config
+
+
+def schema_of(connection: Connection) -> Schema:
+    """Return the state of a database's schema without changing it.
+
+    Raises:
+        StorageError: The database contains an invalid revision.
+    """
+    scripts = ScriptDirectory.from_config(configuration(connection))
+    steps = [
+        Step(one.revision, (one.doc or "").rstrip(".")) for one in scripts.walk_revisions("base", "heads")
+    ]
+    steps.reverse()
+    revisions = [step.revision for step in steps]
+    try:
+        current = MigrationContext.configure(connection).get_current_revision()
+    except CommandError as error:
+        raise _unknown(str(error)) from error
+    known = current is None or current in revisions
+    floor = None if known else floor_of(connection)
+    pending = steps[revisions.index(current) + 1 if current else 0 :] if known else []
+    return Schema(current, revisions[-1], steps, pending, known, floor, usable=floor in revisions)
+
+
+def upgrade(connection: Connection) -> None:
+    """Create the schema or run all pending migrations, in the connection's transaction.
+
+    The schema of a newer version is not changed.
+
+    Raises:
+        StorageError: A newer version migrated the schema, and this version cannot use it.
+    """
+    schema = schema_of(connection)
+    if schema.known and schema.pending:
+        command.upgrade(configuration(connection), "head")
+    elif not schema.known:
+        _use_unknown(schema)
+
+
+def upgrade_once(connection: Connection) -> bool:
+    """Run the next pending migration, or all migrations on an empty database; return whether more are pending.
+
+    Raises:
+        StorageError: A newer version migrated the schema, and this version cannot use it.
+    """
+    schema = schema_of(connection)
+    if schema.current is None or len(schema.pending) < 2:  # noqa: PLR2004 - the last one
+        upgrade(connection)
+        return False
+    command.upgrade(configuration(connection), schema.pending[0].revision)
+    return True
+
+
+def require_current(connection: Connection) -> None:
+    """Check that this version can use the schema, without changing it.
+
+    Raises:
+        StorageError: Migrations are pending, or a newer version migrated the schema and this version cannot use it.
+    """
+    schema = schema_of(connection)
+    if schema.pending:
+        stands = f"is at {schema.current}" if schema.current else "has not been made"
+        raise StorageError(
+            f"the database's schema {stands}, and this version needs {schema.newest}; TOOLGATE_MIGRATE=check leaves "
+            "that to you: run 'toolgate db upgrade'"
+        )
+    if not schema.known:
+        _use_unknown(schema)
+
+
+def _use_unknown(schema: Schema) -> None:
+    if not schema.usable:
+        raise _unknown(
+            f"it is at {schema.current!r}, and this version knows none newer than {schema.newest!r}"
+        )
+    logger.warning(
+        "the database's schema is a newer version's (%s), which gateways that know %s may use; this one knows %s",
+        schema.current,
+        schema.floor,
+        schema.newest,
+    )
+
+
+def _unknown(why: str) -> StorageError:
+    return StorageError(
+        f"the database's schema is not one this version knows ({why}); it was probably written by a newer "
+        "toolgate: upgrade this installation"
+    )

@@ -1,0 +1,178 @@
+"""Base class of all tables, tenant constraints, and column types with the same behavior on SQLite and PostgreSQL.
+
+Each row of a tenant contains the organization's id, and most rows contain the environment. Foreign keys include these
+columns, so that the database rejects a reference to a row of another organization or environment.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    ColumnElement,
+    DateTime,
+    Dialect,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    Uuid,
+    text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import registry
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
+from sqlmodel import SQLModel
+
+from toolgate_service.core.clock import from_wire, wire
+from toolgate_service.core.ids import is_id
+
+NAMES = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+PRODUCTION = "production"
+TEST = "test"
+ENVIRONMENTS = (PRODUCTION, TEST)
+
+
+class Table(SQLModel, registry=registry(metadata=MetaData(naming_convention=NAMES))):
+    """Base class of all tables, with metadata separate from other SQLModel classes in the process.
+
+    The constructor of a `table=True` class does not validate its arguments, so pass only validated values.
+    """
+
+
+def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
+    """Return a check constraint that allows only these values in a text column."""
+    words = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({words})", name=column)
+
+
+def in_environment() -> ForeignKeyConstraint:
+    """Return the foreign key from a row to its environment."""
+    return ForeignKeyConstraint(
+        ["organization_id", "environment"], ["environments.organization_id", "environments.name"]
+    )
+
+
+def of_agent(column: str = "agent_id") -> ForeignKeyConstraint:
+    """Return the foreign key from a row to an agent of the same organization and environment."""
+    return ForeignKeyConstraint(
+        ["organization_id", "environment", column],
+        ["agents.organization_id", "agents.environment", "agents.id"],
+    )
+
+
+def of_user(column: str) -> ForeignKeyConstraint:
+    """Return the foreign key from a row to a user of the same organization."""
+    return ForeignKeyConstraint(["organization_id", column], ["users.organization_id", "users.id"])
+
+
+def index_where(name: str, condition: str, *columns: str) -> Index:
+    """Return a partial index that contains only the rows for which an SQL condition is true."""
+    return Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))
+
+
+class Id(TypeDecorator[str]):
+    """Identifier column: ``uuid`` on PostgreSQL, text with dashes on SQLite, ``str`` in Python."""
+
+    impl = String(36)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
+        """Return the column type for a database dialect."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(Uuid(as_uuid=False))
+        return dialect.type_descriptor(String(36))
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Convert an identifier for the database.
+
+        On PostgreSQL an invalid identifier becomes NULL, since PostgreSQL would reject the whole statement.
+        """
+        if value is None or dialect.name != "postgresql" or is_id(value):
+            return value
+        return None
+
+
+class Timestamp(TypeDecorator[datetime]):
+    """Timestamp column: ``timestamptz`` on PostgreSQL, text in the API's format on SQLite, UTC ``datetime`` in Python.
+
+    On SQLite the alphabetical order of the texts is the order of the timestamps, so SQLite can compare and index them.
+    """
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return the column type for a database dialect."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(DateTime(timezone=True))
+        return dialect.type_descriptor(String(27))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> object:
+        """Convert a timestamp to the database's form."""
+        if value is None or dialect.name == "postgresql":
+            return value
+        return wire(value)
+
+    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Convert a value of the database to a UTC timestamp."""
+        match value:
+            case str():
+                return from_wire(value)
+            case datetime():
+                # asyncpg returns the special values `-infinity` and `infinity` without a time zone.
+                return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        return None
+
+
+class ExactDecimal(TypeDecorator[Decimal]):
+    """Decimal column that is stored as text, so that neither SQLite nor PostgreSQL rounds the value."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Convert a decimal number to text."""
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Convert text from the database to a decimal number."""
+        return None if value is None else Decimal(value)
+
+
+class PartitionHint(FunctionElement[bool]):
+    """Redundant SQL condition that lets PostgreSQL skip partitions; on SQLite it is rendered as true.
+
+    PostgreSQL skips partitions for a condition on a single column, but not for a comparison of row values. SQLite has
+    no partitions, and the condition would make it choose a slower index.
+    """
+
+    inherit_cache = True
+    type = Boolean()
+
+    def __init__(self, condition: ColumnElement[bool]) -> None:
+        super().__init__(condition)
+
+
+@compiles(PartitionHint)
+def _ignored(element: PartitionHint, compiler: Any, **kwargs: Any) -> str:  # noqa: ARG001 - SQLAlchemy's signature
+    return "1"
+
+
+@compiles(PartitionHint, "postgresql")
+def _rendered(element: PartitionHint, compiler: Any, **kwargs: Any) -> str:
+    rendered: str = compiler.process(element.clauses, **kwargs)
+    return rendered

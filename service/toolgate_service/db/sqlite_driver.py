@@ -1,0 +1,278 @@
+"""SQLAlchemy dialect that runs short SQLite statements on the event loop and moves slow statements to threads.
+
+Passing a statement to a thread takes several times as long as most statements. So statements that are always short run
+on the event loop. Reads start on the event loop and are repeated in a thread if they take too long. Statements that
+may take long, or that wait for the disk or for another process, run in a thread.
+"""
+
+import asyncio
+import re
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from itertools import islice
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy import AdaptedConnection
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+T = TypeVar("T")
+
+Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
+
+#: maximum time in seconds that a process waits for another process's lock on the file
+BUSY_TIMEOUT = 10
+#: seconds that a read may block the event loop; after that it is interrupted and repeated in a thread
+PATIENCE = 0.002
+#: number of SQLite virtual machine instructions between two checks whether a read takes too long
+INSTRUCTIONS = 200
+#: seconds between two attempts to interrupt a cancelled statement
+INTERRUPT_INTERVAL = 0.01
+
+#: statements that are always short: inserts of given values, and updates of one row by its id
+_SHORT = re.compile(r"INSERT INTO (?!.*\bSELECT\b)|UPDATE (\w+) SET .* WHERE \1\.id = \?$", re.DOTALL)
+#: bit mask that extracts the primary result code from an extended SQLite result code
+_KIND = 0xFF
+
+
+class Statements:
+    """Runs the statements of one connection, one after another, on the event loop or in a thread.
+
+    A read may block the event loop for at most `patience` seconds. The connection must be usable in any thread and must
+    have a busy timeout of 0.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, threads: Executor, patience: float = PATIENCE) -> None:
+        self._connection = connection
+        self._threads = threads
+        self._patience = patience
+        self._deadline = 0.0
+        self._wrote = False
+
+    async def begin(self, how: str) -> None:
+        """Begin a transaction with the statement `how`."""
+        self._wrote = False
+        await self._run_unless_busy(partial(self._connection.execute, how))
+
+    async def execute(
+        self, cursor: sqlite3.Cursor, statement: str, parameters: Parameters
+    ) -> list[tuple[Any, ...]]:
+        """Execute a statement and return all rows. No cursor stays open, since it would keep the snapshot in use."""
+        work = partial(_rows, cursor, statement, parameters)
+        if statement.startswith("SELECT"):
+            return await self._read(work)
+        self._wrote = True
+        if _SHORT.match(statement):
+            return work()
+        return await self._run_in_thread(work)
+
+    async def execute_many(
+        self, cursor: sqlite3.Cursor, statement: str, parameters: Sequence[Parameters]
+    ) -> None:
+        """Execute a statement once for each set of parameters."""
+        self._wrote = True
+        await self._run_in_thread(partial(cursor.executemany, statement, parameters))
+
+    async def commit(self) -> None:
+        """Commit the transaction. All changes are on disk when the call returns."""
+        if self._wrote:
+            await self._run_in_thread(self._connection.commit)
+        else:
+            self._connection.commit()
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        self._deadline = time.perf_counter() + self._patience
+        self._connection.set_progress_handler(self._is_late, INSTRUCTIONS)
+        try:
+            # A read can be interrupted and repeated: the transaction and its snapshot stay unchanged.
+            return await self._run_unless_busy(work)
+        except sqlite3.OperationalError as error:
+            if _kind(error) != sqlite3.SQLITE_INTERRUPT:
+                raise
+        finally:
+            self._connection.set_progress_handler(None, 0)
+        return await self._run_in_thread(work)
+
+    async def _run_unless_busy(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if _kind(error) != sqlite3.SQLITE_BUSY:
+                raise
+        return await self._run_in_thread(work)
+
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
+        doing = asyncio.get_running_loop().run_in_executor(self._threads, self._run_waiting, work)
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            # Wait for the thread, since the connection must not be used by two threads. The interrupt ends the
+            # statement soon, and the transaction is rolled back.
+            await self._interrupt(doing)
+            raise
+
+    async def _interrupt(self, doing: asyncio.Future[T]) -> None:
+        while not doing.done():
+            # Repeat the interrupt, since it has no effect if the statement has not begun.
+            self._connection.interrupt()
+            try:
+                await asyncio.wait({doing}, timeout=INTERRUPT_INTERVAL)
+            except asyncio.CancelledError:
+                continue
+
+    def _run_waiting(self, work: Callable[[], T]) -> T:
+        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000}")
+        try:
+            return work()
+        finally:
+            self._connection.execute("PRAGMA busy_timeout = 0")
+
+    def _is_late(self) -> bool:
+        return time.perf_counter() > self._deadline
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Return whether a statement failed because another process has locked the file."""
+    return _kind(error) == sqlite3.SQLITE_BUSY
+
+
+def _kind(error: BaseException | None) -> int | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & _KIND if isinstance(code, int) else None
+
+
+def _rows(cursor: sqlite3.Cursor, statement: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+    return cursor.execute(statement, parameters).fetchall()
+
+
+#: URL scheme of this dialect
+DRIVER = "sqlite+toolgate"
+
+
+class Connection(AdaptedConnection):
+    """DBAPI connection for SQLAlchemy. `begin` is the SQL statement that begins its transactions."""
+
+    __slots__ = ("_begin", "_statements")
+
+    #: declared again, since the base class declares the connection type of an asynchronous driver
+    _connection: Any
+
+    def __init__(self, raw: sqlite3.Connection, statements: Statements, begin: str) -> None:
+        self._connection = raw
+        self._statements = statements
+        self._begin = begin
+
+    def begin(self) -> None:
+        """Begin a transaction with the statement of this connection."""
+        self._finish(self._statements.begin(self._begin))
+
+    def cursor(self) -> "Cursor":
+        """Return a new cursor."""
+        return Cursor(self._connection.cursor(), self._statements, self._finish)
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self._finish(self._statements.commit())
+
+    def rollback(self) -> None:
+        """Roll back the transaction, on the event loop, since a rollback does not wait."""
+        self._connection.rollback()
+
+    def close(self) -> None:
+        """Roll back the transaction and close the connection."""
+        # Without the rollback the driver would keep the file open and locked while a cursor exists.
+        try:
+            self._connection.rollback()
+        finally:
+            self._connection.close()
+
+    def _finish(self, work: Awaitable[T]) -> T:
+        return self.run_async(lambda _: work)
+
+
+class Cursor:
+    """DBAPI cursor for SQLAlchemy; `execute` fetches all rows."""
+
+    __slots__ = ("_cursor", "_finish", "_rows", "_statements", "arraysize")
+
+    def __init__(
+        self, cursor: sqlite3.Cursor, statements: Statements, finish: Callable[[Awaitable[Any]], Any]
+    ) -> None:
+        self._cursor = cursor
+        self._statements = statements
+        self._finish = finish
+        self._rows: Iterator[tuple[Any, ...]] = iter(())
+        self.arraysize = 1
+
+    @property
+    def description(self) -> Any:
+        """Columns of the result; None for a statement without a result."""
+        return self._cursor.description
+
+    @property
+    def rowcount(self) -> int:
+        """Number of rows that the statement changed."""
+        return self._cursor.rowcount
+
+    @property
+    def lastrowid(self) -> int | None:
+        """Id of the inserted row."""
+        return self._cursor.lastrowid
+
+    def execute(self, statement: str, parameters: Parameters = ()) -> None:
+        """Execute a statement and fetch all its rows."""
+        self._rows = iter(self._finish(self._statements.execute(self._cursor, statement, parameters)))
+
+    def executemany(self, statement: str, parameters: Sequence[Parameters]) -> None:
+        """Execute a statement once for each set of parameters."""
+        self._finish(self._statements.execute_many(self._cursor, statement, parameters))
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, or None after the last row."""
+        return next(self._rows, None)
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        """Return at most `size` next rows; the default is `arraysize`."""
+        return list(islice(self._rows, size or self.arraysize))
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the remaining rows."""
+        return list(self._rows)
+
+    def close(self) -> None:
+        """Discard the remaining rows and close the cursor."""
+        self._rows = iter(())
+        self._cursor.close()
+
+    async def _async_soft_close(self) -> None:
+        # SQLAlchemy calls this method on cursors of asynchronous drivers.
+        return
+
+
+class Dialect(SQLiteDialect_pysqlite):
+    """SQLAlchemy dialect for the URL scheme `sqlite+toolgate`."""
+
+    driver = "toolgate"
+    is_async = True
+    supports_statement_cache = True
+
+    def do_begin(self, dbapi_connection: Any) -> None:
+        """Begin a transaction with the connection's BEGIN statement, which may take the write lock."""
+        dbapi_connection.begin()
+
+    def on_connect(self) -> Callable[[Any], None]:
+        """Return a callback that does nothing.
+
+        The base class registers SQL functions on each new connection, but no statement of the gateway uses them.
+        """
+        return lambda _: None
+
+    def get_driver_connection(self, connection: Any) -> Any:
+        """Return the underlying `sqlite3` connection."""
+        return connection.driver_connection
+
+
+registry.register("sqlite.toolgate", __name__, Dialect.__name__)

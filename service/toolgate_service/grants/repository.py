@@ -1,0 +1,128 @@
+"""Queries for grants."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import bindparam
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.sessions import Caller
+from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.grant_proposals import covers
+from toolgate_service.approvals.models import Approval
+from toolgate_service.approvals.policy import grant_invalid_reason, quorum_failure, voters_of
+from toolgate_service.auth_context import AuthContext
+from toolgate_service.core import strict_json
+from toolgate_service.core.errors import not_found
+from toolgate_service.core.ids import is_id
+from toolgate_service.db.database import now
+from toolgate_service.db.pagination import Found, Page, find_page
+from toolgate_service.grants.models import ACTIVE, Grant, has_state
+
+#: maximum number of grants that an agent's page in the console shows
+MAX_ACTIVE = 50
+
+_USABLE = (
+    select(Grant)
+    .where(
+        col(Grant.organization_id) == bindparam("organization_id"),
+        col(Grant.environment) == bindparam("environment"),
+        col(Grant.agent_id) == bindparam("agent_id"),
+        col(Grant.action) == bindparam("action"),
+        col(Grant.permission_id) == bindparam("permission_id"),
+        col(Grant.status) == ACTIVE,
+        col(Grant.expires_at) > bindparam("now"),
+        col(Grant.uses_left) > 0,
+        col(Grant.required_approvals) >= bindparam("required_approvals"),
+    )
+    .order_by(col(Grant.expires_at), col(Grant.id))
+)
+
+
+async def list_grants(
+    session: AsyncSession,
+    caller: Caller,
+    environment: str,
+    page: Page,
+    *,
+    status: str | None,
+    agent_id: str | None,
+) -> Found[Grant]:
+    """Return one page of grants, newest first."""
+    if agent_id is not None and not is_id(agent_id):
+        return Found([], 0, None)
+    query = select(Grant).where(
+        Grant.organization_id == caller.organization_id, Grant.environment == environment
+    )
+    if status is not None:
+        query = query.where(has_state(status, now(session)))
+    if agent_id is not None:
+        query = query.where(Grant.agent_id == agent_id)
+    return await find_page(session, query, Grant, page)
+
+
+async def list_active(session: AsyncSession, agent: Agent, actions: Sequence[str]) -> Sequence[Grant]:
+    """Return the active grants of an agent for the given actions, in the order in which they expire."""
+    query = (
+        select(Grant)
+        .where(
+            Grant.organization_id == agent.organization_id,
+            Grant.environment == agent.environment,
+            Grant.agent_id == agent.id,
+            col(Grant.action).in_(actions),
+            has_state(ACTIVE, now(session)),
+        )
+        .order_by(col(Grant.expires_at), col(Grant.id))
+        .limit(MAX_ACTIVE)
+    )
+    return (await session.exec(query)).all()
+
+
+async def find_grant(session: AsyncSession, caller: Caller, environment: str, grant_id: str) -> Grant:
+    """Return the grant with this id in an environment of the caller's organization.
+
+    Raises:
+        ApiError: 404, the grant does not exist.
+    """
+    query = select(Grant).where(
+        Grant.id == grant_id,
+        Grant.organization_id == caller.organization_id,
+        Grant.environment == environment,
+    )
+    grant = (await session.exec(query)).first()
+    if grant is None:
+        raise not_found("Grant")
+    return grant
+
+
+async def find_usable(
+    session: AsyncSession,
+    auth: AuthContext,
+    action: str,
+    context: Mapping[str, object],
+    pending: Approval | None,
+) -> Grant | None:
+    """Return the grant that covers a call, or None. Of several, the grant that expires first is returned.
+
+    A grant covers a call only if its voters are still allowed to approve it. If the call has a pending request, the
+    votes must satisfy the approval rules of that request too.
+    """
+    values = {
+        "organization_id": auth.organization_id,
+        "environment": auth.environment,
+        "agent_id": auth.agent_id,
+        "action": action,
+        "permission_id": auth.permission_id,
+        "now": now(session),
+        "required_approvals": pending.required_approvals if pending else 1,
+    }
+    for grant in (await session.exec(_USABLE, params=values)).all():
+        seen = strict_json.loads_own(grant.context)
+        if not isinstance(seen, dict) or not covers(seen, context, json.loads(grant.except_fields)):
+            continue
+        if await grant_invalid_reason(session, grant) is not None:
+            continue
+        if pending is None or await quorum_failure(session, pending, voters_of(grant)) is None:
+            return grant
+    return None

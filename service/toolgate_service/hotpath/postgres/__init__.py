@@ -1,1 +1,0 @@
-"""The busiest road on PostgreSQL: prepared statements over pools of plain connections."""

@@ -1,0 +1,109 @@
+"""Building blocks of the plain ASGI endpoints `/sdk/check`, `/sdk/log` and `/sdk/logs`.
+
+These endpoints do not use FastAPI because agents wait for their responses. For an endpoint that does nothing, FastAPI
+reaches a third of the throughput of plain ASGI.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolgate_service.core.errors import ApiError
+from toolgate_service.http.responses import HEADER_BAG, HEADERS, Reply
+
+
+class Call:
+    """Request to a plain ASGI endpoint. The body is not read until `read` is called."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self._receive = receive
+
+    def header(self, name: bytes) -> str | None:
+        """Return the value of a request header; None if it is absent. `name` must be in lower case."""
+        return header_of(self.scope, name)
+
+    async def read(self) -> bytes:
+        """Return the request body.
+
+        Raises:
+            ApiError: 400 if the body is not valid, 408 if it did not arrive in time, 413 if it is too large.
+            ClientDisconnect: The client disconnected before the whole body had arrived.
+        """
+        raw, more = await _part(self._receive)
+        if more:
+            parts = [raw]
+            while more:
+                part, more = await _part(self._receive)
+                parts.append(part)
+            raw = b"".join(parts)
+        return raw
+
+    @property
+    def peer(self) -> str | None:
+        """The client's IP address; None if the server does not provide it."""
+        return peer_of(self.scope)
+
+
+class Response(NamedTuple):
+    """Response of a plain ASGI endpoint: JSON body, status and headers. Header names are in lower case."""
+
+    body: bytes
+    status: int = 200
+    headers: Mapping[bytes, bytes] | None = None
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
+
+
+def endpoint(handler: Handler) -> ASGIApp:
+    """Return an ASGI application that calls `handler` and sends its response.
+
+    If the handler raises an `ApiError`, the application sends the error's response.
+    """
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await handler(Call(scope, receive))
+        except ApiError as error:
+            await Reply({"detail": error.detail}, error.status_code, error.headers)(scope, receive, send)
+            return
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body))]
+        if answer.headers:
+            headers += answer.headers.items()
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    return serve
+
+
+def add_headers(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Add headers to the response of a request; an error response has them too. Header names must be in lower case."""
+    bag = scope.get(HEADER_BAG)
+    scope[HEADER_BAG] = headers if bag is None else bag | headers
+
+
+def peer_of(scope: Scope) -> str | None:
+    """Return the client's IP address; None if the server does not provide it.
+
+    `EdgeMiddleware` has already replaced the address of a trusted proxy by the client's address.
+    """
+    client = scope.get("client")
+    return client[0] if client else None
+
+
+def header_of(scope: Scope, name: bytes) -> str | None:
+    """Return the value of a request header; None if it is absent. `name` must be in lower case."""
+    value: bytes | None = scope[HEADERS].get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+async def _part(receive: Receive) -> tuple[bytes, bool]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        # The part that arrived may be valid JSON by chance. Raise, so that the handler does not act on an incomplete
+        # body.
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)

@@ -1,0 +1,1 @@
+"""Background jobs of the gateway: scheduler, maintenance lease, and deletion of rows in batches."""

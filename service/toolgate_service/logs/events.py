@@ -1,0 +1,124 @@
+"""Webhook events for a batch of log entries, without I/O and without the current time.
+
+The events are committed in the same transaction as the entries. A store loads the webhooks only if the batch can have
+events.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from toolgate_service.billing.service import warning_at
+from toolgate_service.core import strict_json
+from toolgate_service.core.ids import new_id
+from toolgate_service.logs.batch import Batch, Tenant, tenant_of
+from toolgate_service.logs.entries import COLUMNS, NewEntry, Stored
+from toolgate_service.logs.schemas import LogEntryView
+from toolgate_service.webhooks.events import LOG_CREATED, USAGE_WARNING, build_payload, subscribed_types
+
+#: SQL condition for webhooks (alias `w`) that receive an event for every log entry
+LISTENS = f"w.is_active AND w.events LIKE '%\"{LOG_CREATED}\"%'"
+#: id of an active webhook, and the event types that it subscribes to, as stored in the database
+Subscriber = tuple[str, str | None]
+
+
+class EventRow(NamedTuple):
+    """Row of the table `events`, with the columns in the order of the table."""
+
+    id: str
+    organization_id: str
+    environment: str
+    kind: str
+    payload: str
+    created_at: datetime
+
+
+class DeliveryRow(NamedTuple):
+    """Row of the table `deliveries` for a delivery that is due immediately; `moment` is its creation time."""
+
+    id: str
+    organization_id: str
+    environment: str
+    event_id: str
+    webhook_id: str
+    moment: datetime
+
+
+class Events(NamedTuple):
+    """Rows to insert for the events of a batch."""
+
+    events: list[EventRow]
+    deliveries: list[DeliveryRow]
+
+
+def tenants_with_events(batch: Batch) -> Sequence[Tenant]:
+    """Return the tenants of a batch for which webhooks must be loaded; usually none."""
+    listening = batch.known.listening
+    found = {tenant_of(entry) for entry, _ in batch.crossings if entry.tells}
+    if listening:
+        found |= {
+            tenant for entry, _ in batch.entries if entry.tells and (tenant := tenant_of(entry)) in listening
+        }
+    return sorted(found)
+
+
+def agents_in_events(batch: Batch, tenants: Iterable[Tenant]) -> Sequence[str]:
+    """Return the ids of the agents whose names are needed for the events of these tenants."""
+    wanted = set(tenants)
+    return sorted({entry.agent_id for entry, _ in batch.entries if tenant_of(entry) in wanted})
+
+
+def build_events(
+    batch: Batch, webhooks: Mapping[Tenant, Sequence[Subscriber]], names: Mapping[str, str]
+) -> Events:
+    """Return the event and delivery rows of a decided batch.
+
+    Args:
+        batch: Batch after `decide`.
+        webhooks: Active webhooks of the tenants that `tenants_with_events` returned.
+        names: Names of agents by id.
+    """
+    rows = Events([], [])
+    logs, usage = _wanting(webhooks, LOG_CREATED), _wanting(webhooks, USAGE_WARNING)
+    for entry, stored in batch.entries:
+        if (tenant := tenant_of(entry)) in logs and entry.tells:
+            view = _entry_view(entry, stored, names[entry.agent_id])
+            _add(rows, tenant, LOG_CREATED, stored.created_at, view, logs[tenant])
+    for entry, count in batch.crossings:
+        warning = warning_at("logs", entry.plan, count, entry.max_logs_per_month)
+        if (tenant := tenant_of(entry)) in usage and entry.tells and warning is not None:
+            _add(rows, tenant, USAGE_WARNING, batch.known.now, warning.model_dump(), usage[tenant])
+    return rows
+
+
+def _wanting(webhooks: Mapping[Tenant, Sequence[Subscriber]], kind: str) -> Mapping[Tenant, Sequence[str]]:
+    wanting = {
+        tenant: [webhook for webhook, events in found if kind in subscribed_types(events)]
+        for tenant, found in webhooks.items()
+    }
+    return {tenant: found for tenant, found in wanting.items() if found}
+
+
+def _add(
+    rows: Events,
+    tenant: Tenant,
+    kind: str,
+    moment: datetime,
+    resource: Mapping[str, object],
+    webhooks: Sequence[str],
+) -> None:
+    event = EventRow(new_id(), *tenant, kind, build_payload(kind, moment, *tenant, resource), moment)
+    rows.events.append(event)
+    rows.deliveries.extend(DeliveryRow(new_id(), *tenant, event.id, webhook, moment) for webhook in webhooks)
+
+
+def _entry_view(entry: NewEntry, stored: Stored, agent_name: str) -> Mapping[str, object]:
+    columns: dict[str, object] = {
+        **dict(zip(COLUMNS, entry.values(), strict=True)),
+        "id": stored.id,
+        "created_at": stored.created_at,
+        "agent_name": agent_name,
+    }
+    columns["context"] = None if entry.context is None else strict_json.loads_own(entry.context)
+    columns["occurred_at"] = entry.occurred_at
+    return {name: columns[name] for name in LogEntryView.model_fields}

@@ -1,0 +1,407 @@
+"""Monthly partitions of the table `log_entries` on PostgreSQL.
+
+Maintenance creates partitions for the coming months, and drops partitions whose entries are past their retention. An
+entry whose month has no partition is stored in the partition `DEFAULT`. This happens if maintenance did not run for
+months, or after an upgrade from a version without partitions. Maintenance then turns the `DEFAULT` partition into a
+partition with bounds, and creates a new, empty one.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncpg
+
+from toolgate_service.core.clock import month_start
+from toolgate_service.core.errors import StorageFault
+from toolgate_service.core.plans import UNLIMITED, longest
+from toolgate_service.db.postgres import PostgresDatabase
+from toolgate_service.db.postgres_connection import DRIVER_FAULTS, WRITE_SETTINGS
+
+if TYPE_CHECKING:
+    from toolgate_service.db.postgres_connection import Connection
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: Function that returns the retention of production entries in days; -1 means without limit. Its arguments are the
+#: organization's plan, the time of the last change of the plan, and the retention of the previous plan in days.
+RetentionDays: TypeAlias = Callable[[str, datetime | None, int | None], int]
+
+#: partition for entries that are older than the first monthly partition
+PAST = "log_entries_past"
+#: partition for entries whose month has no partition
+DEFAULT = "log_entries_default"
+
+#: number of months that have partitions in advance, including the current month
+MONTHS_AHEAD = 3
+
+#: A gateway holds the lock on partitions in a separate transaction. The server ends this transaction when it is idle
+#: for LOCK_IDLE_SECONDS. The gateway keeps it alive with a statement every LOCK_KEEPALIVE_SECONDS.
+LOCK_IDLE_SECONDS = 60.0
+LOCK_KEEPALIVE_SECONDS = 15.0
+#: maximum number of attempts to lock the log in order to attach a partition
+ATTACH_ATTEMPTS = 60
+#: maximum number of attempts to lock the log in order to drop partitions
+DROP_ATTEMPTS = 10
+#: seconds between two attempts to lock the log
+LOCK_PAUSE = 0.5
+#: timeout in seconds for statements that read a very large table
+READ_SECONDS = 6 * 3600.0
+#: maximum number of entries in a dropped partition that are counted exactly; for more, the server's estimate is used
+MAX_COUNTED = 1_000_000
+
+# The lock belongs to a transaction in a separate connection, which stays open while other transactions change the
+# partitions. A session lock is not suitable: behind a connection pooler, it could remain after the gateway disconnects.
+_LOCK_PARTITIONS = "SELECT pg_try_advisory_xact_lock(hashtextextended('months of the log', 0))"
+# While a statement waits for a table lock, all later statements on the table queue behind it, so the lock timeout is
+# short. It is also shorter than `deadlock_timeout` (one second). If a gateway freezes while it holds a table lock, the
+# server ends the transaction by the idle timeout for write transactions.
+_SHORT_LOCK_WAIT = f"SELECT {WRITE_SETTINGS} || set_config('lock_timeout', '500ms', true)"
+# Attaching a partition changes a foreign key to `agents`, so both tables are locked. They are locked in the same order
+# as in transactions that write entries, to avoid deadlocks.
+_LOCK_AGENTS_AND_LOG = "LOCK TABLE agents, log_entries IN ACCESS EXCLUSIVE MODE"
+_LOCK_LOG = "LOCK TABLE log_entries IN ACCESS EXCLUSIVE MODE"
+
+_NOW = "SELECT clock_timestamp() AS moment"
+_PARTITIONS = """
+SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), c.reltuples::bigint
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'log_entries'::regclass
+"""
+_BOUNDS = re.compile(r"FROM \((?:MINVALUE|'([^']*)')\) TO \('([^']*)'\)")
+_HAS_DEFAULT_ENTRIES = f"SELECT EXISTS (SELECT 1 FROM {DEFAULT} WHERE created_at < $1)"  # noqa: S608 - a constant
+_NEWEST_DEFAULT_ENTRY = f"SELECT max(created_at) FROM {DEFAULT}"  # noqa: S608 - a constant
+_NO_TIMEOUT = "SET LOCAL statement_timeout = 0"
+_VALIDATE_BOUNDS = f"ALTER TABLE {DEFAULT} VALIDATE CONSTRAINT log_entries_bounds"
+_DROP_BOUNDS = f"ALTER TABLE {DEFAULT} DROP CONSTRAINT IF EXISTS log_entries_bounds"
+# The query returns few rows, about one per plan. Of organizations with the same plan and the same previous retention,
+# the one with the latest change keeps its entries longest, so the maximum suffices.
+_RETENTIONS = """
+SELECT plan, max(plan_changed_at), retention_days_before FROM organizations GROUP BY plan, retention_days_before
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Partition with the entries of a period, usually of a month.
+
+    Attributes:
+        name: Name of the table.
+        begins: Start of the period, inclusive; None if the period has no lower bound.
+        ends: End of the period, exclusive.
+        rows: The server's estimate of the number of entries; -1 if the server has no estimate.
+    """
+
+    name: str
+    begins: datetime | None
+    ends: datetime
+    rows: int
+
+
+async def make_months(database: PostgresDatabase) -> Sequence[str]:
+    """Create the missing partitions of the current and the next months, and return the names of new partitions.
+
+    Does nothing while another gateway changes partitions.
+
+    Raises:
+        StorageFault: The server is unavailable, or another transaction holds a lock on the log. The next maintenance
+            round tries again.
+    """
+    async with exclusive_access(database) as connection:
+        if connection is None:
+            return ()
+        periods = missing_periods(await list_partitions(connection), await _server_time(connection))
+        created: list[str] = []
+        if periods and await _has_default_entries(connection, periods[-1][1]):
+            created.append(await _attach_default(connection))
+            periods = missing_periods(await list_partitions(connection), await _server_time(connection))
+        for begins, ends in periods:
+            async with _short_lock_waits(connection):
+                created.append(await _create_partition(connection, begins, ends))
+        return created
+
+
+async def drop_months(database: PostgresDatabase, moment: datetime, kept: RetentionDays, test: int) -> int:
+    """Drop the oldest partitions whose entries are all past their retention, and return the number of dropped entries.
+
+    Partitions without entries are dropped too. A partition must be older than the retention of test entries: those are
+    deleted row by row first, because the size of each test log is tracked.
+
+    Args:
+        database: The database.
+        moment: The current time.
+        kept: Function that returns the retention of an organization's production entries in days.
+        test: Retention of test entries in days.
+
+    Raises:
+        StorageFault: The server is unavailable, or another transaction holds a lock on the log. The next maintenance
+            round tries again.
+    """
+    async with exclusive_access(database) as connection:
+        if connection is None:
+            return 0
+        expired = await _expired(connection, moment, kept, test)
+        rows = sum([await _count_rows(connection, partition) for partition in expired])
+        if not rows and [partition.name for partition in expired] in ([], [PAST]):
+            return 0
+        for left in reversed(range(DROP_ATTEMPTS)):
+            try:
+                async with _short_lock_waits(connection):
+                    await _drop(connection, expired, moment, kept, test)
+            except asyncpg.LockNotAvailableError:
+                if not left:
+                    raise
+                await asyncio.sleep(LOCK_PAUSE)
+            else:
+                break
+        return rows
+
+
+def missing_periods(partitions: Sequence[Partition], moment: datetime) -> Sequence[tuple[datetime, datetime]]:
+    """Return the periods that need a new partition, as pairs of start and end.
+
+    Of the `MONTHS_AHEAD` months that begin with the current month, these are the months without a partition. If there
+    is a gap between the last partition and the current month, the first period covers the whole gap.
+    """
+    last = partitions[-1].ends if partitions else None
+    current = month_start(moment)
+    months = [(month_start(moment, later), month_start(moment, later + 1)) for later in range(MONTHS_AHEAD)]
+    needed = [(begins, ends) for begins, ends in months if last is None or begins >= last]
+    # One partition suffices for the gap. It has no entries: otherwise `_attach_default` would have closed the gap.
+    return needed if last is None or last >= current else [(last, current), *needed]
+
+
+async def list_partitions(connection: "Connection") -> Sequence[Partition]:
+    """Return all partitions except `DEFAULT`, oldest first."""
+    found = [
+        # PostgreSQL formats the bounds in the time zone of the connection, which is UTC.
+        Partition(
+            name, datetime.fromisoformat(begins) if begins else None, datetime.fromisoformat(ends), rows
+        )
+        for name, bounds, rows in await connection.fetch(_PARTITIONS)
+        for begins, ends in _BOUNDS.findall(bounds)
+    ]
+    return sorted(found, key=lambda partition: partition.ends)
+
+
+def sql_month(moment: datetime) -> str:
+    """Return the start of a month as an SQL literal, because DDL statements do not accept parameters."""
+    return f"'{moment.astimezone(UTC):%Y-%m-%d} 00:00+00'"
+
+
+@asynccontextmanager
+async def exclusive_access(database: PostgresDatabase) -> AsyncIterator["Connection | None"]:
+    """Lock the partitions against changes by other gateways, and yield a connection.
+
+    Yield None instead if another gateway holds the lock.
+
+    Raises:
+        StorageFault: The server is unavailable, or the block could not get a table lock in time.
+    """
+    try:
+        async with AsyncExitStack() as stack:
+            guard, connection = await _connect(stack, database), await _connect(stack, database)
+            async with guard.transaction():
+                await guard.execute(
+                    f"SET LOCAL idle_in_transaction_session_timeout = '{LOCK_IDLE_SECONDS:.0f}s'"
+                )
+                is_locked = await guard.fetchval(_LOCK_PARTITIONS)
+                async with _keep_alive(guard, connection):
+                    yield connection if is_locked else None
+    except DRIVER_FAULTS as error:
+        # Omit the driver's message, because it can contain rows with tool arguments.
+        code = getattr(error, "sqlstate", None)
+        raise StorageFault(f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else "")) from None
+
+
+@asynccontextmanager
+async def _keep_alive(guard: "Connection", connection: "Connection") -> AsyncIterator[None]:
+    """Keep the transaction of `guard`, which holds the lock, alive during the block.
+
+    If that transaction is lost, `connection` is terminated, so that it cannot change partitions without the lock.
+    """
+
+    async def keep() -> None:
+        try:
+            while True:
+                await asyncio.sleep(LOCK_KEEPALIVE_SECONDS)
+                await guard.execute("SELECT 1")
+        except DRIVER_FAULTS:
+            connection.terminate()
+
+    task = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _connect(stack: AsyncExitStack, database: PostgresDatabase) -> "Connection":
+    connection = await database.connect()
+    stack.callback(connection.terminate)
+    return connection
+
+
+@asynccontextmanager
+async def _short_lock_waits(connection: "Connection") -> AsyncIterator[None]:
+    """Run the block in a transaction whose statements fail if they wait longer than 0.5 seconds for a lock."""
+    async with connection.transaction():
+        await connection.execute(_SHORT_LOCK_WAIT)
+        yield
+
+
+async def _server_time(connection: "Connection") -> datetime:
+    moment: datetime = await connection.fetchval(_NOW)
+    return moment
+
+
+async def _create_partition(connection: "Connection", begins: datetime, ends: datetime) -> str:
+    """Create the partition for a period, and return its name. Must run in a transaction.
+
+    The table is created first and then attached, because `CREATE TABLE ... PARTITION OF` would lock the whole log.
+    While the table is attached, writers continue, and readers wait only while the server checks `DEFAULT`.
+    """
+    name = _partition_name(begins)
+    await connection.execute(
+        f"CREATE TABLE {name} (LIKE log_entries INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+    )
+    await connection.execute(_attach_statement(name, begins, ends))
+    return name
+
+
+def _partition_name(begins: datetime) -> str:
+    return f"log_entries_{begins:%Y_%m}"
+
+
+def _attach_statement(name: str, begins: datetime | None, ends: datetime) -> str:
+    first = "MINVALUE" if begins is None else sql_month(begins)
+    return f"ALTER TABLE log_entries ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({sql_month(ends)})"
+
+
+async def _has_default_entries(connection: "Connection", before: datetime) -> bool:
+    """Return whether the partition `DEFAULT` contains entries that are older than `before`."""
+    found: bool = await connection.fetchval(_HAS_DEFAULT_ENTRIES, before)
+    return found
+
+
+async def _attach_default(connection: "Connection") -> str:
+    """Turn the partition `DEFAULT` into a partition with bounds, and return its new name.
+
+    While `DEFAULT` contains entries of a month, the server refuses to create the partition of that month, and there may
+    be too many entries to move. First the server validates the new bounds, while other transactions write. Then the
+    tables are exchanged, which locks the log for milliseconds. The new partition ends after the next month. It ends
+    later if its newest entry is later, which can happen if a gateway's clock was ahead.
+
+    Raises:
+        asyncpg.LockNotAvailableError: Another transaction held a lock on the log for too long. Nothing has changed.
+    """
+    partitions = await list_partitions(connection)
+    begins = partitions[-1].ends if partitions else None
+    async with connection.transaction():
+        await connection.execute(_NO_TIMEOUT)
+        newest = await connection.fetchval(_NEWEST_DEFAULT_ENTRY, timeout=READ_SECONDS)
+    ends = month_start(max(month_start(await _server_time(connection), 1), newest), 1)
+    name = PAST if begins is None else _partition_name(begins)
+    lower = "" if begins is None else f"created_at >= {sql_month(begins)} AND "
+    async with _short_lock_waits(connection):
+        await connection.execute(_DROP_BOUNDS)
+        await connection.execute(
+            f"ALTER TABLE {DEFAULT} ADD CONSTRAINT log_entries_bounds "
+            f"CHECK ({lower}created_at < {sql_month(ends)}) NOT VALID"
+        )
+    try:
+        async with _short_lock_waits(connection):
+            await connection.execute(_NO_TIMEOUT)
+            await connection.execute(_VALIDATE_BOUNDS, timeout=READ_SECONDS)
+        await _exchange_default(connection, name, begins, ends)
+    except BaseException:
+        # The bounds are removed again: otherwise `DEFAULT` would reject all entries after the upper bound.
+        with suppress(*DRIVER_FAULTS):
+            async with _short_lock_waits(connection):
+                await connection.execute(_DROP_BOUNDS)
+        raise
+    logger.info("the log's entries until %s are in a part of their own, %s", f"{ends:%Y-%m}", name)
+    return name
+
+
+async def _exchange_default(
+    connection: "Connection", name: str, begins: datetime | None, ends: datetime
+) -> None:
+    """Rename the table `DEFAULT`, attach it as a partition with bounds, and create a new, empty `DEFAULT`."""
+    for left in reversed(range(ATTACH_ATTEMPTS)):
+        try:
+            async with _short_lock_waits(connection):
+                await connection.execute(_LOCK_AGENTS_AND_LOG)
+                await connection.execute(f"ALTER TABLE log_entries DETACH PARTITION {DEFAULT}")
+                await connection.execute(f"ALTER TABLE {DEFAULT} RENAME TO {name}")
+                await connection.execute(_attach_statement(name, begins, ends))
+                await connection.execute(f"ALTER TABLE {name} DROP CONSTRAINT log_entries_bounds")
+                # Also create the following month, so that later entries have a partition.
+                await _create_partition(connection, ends, month_start(ends, 1))
+                await connection.execute(f"CREATE TABLE {DEFAULT} PARTITION OF log_entries DEFAULT")
+        except asyncpg.LockNotAvailableError:
+            if not left:
+                raise
+            await asyncio.sleep(LOCK_PAUSE)
+        else:
+            return
+
+
+async def _drop(
+    connection: "Connection",
+    expired: Sequence[Partition],
+    moment: datetime,
+    kept: RetentionDays,
+    test: int,
+) -> None:
+    for partition in expired:
+        # This lock prevents new entries in the partition, for example from `db copy`. The lock on the whole log comes
+        # later, so that it is held only briefly.
+        await connection.execute(f"LOCK TABLE {partition.name} IN SHARE MODE")
+    # Read the expired partitions again: an organization may have changed to a plan with a longer retention.
+    names = [partition.name for partition in await _expired(connection, moment, kept, test)]
+    dropped = [partition for partition in expired if partition.name in names]
+    if not dropped:
+        return
+    await connection.execute(_LOCK_LOG)
+    for partition in dropped:
+        await connection.execute(f"DROP TABLE {partition.name}")
+    # Older entries may still arrive, for example from `db copy`. Without this partition they would be stored in
+    # `DEFAULT`, where they would block the creation of new partitions.
+    end = sql_month(dropped[-1].ends)
+    await connection.execute(
+        f"CREATE TABLE {PAST} PARTITION OF log_entries FOR VALUES FROM (MINVALUE) TO ({end})"
+    )
+
+
+async def _expired(
+    connection: "Connection", moment: datetime, kept: RetentionDays, test: int
+) -> Sequence[Partition]:
+    """Return the partitions that can be dropped: the oldest ones, up to the first partition that must be kept."""
+    days = longest(test, *(kept(*row) for row in await connection.fetch(_RETENTIONS)))
+    ended = takewhile(
+        # The newest partition is never dropped, because the next months continue from its end.
+        lambda partition: partition.ends <= moment - timedelta(days=test),
+        (await list_partitions(connection))[:-1],
+    )
+    expired = []
+    for partition in ended:
+        is_expired = days != UNLIMITED and partition.ends <= moment - timedelta(days=days)
+        if not is_expired and await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {partition.name})"):  # noqa: S608 - a table of the log
+            break
+        expired.append(partition)
+    return expired
+
+
+async def _count_rows(connection: "Connection", partition: Partition) -> int:
+    if partition.rows >= MAX_COUNTED:
+        return partition.rows
+    rows: int = await connection.fetchval(f"SELECT count(*) FROM {partition.name}")  # noqa: S608 - a table of the log
+    return rows

@@ -1,0 +1,287 @@
+"""Counts of log entries by time, agent, action and outcome: which rows an entry increments, and queries."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from sqlalchemy import bindparam, text, union_all
+from sqlalchemy.sql.elements import TextClause
+from sqlmodel import col, func, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.db.models import Id
+from toolgate_service.logs.entries import NewEntry, Stored
+from toolgate_service.logs.models import (
+    ACTION,
+    AGENT,
+    ALL,
+    COUNTED,
+    DAY,
+    HELD,
+    HOUR,
+    MINUTE,
+    DayCount,
+    LogCount,
+)
+
+#: columns of the primary key of the table `log_counts`
+KEY = ("organization_id", "environment", "subject", "span", "starts", "name")
+_Key: TypeAlias = tuple[str, str, str, int, int, str]
+#: increment of one row of `log_counts`: the six columns of the primary key, then the numbers to add to the four counts
+CountRow: TypeAlias = tuple[str, str, str, int, int, str, int, int, int, int]
+
+#: number of agents or actions in a ranking
+TOP_COUNT = 10
+#: number of agents or actions, those with the most entries, that each sampled day or hour contributes to the candidates
+#: for a ranking
+CANDIDATES = 20
+#: maximum number of days that are searched for candidates for a ranking; they are spread evenly over the time range
+SAMPLED_DAYS = 31
+#: number of newest hours that are searched for candidates for a ranking; earlier hours are usually rolled up into days
+SAMPLED_HOURS = 2
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE = timedelta(minutes=1)
+#: index of each status in the counts of a row
+_POSITIONS = {status: position for position, status in enumerate(COUNTED)}
+
+
+class Counts(NamedTuple):
+    """Numbers of tool calls by outcome.
+
+    Attributes:
+        succeeded: Calls that ran and succeeded.
+        failed: Calls that ran and failed.
+        blocked: Calls that were denied.
+        held: Calls for which an approval request was created. Retries of such a call are not counted again.
+    """
+
+    succeeded: int = 0
+    failed: int = 0
+    blocked: int = 0
+    held: int = 0
+
+    @property
+    def allowed(self) -> int:
+        """Number of calls that ran."""
+        return self.succeeded + self.failed
+
+    @property
+    def total(self) -> int:
+        """Sum of the four counts."""
+        return sum(self)
+
+    def plus(self, other: "Counts") -> "Counts":
+        """Add the counts of `other` and return the sums."""
+        return Counts(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+class EnvironmentKey(NamedTuple):
+    """Identifier of one environment of an organization: the organization's id and the environment's name."""
+
+    organization_id: str
+    environment: str
+
+
+class TopEntry(NamedTuple):
+    """Agent or action in a ranking, with its counts.
+
+    Attributes:
+        name: Id of the agent, or the action.
+        counts: Numbers of its tool calls.
+    """
+
+    name: str
+    counts: Counts
+
+
+def minute_of(moment: datetime) -> int:
+    """Return a time as the number of whole minutes since the epoch."""
+    return (moment - _EPOCH) // _MINUTE
+
+
+def count_rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[CountRow]:
+    """Return the increments of `log_counts` for stored entries, one for each primary key.
+
+    Entries with the status `pending` are not counted. The increments are sorted by key, so that all gateways lock the
+    rows in the same order and cannot deadlock.
+    """
+    rows: dict[_Key, list[int]] = {}
+    for entry, stored in entries:
+        if COUNTED[entry.status] == HELD:
+            continue
+        environment = (entry.organization_id, entry.environment)
+        for key in _keys(environment, entry.agent_id, entry.action, stored.created_at):
+            counts = rows.get(key)
+            if counts is None:
+                counts = rows[key] = [0] * len(_POSITIONS)
+            counts[_POSITIONS[entry.status]] += 1
+    return [(*key, *rows[key]) for key in sorted(rows)]  # type: ignore[misc]  # four counts, as many as statuses
+
+
+def request_count_rows(
+    environment: tuple[str, str], agent_id: str, action: str, created_at: datetime
+) -> list[dict[str, object]]:
+    """Return the increments of `log_counts` for a new approval request, sorted by key.
+
+    `environment` consists of the organization's id and the environment's name.
+    """
+    none = dict.fromkeys(COUNTED.values(), 0)
+    keys = sorted(_keys(environment, agent_id, action, created_at))
+    return [dict(zip(KEY, key, strict=True)) | none | {HELD: 1} for key in keys]
+
+
+def _keys(environment: tuple[str, str], agent_id: str, action: str, moment: datetime) -> Iterable[_Key]:
+    minute = minute_of(moment)
+    hour = minute - minute % HOUR
+    return (
+        (*environment, ALL, MINUTE, minute, ""),
+        (*environment, AGENT, HOUR, hour, agent_id),
+        (*environment, ACTION, HOUR, hour, action),
+    )
+
+
+async def counts_over_time(
+    session: AsyncSession, environment: EnvironmentKey, since: int, width: int, bars: int
+) -> Sequence[Counts]:
+    """Return the counts of `bars` consecutive periods. The query reads about one row per hour of the time range.
+
+    Args:
+        session: A database session.
+        environment: The environment.
+        since: Start of the first period, in minutes since the epoch.
+        width: Length of a period in minutes: 1 within the last hour, otherwise a multiple of 60.
+        bars: Number of periods.
+    """
+    period = ((col(LogCount.starts) - since) // width).label("place")
+    sums = [func.sum(col(getattr(LogCount, name))) for name in Counts._fields]
+    query = (
+        select(period, *sums)
+        .where(
+            LogCount.organization_id == environment.organization_id,
+            LogCount.environment == environment.environment,
+            LogCount.subject == ALL,
+            col(LogCount.span).in_((MINUTE, HOUR)),
+            LogCount.starts >= since,
+            LogCount.starts < since + bars * width,
+        )
+        .group_by(period)
+    )
+    rows: Sequence[Any] = (await session.exec(query)).all()
+    found = {int(at): Counts(*map(int, counts)) for at, *counts in rows}
+    return [found.get(at, Counts()) for at in range(bars)]
+
+
+async def top_n(
+    session: AsyncSession,
+    environment: EnvironmentKey,
+    subject: str,
+    since: int,
+    until: int,
+    *,
+    hours_only: bool = False,
+) -> Sequence[TopEntry]:
+    """Return the agents or actions with the most log entries, in descending order.
+
+    An environment can have ten thousand agents on each of hundreds of days. Summing up all of them would take too long.
+    Therefore the function first chooses candidates: the agents or actions with the most entries on sampled days, and in
+    the newest hours. Then it counts the entries of the candidates exactly.
+
+    Args:
+        session: A database session.
+        environment: The environment.
+        subject: `AGENT` or `ACTION`.
+        since: Start of the time range in minutes since the epoch, at the start of a day or hour.
+        until: The current time in minutes since the epoch.
+        hours_only: True to count only rows of hours, not rows of days.
+    """
+    points: Counter[str] = Counter()
+    if not hours_only:
+        days = _sample_days(since // DAY, until // DAY)
+        points += await _sum_of_tops(session, environment, subject, "day_counts", days)
+    # If days yielded enough candidates for a long time range, skip the query for hours. The query is slow, because no
+    # index contains the counts of hours. It would rarely matter: entries of one hour are few compared with the range.
+    if until - since <= 2 * DAY or len(points) < CANDIDATES:
+        hours = range(until - until % HOUR, max(since - 1, until - SAMPLED_HOURS * HOUR), -HOUR)
+        points += await _sum_of_tops(session, environment, subject, "log_counts", hours)
+    names = [name for name, _ in points.most_common(CANDIDATES)]
+    if not names:
+        return []
+    counted = await _count_names(session, environment, subject, names, since, until, hours_only=hours_only)
+    return sorted(counted, key=lambda one: (-one.counts.total, one.name))[:TOP_COUNT]
+
+
+def _sample_days(first: int, last: int) -> Sequence[int]:
+    """Return at most `SAMPLED_DAYS` evenly spaced days of a range, including the last day."""
+    step = -(-(last - first + 1) // SAMPLED_DAYS)
+    return range(last, first - 1, -step)
+
+
+async def _sum_of_tops(
+    session: AsyncSession,
+    environment: EnvironmentKey,
+    subject: str,
+    table: Literal["day_counts", "log_counts"],
+    slots: Sequence[int],
+) -> Counter[str]:
+    """Sum up the `CANDIDATES` largest counts of each day or hour in `slots`, by agent or action."""
+    values = {**environment._asdict(), "subject": subject} | {
+        f"slot{n}": slot for n, slot in enumerate(slots)
+    }
+    found = await (await session.connection()).execute(_tops_statement(table, len(slots)), values)
+    points: Counter[str] = Counter()
+    for name, total in found:
+        points[name] += int(total)
+    return points
+
+
+@cache
+def _tops_statement(table: Literal["day_counts", "log_counts"], slots: int) -> TextClause:
+    # The statement is cached text, because SQLAlchemy would build it more slowly than the database executes it.
+    total, slot = "total", "day"
+    if table == "log_counts":
+        total, slot = " + ".join(Counts._fields), f"span = {HOUR} AND starts"
+    each = " UNION ALL ".join(
+        f"SELECT name, total FROM (SELECT name, {total} AS total FROM {table} "  # noqa: S608 - constants
+        f"WHERE organization_id = :organization_id AND environment = :environment AND subject = :subject "
+        f"AND {slot} = :slot{number} ORDER BY total DESC LIMIT {CANDIDATES}) AS slot{number}"
+        for number in range(slots)
+    )
+    return text(each).bindparams(bindparam("organization_id", type_=Id()))
+
+
+async def _count_names(
+    session: AsyncSession,
+    environment: EnvironmentKey,
+    subject: str,
+    names: Sequence[str],
+    since: int,
+    until: int,
+    *,
+    hours_only: bool,
+) -> Sequence[TopEntry]:
+    in_hours = (
+        LogCount.organization_id == environment.organization_id,
+        LogCount.environment == environment.environment,
+        LogCount.subject == subject,
+        LogCount.span == HOUR,
+    )
+    earliest = select(LogCount.starts).where(*in_hours, LogCount.starts >= since)
+    first = (await session.exec(earliest.order_by(col(LogCount.starts)).limit(1))).first()
+    # Select the rows by complete primary keys. A condition on a range of hours would read the rows of all names.
+    starts = range(until if first is None else first, until + 1, HOUR)
+    hours = select(LogCount.name, *(col(getattr(LogCount, name)) for name in Counts._fields)).where(
+        *in_hours, col(LogCount.starts).in_(starts), col(LogCount.name).in_(names)
+    )
+    days = select(DayCount.name, *(col(getattr(DayCount, name)) for name in Counts._fields)).where(
+        DayCount.organization_id == environment.organization_id,
+        DayCount.environment == environment.environment,
+        DayCount.subject == subject,
+        col(DayCount.name).in_(names),
+        DayCount.day >= since // DAY,
+    )
+    rows = (hours if hours_only else union_all(hours, days)).subquery()
+    query = select(rows.c.name, *(func.sum(rows.c[name]) for name in Counts._fields)).group_by(rows.c.name)
+    return [TopEntry(name, Counts(*map(int, counts))) for name, *counts in (await session.exec(query)).all()]

@@ -1,0 +1,248 @@
+"""Log store for SQLite, which commits batches of log entries. All its statements run in one dedicated thread."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from toolgate_service.auth_store.sqlite import CACHE
+from toolgate_service.core.clock import utcnow, wire
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.models import TEST
+from toolgate_service.db.sqlite import PRAGMAS, SqliteDatabase
+from toolgate_service.logs.batch import REMEMBERED, Batch, Known, month_of, tenant_of
+from toolgate_service.logs.entries import COLUMNS, NewEntry, Outcome, Stored
+from toolgate_service.logs.events import LISTENS, agents_in_events, build_events, tenants_with_events
+from toolgate_service.logs.stats import count_rows
+from toolgate_service.webhooks.events import wake_worker
+
+
+def write_events(connection: sqlite3.Connection, batch: Batch) -> bool:
+    """Write the webhook events of a batch in its transaction. Return True if the batch had events."""
+    tenants = tenants_with_events(batch)
+    if not tenants:
+        return False
+    names = {
+        agent_id: connection.execute("SELECT name FROM agents WHERE id = ?", (agent_id,)).fetchone()[0]
+        for agent_id in agents_in_events(batch, tenants)
+    }
+    webhooks = {tenant: connection.execute(_WEBHOOKS, tenant).fetchall() for tenant in tenants}
+    events, deliveries = build_events(batch, webhooks, names)
+    connection.executemany(_EVENT, [(*row[:-1], wire(row.created_at)) for row in events])
+    connection.executemany(_DELIVERY, [(*row[:-1], wire(row.moment), wire(row.moment)) for row in deliveries])
+    return bool(events)
+
+
+_WEBHOOKS = "SELECT id, events FROM webhooks WHERE organization_id = ? AND environment = ? AND is_active"
+
+_EVENT = """
+INSERT INTO events (id, organization_id, environment, kind, payload, created_at) VALUES (?, ?, ?, ?, ?, ?)
+"""
+
+_DELIVERY = """
+INSERT INTO deliveries (id, organization_id, environment, event_id, webhook_id, status, attempts, next_attempt_at,
+                        created_at)
+VALUES (?, ?, ?, ?, ?, 'pending', 0, ?, ?)
+"""
+
+
+class SqliteLogStore:
+    """Log store for SQLite. It commits each batch of log entries in one transaction, with one sync to disk."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._path = database.path
+        self._database = database
+        self._write_lock = database.write_lock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="log-writer")
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        """Connect to the database, whose schema must exist."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._connect)
+
+    def turn(self) -> asyncio.Lock:
+        """Return the write lock of this process; the caller holds it while it commits."""
+        return self._write_lock
+
+    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> list[Outcome]:  # noqa: ARG002 - a file has one writer
+        """Commit entries and return one outcome for each, in order. `wait` has no effect on SQLite.
+
+        Raises:
+            sqlite3.Error: No entry of the batch was stored.
+        """
+        loop = asyncio.get_running_loop()
+        outcomes, has_events = await loop.run_in_executor(self._thread, self._commit, entries)
+        if has_events:
+            wake_worker(self._database)
+        return outcomes
+
+    def usage(self) -> None:
+        """Return None, because the store has no connection pool."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown()
+
+    def _connect(self) -> None:
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
+        for pragma in (*PRAGMAS, CACHE):
+            self._connection.execute(pragma)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _commit(self, entries: Sequence[NewEntry]) -> tuple[list[Outcome], bool]:
+        connection = self._connection
+        if connection is None:
+            raise RuntimeError("the store is not open")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            batch = Batch(_known(connection, entries))
+            outcomes = batch.decide(entries)
+            _write(connection, batch)
+            has_events = write_events(connection, batch)
+            connection.execute("COMMIT")
+        except BaseException:
+            # After some disk errors SQLite has already rolled back, and ROLLBACK would fail.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return outcomes, has_events
+
+
+def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known:
+    now = utcnow()
+    moment = wire(now)
+    agents = {(tenant_of(entry), entry.agent_id) for entry in entries}
+    keys = {(tenant_of(entry), entry.idempotency_key) for entry in entries if entry.idempotency_key}
+    months = {
+        tenant: connection.execute(_READ_USAGE, (*tenant, month_of(now))).fetchone()
+        for tenant in {tenant for tenant, _ in agents}
+    }
+    return Known(
+        now,
+        frozenset(
+            (tenant, agent_id)
+            for tenant, agent_id in agents
+            if connection.execute(_FIND_AGENT, (agent_id, *tenant)).fetchall()
+        ),
+        {tenant: used for tenant, (used, _) in months.items()},
+        {
+            tenant: held
+            for tenant in months
+            if tenant[1] == TEST
+            for (held,) in connection.execute(_READ_BYTES, tenant).fetchall()
+        },
+        {
+            (tenant, key): (answer, fingerprint)
+            for tenant, key in keys
+            for answer, fingerprint in connection.execute(_READ_KEY, (*tenant, key, moment)).fetchall()
+        },
+        frozenset(tenant for tenant, (_, listens) in months.items() if listens),
+    )
+
+
+def _write(connection: sqlite3.Connection, batch: Batch) -> None:
+    now, until = wire(batch.known.now), wire(batch.known.now + REMEMBERED)
+    connection.executemany(_INSERT_ENTRY, _rows(batch.entries))
+    connection.executemany(_ADD_COUNTS, count_rows(batch.entries))
+    connection.executemany(
+        _WRITE_KEY,
+        [
+            (
+                *tenant_of(entry),
+                entry.idempotency_key,
+                entry.fingerprint,
+                answer,
+                now,
+                until,
+            )
+            for entry, answer in batch.answers
+        ],
+    )
+    connection.executemany(
+        _WRITE_AUDIT,
+        [
+            (
+                new_id(),
+                *tenant_of(entry),
+                "log.idempotency_mismatch",
+                entry.key_id,
+                entry.address_seen,
+                now,
+            )
+            for entry in batch.mismatches
+        ],
+    )
+    for tenant in {tenant_of(entry) for entry, _ in batch.entries}:
+        connection.execute(_WRITE_USAGE, (*tenant, batch.month, batch.known.used[tenant]))
+    for tenant, grown in batch.grown.items():
+        connection.execute(_WRITE_BYTES, (grown, *tenant))
+
+
+def _rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[tuple[str | None, ...]]:
+    return [
+        (
+            stored.id,
+            wire(stored.created_at),
+            wire(entry.occurred_at) if entry.occurred_at else None,
+            *entry.values(),
+        )
+        for entry, stored in entries
+    ]
+
+
+_FIND_AGENT = """
+SELECT 1 FROM agents WHERE id = ? AND organization_id = ? AND environment = ? AND deleted_at IS NULL
+"""
+
+_READ_USAGE = f"""
+SELECT coalesce((
+    SELECT log_entries FROM monthly_usage WHERE organization_id = ?1 AND environment = ?2 AND month = ?3
+), 0), EXISTS (
+    SELECT 1 FROM webhooks w WHERE w.organization_id = ?1 AND w.environment = ?2 AND {LISTENS}
+)
+"""  # noqa: S608 - our own words
+
+_READ_BYTES = "SELECT log_bytes FROM environments WHERE organization_id = ? AND name = ?"
+
+_WRITE_BYTES = "UPDATE environments SET log_bytes = log_bytes + ? WHERE organization_id = ? AND name = ?"
+
+_READ_KEY = """
+SELECT answer, fingerprint FROM idempotency_keys
+WHERE organization_id = ? AND environment = ? AND surface = 'log' AND key = ? AND expires_at > ?
+"""
+
+_INSERT_ENTRY = (
+    f"INSERT INTO log_entries (id, created_at, occurred_at, {', '.join(COLUMNS)}) "  # noqa: S608 - our own names
+    f"VALUES ({', '.join('?' * (3 + len(COLUMNS)))})"
+)
+
+_WRITE_KEY = """
+INSERT INTO idempotency_keys (organization_id, environment, surface, key, fingerprint, answer, created_at, expires_at)
+VALUES (?, ?, 'log', ?, ?, ?, ?, ?)
+ON CONFLICT (organization_id, environment, surface, key)
+DO UPDATE SET fingerprint = excluded.fingerprint, answer = excluded.answer,
+              created_at = excluded.created_at, expires_at = excluded.expires_at
+"""
+
+_WRITE_AUDIT = """
+INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+
+_WRITE_USAGE = """
+INSERT INTO monthly_usage (organization_id, environment, month, log_entries) VALUES (?, ?, ?, ?)
+ON CONFLICT (organization_id, environment, month) DO UPDATE SET log_entries = excluded.log_entries
+"""
+
+_ADD_COUNTS = """
+INSERT INTO log_counts (organization_id, environment, subject, span, starts, name, succeeded, failed, blocked, held)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (organization_id, environment, subject, span, starts, name)
+DO UPDATE SET succeeded = succeeded + excluded.succeeded, failed = failed + excluded.failed,
+              blocked = blocked + excluded.blocked, held = held + excluded.held
+"""

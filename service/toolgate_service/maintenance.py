@@ -1,0 +1,238 @@
+"""Background jobs of the gateway: expiry, reminders, retention, log partitions and overdue payments."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement
+from sqlalchemy.orm import Mapped
+from sqlmodel import col, delete, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+from sqlmodel.sql.expression import SelectOfScalar
+
+from toolgate_service.accounts.login_throttle import KNOWN_ADDRESS_PERIOD
+from toolgate_service.accounts.models import Invitation, LoginFailures, PasswordReset, Session
+from toolgate_service.approvals.jobs import expire_approvals, remind
+from toolgate_service.approvals.models import Approval, ApprovalVote
+from toolgate_service.audit.models import AuditEntry
+from toolgate_service.billing.dunning import deactivate_overdue
+from toolgate_service.billing.models import ProviderEvent
+from toolgate_service.core.clock import wire
+from toolgate_service.core.plans import Plans, shortest
+from toolgate_service.core.settings import Settings
+from toolgate_service.db.database import Database
+from toolgate_service.db.models import PRODUCTION, TEST, Table
+from toolgate_service.grants.models import Grant, GrantVote
+from toolgate_service.jobs.batches import delete_where, in_batches
+from toolgate_service.jobs.lease import RetentionHalted, steady_from
+from toolgate_service.jobs.scheduler import Job
+from toolgate_service.logs.models import IdempotencyKey, LogEntry
+from toolgate_service.logs.retention import (
+    TEST_DAYS,
+    drop_months,
+    kept_days,
+    make_months,
+    prune_entries,
+    prune_test_entries,
+    tenants_with_old_rows,
+)
+from toolgate_service.logs.rollup import prune_counts, roll_up
+from toolgate_service.organizations.models import RateWindow
+from toolgate_service.webhooks.retention import prune_webhooks
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: retention of approval requests, temporary approvals and audit events: at least one year
+RECORDS = timedelta(days=366)
+#: time for which an expired invitation remains visible
+INVITATIONS = timedelta(days=30)
+FAILED_LOGINS = timedelta(days=30)
+#: retention of expired password resets, which still count towards the hourly limit of password resets
+PASSWORD_RESETS = timedelta(hours=1)
+RATE_WINDOWS = timedelta(hours=1)
+#: retention of the payment provider's events; the provider repeats an event for at most 30 days
+PROVIDER_EVENTS = timedelta(days=90)
+
+
+def frequent_jobs(database: Database, settings: Settings) -> Sequence[Job]:
+    """Return the jobs that every gateway process runs every few seconds.
+
+    Database locks ensure that only one process makes each change.
+    """
+
+    async def reminding() -> None:
+        await remind(database, settings.prune_batch)
+
+    async def expiry() -> None:
+        expired = await expire_approvals(database, settings.prune_batch)
+        if expired:
+            logger.info("%d approvals have run out", expired)
+
+    return (reminding, expiry)
+
+
+def maintenance_jobs(database: Database, settings: Settings, plans: Plans) -> Sequence[Job]:
+    """Return the jobs of one maintenance round, in the order in which they run."""
+
+    async def retention() -> None:
+        counts = await prune(database, plans, settings.prune_batch)
+        if counts.total():
+            removed = ", ".join(f"{count} {table}" for table, count in sorted(counts.items()) if count)
+            logger.info("retention removed %s", removed)
+
+    async def months() -> None:
+        await make_months(database)
+
+    async def folding() -> None:
+        await roll_up(database, settings.prune_batch)
+
+    async def payments() -> None:
+        deactivated = await deactivate_overdue(database, timedelta(days=settings.payment_grace_days))
+        if deactivated:
+            logger.warning("%d organizations were deactivated: their time to pay has passed", deactivated)
+
+    return (payments, months, folding, retention)
+
+
+async def prune(database: Database, plans: Plans, batch: int, *, force: bool = False) -> Counter[str]:
+    """Remove rows that are past their retention, and return the number of removed rows by table name.
+
+    Args:
+        database: The database.
+        plans: Plans, which determine the retention of log entries.
+        batch: Maximum number of rows that one transaction removes.
+        force: True to remove rows even if the clock recently jumped forward.
+
+    Raises:
+        RetentionHalted: The clock recently jumped forward by more than a day, so ages of rows may be wrong.
+    """
+    moment, trusted = await steady_from(database)
+    # A clock that was ahead may have created rate limit windows in the future. They would block their organizations
+    # until that time, so they are removed even while retention is halted.
+    await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
+    if trusted > moment and not force:
+        raise RetentionHalted(
+            "the clock is, or was of late, more than a day ahead of the newest heartbeat: nothing is removed until "
+            f"{wire(trusted)}"
+        )
+    counts = await _prune_expired(database, batch, moment)
+    counts += await prune_webhooks(database, batch, moment)
+    before = moment - timedelta(days=TEST_DAYS)
+    for tenant in await tenants_with_old_rows(database, LogEntry, before, TEST):
+        counts["log_entries"] += await prune_test_entries(database, batch, tenant.id, before)
+    # Partitions are dropped after test entries are deleted, because their sizes must be subtracted first. They are
+    # dropped before production entries are deleted, because dropping is faster than deleting row by row.
+    counts["log_entries"] += await drop_months(
+        database,
+        moment,
+        lambda plan, changed_at, kept: kept_days(plans, plan, changed_at, kept, moment),
+        TEST_DAYS,
+    )
+    counts["log_entries"] += await prune_entries(database, plans, batch, moment)
+    counts += await prune_counts(
+        database,
+        batch,
+        moment,
+        lambda tenant: kept_days(plans, *tenant[1:], moment),
+        shortest=shortest(*(plan.log_retention_days for plan in plans.values())),
+        test=TEST_DAYS,
+    )
+    return counts + await _prune_records(database, batch, moment)
+
+
+async def _prune_expired(database: Database, batch: int, moment: datetime) -> Counter[str]:
+    rules: Sequence[tuple[type[Table], ColumnElement[bool]]] = (
+        (
+            Session,
+            (col(Session.expires_at) <= moment) & (col(Session.created_at) <= moment - KNOWN_ADDRESS_PERIOD),
+        ),
+        (IdempotencyKey, col(IdempotencyKey.expires_at) <= moment),
+        (
+            PasswordReset,
+            (col(PasswordReset.expires_at) <= moment)
+            & (col(PasswordReset.created_at) <= moment - PASSWORD_RESETS),
+        ),
+        (Invitation, col(Invitation.expires_at) <= moment - INVITATIONS),
+        (ProviderEvent, col(ProviderEvent.received_at) <= moment - PROVIDER_EVENTS),
+        (LoginFailures, col(LoginFailures.last_failed_at) <= moment - FAILED_LOGINS),
+        (RateWindow, col(RateWindow.minute) < _minute(moment - RATE_WINDOWS)),
+    )
+    return Counter(
+        {str(table.__tablename__): await delete_where(database, batch, table, rule) for table, rule in rules}
+    )
+
+
+def _minute(moment: datetime) -> int:
+    return int(moment.timestamp()) // 60
+
+
+async def _prune_records(database: Database, batch: int, moment: datetime) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for environment, age in ((PRODUCTION, RECORDS), (TEST, timedelta(days=TEST_DAYS))):
+        before = moment - age
+        for tenant in await tenants_with_old_rows(database, Approval, before, environment):
+            counts["approvals"] += await _prune_approvals(database, batch, tenant.id, environment, before)
+        for tenant in await tenants_with_old_rows(database, Grant, before, environment):
+            counts["grants"] += await _prune_grants(database, batch, tenant.id, environment, before)
+    for tenant in await tenants_with_old_rows(database, AuditEntry, moment - RECORDS):
+        counts["audit_entries"] += await delete_where(
+            database,
+            batch,
+            AuditEntry,
+            col(AuditEntry.organization_id) == tenant.id,
+            col(AuditEntry.created_at) < moment - RECORDS,
+        )
+    return counts
+
+
+async def _prune_approvals(
+    database: Database, batch: int, organization_id: str, environment: str, before: datetime
+) -> int:
+    old = select(Approval.id).where(
+        Approval.organization_id == organization_id,
+        Approval.environment == environment,
+        Approval.created_at < before,
+        # Requests that expired or were decided later than `before` are kept.
+        Approval.expires_at < before,
+        col(Approval.decided_at).is_(None) | (col(Approval.decided_at) < before),
+    )
+    votes = col(ApprovalVote.approval_id)
+    return await _prune_voted(
+        database, batch, organization_id, old, (ApprovalVote, votes), (Approval, col(Approval.id))
+    )
+
+
+async def _prune_grants(
+    database: Database, batch: int, organization_id: str, environment: str, before: datetime
+) -> int:
+    old = select(Grant.id).where(
+        Grant.organization_id == organization_id,
+        Grant.environment == environment,
+        Grant.created_at < before,
+        Grant.expires_at < before,
+    )
+    votes = col(GrantVote.grant_id)
+    return await _prune_voted(
+        database, batch, organization_id, old, (GrantVote, votes), (Grant, col(Grant.id))
+    )
+
+
+async def _prune_voted(
+    database: Database,
+    batch: int,
+    organization_id: str,
+    old: SelectOfScalar[str],
+    *tables: tuple[type[Table], Mapped[str]],
+) -> int:
+    async def work(session: AsyncSession) -> int:
+        ids = (await session.exec(old.limit(batch))).all()
+        for table, owner in tables:
+            if ids:
+                await session.exec(delete(table).where(owner.in_(ids)))
+        return len(ids)
+
+    async with database.reading() as session:
+        if (await session.exec(old.limit(1))).first() is None:
+            return 0
+    return await in_batches(database, batch, work, organization_id)

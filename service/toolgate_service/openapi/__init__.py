@@ -1,1 +1,0 @@
-"""The gateway's description of itself: `/openapi.json` for programs, `/docs` for people."""

@@ -1,0 +1,1 @@
+"""Rate limits per minute: for organizations and users, and for client addresses with failed authentications."""

@@ -1,0 +1,91 @@
+"""Interface of the rate limiters, which count requests exactly in windows of one minute."""
+
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from toolgate_service.core.errors import ApiError
+from toolgate_service.db.database import Usage
+
+#: Name of the limit towards which a request is counted. Checks and log requests count towards "actions". Requests for
+#: approvals and permissions count towards "reads", a separate limit of the same size.
+Surface: TypeAlias = Literal["actions", "reads"]
+
+#: length of a window in seconds
+WINDOW = 60
+
+
+class Rate(NamedTuple):
+    """State of a rate limit in the current window.
+
+    Attributes:
+        limit: Maximum number of requests per window.
+        remaining: Number of requests that are still allowed in the window.
+        reset: End of the window, as Unix time in seconds.
+        exceeded: True if the request exceeds the limit.
+        retry_after: Seconds until the window ends.
+    """
+
+    limit: int
+    remaining: int
+    reset: int
+    exceeded: bool
+    retry_after: int
+
+    @classmethod
+    def at(cls, moment: float, window: int, limit: int, used: int, *, exceeded: bool) -> "Rate":
+        """Create the rate limit state at the Unix time `moment`, with `used` requests counted in the window.
+
+        `window` is the index of the window: the Unix time of its start divided by `WINDOW`.
+        """
+        reset = (window + 1) * WINDOW
+        retry_after = max(1, int(reset - moment + 0.999))
+        return cls(limit, max(0, limit - used), reset, exceeded=exceeded, retry_after=retry_after)
+
+    def headers(self) -> dict[bytes, bytes]:
+        """Return the rate limit headers that every authenticated response contains."""
+        return {
+            b"x-ratelimit-limit": b"%d" % self.limit,
+            b"x-ratelimit-remaining": b"%d" % self.remaining,
+            b"x-ratelimit-reset": b"%d" % self.reset,
+        }
+
+    def refusal(self) -> ApiError:
+        """Return the 429 error for a request that exceeds the limit."""
+        return ApiError(
+            429,
+            f"Rate limit exceeded; retry after {self.retry_after} seconds",
+            {"Retry-After": str(self.retry_after)},
+        )
+
+
+class RateLimiter(Protocol):
+    """Rate limiter that counts the requests of each organization and scope.
+
+    A scope is the name of a separate count within the organization, for instance ``production/actions`` or ``user/…``.
+    `limit` is the maximum number of requests per window.
+    """
+
+    @property
+    def is_degraded(self) -> bool:
+        """Return whether a fallback counts the requests, because the configured server is unavailable."""
+
+    async def open(self) -> None:
+        """Connect to the storage of the counts; the database schema must exist."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+    async def count(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Count one request if the limit allows it, and return the state of the limit."""
+
+    async def peek(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Return the state that `count` would return now, without counting a request."""
+
+    def usage(self) -> Usage | None:
+        """Return the number of used and free connections to the database; None if it uses no database connections."""
+
+
+class ImmediateRateLimiter(RateLimiter, Protocol):
+    """Rate limiter that counts synchronously, in memory or in a local file."""
+
+    def count_now(self, organization_id: str, scope: str, limit: int) -> Rate:
+        """Count one request if the limit allows it, and return the state of the limit."""

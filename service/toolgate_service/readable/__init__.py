@@ -1,1 +1,0 @@
-"""What others wrote, made ready to be read by people: in Slack and in the console alike."""

@@ -1,0 +1,96 @@
+"""Verification that the gateway's secret decrypts the values stored in the database."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection
+from sqlmodel import col, select
+
+from toolgate_service.core.crypto import Vault, secret_path
+from toolgate_service.core.errors import StorageError
+from toolgate_service.core.settings import Settings, is_embedded
+from toolgate_service.db.database import Database
+from toolgate_service.organizations.models import ApiKey
+from toolgate_service.webhooks.models import WebhookSecret
+
+SealedModel: TypeAlias = ApiKey | WebhookSecret
+#: models with an encrypted column `ciphertext`; its associated data are the model's name, the row id and the
+#: organization
+SEALED_MODELS: Sequence[type[SealedModel]] = (ApiKey, WebhookSecret)
+#: number of values that are decrypted from each end of each table
+SAMPLE = 20
+
+
+def has_no_secret(settings: Settings) -> bool:
+    """Return whether this is an embedded gateway without a secret, both in its settings and in its secret file."""
+    return settings.secret is None and is_embedded(settings.database_url) and not secret_path().exists()
+
+
+def opens_sealed(connection: Connection, vault: Vault | None) -> bool:
+    """Return whether a vault decrypts at least one of the sampled encrypted values; True if there are none.
+
+    The database schema must be current. `vault` is None if there is no secret.
+    """
+    found = False
+    for model, row, organization, sealed in _sample(connection):
+        place = {"table": model, "row": str(row), "organization": str(organization)}
+        if vault is not None and vault.open(bytes(sealed), **place) is not None:
+            return True
+        found = True
+    return not found
+
+
+async def verified_vault(database: Database, settings: Settings) -> Vault | None:
+    """Return the vault for the secret in the settings, after verifying that it decrypts the values in the database.
+
+    None means that there is no secret yet. A new secret may be created, because the database has no encrypted values.
+
+    Raises:
+        StorageError: A required secret is not set, or the values were encrypted with another secret.
+    """
+    missing = has_no_secret(settings)
+    vault = None if missing else Vault.of(settings)
+    await refuse_other_secret(database, settings, vault)
+    return vault
+
+
+async def refuse_other_secret(database: Database, settings: Settings, vault: Vault | None) -> None:
+    """Verify that the secret decrypts the values in the database.
+
+    Raises:
+        StorageError: The values were encrypted with another secret. The message contains the fix.
+    """
+    async with database.reading() as session:
+        connection = await session.connection()
+        if await connection.run_sync(opens_sealed, vault):
+            return
+    says, cure = other_secret(settings, missing=vault is None)
+    raise StorageError(f"{says}; {cure}")
+
+
+def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str]:
+    """Return the error message for a wrong or missing secret, and the fix, as a pair."""
+    if settings.secret is None and is_embedded(settings.database_url):
+        path = repr(str(secret_path()))
+        state = (
+            f"the secret file {path} is missing" if missing else f"the secret in {path} is a different one"
+        )
+        restore = f"restore that secret to {path}, or set TOOLGATE_SECRET to it"
+    else:
+        state = "TOOLGATE_SECRET is a different one"
+        restore = "set TOOLGATE_SECRET to that secret"
+    cure = (
+        f"{restore}, or TOOLGATE_SECRET_PREVIOUS if it was changed; if it is lost, run "
+        "'toolgate admin rotate-secret --discard-unreadable'"
+    )
+    return f"this database's API keys were sealed with another secret: {state}", cure
+
+
+def _sample(connection: Connection) -> Iterator[tuple[str, Any, Any, bytes]]:
+    for model in SEALED_MODELS:
+        columns = (model.id, model.organization_id, model.ciphertext)
+        # Empty values are excluded: an admin discarded them because they could not be decrypted.
+        query = select(*columns).where(col(model.ciphertext) != b"").limit(SAMPLE)
+        for order in (col(model.id).desc(), col(model.id).asc()):
+            for row, organization, sealed in connection.execute(query.order_by(order)):
+                yield model.__name__, row, organization, sealed

@@ -1,0 +1,1 @@
+"""Server processes of the gateway: listening socket, connections, TLS, workers, draining."""

@@ -1,0 +1,94 @@
+"""Server of `GET /metrics` on an address of its own, which agents and people do not reach."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from prometheus_client import disable_created_metrics
+
+from toolgate_service.api.metrics import PATH, MetricsApp
+from toolgate_service.core.addresses import ListenAddress
+from toolgate_service.core.errors import StartError
+from toolgate_service.core.metrics import Metrics
+from toolgate_service.gateway import Gateway
+
+#: requests and connections at a time; a Prometheus server needs one
+MAX_CONNECTIONS = 16
+#: seconds that a connection may be idle: longer than the usual interval between two scrapes
+KEEP_ALIVE = 90
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the gateway's server in the same process."""
+        yield
+
+
+class MetricsServer:
+    """Listens from the moment that it is created; responds from `start` to `stop`, in the gateway's event loop.
+
+    Raises:
+        StartError: The address cannot be used.
+    """
+
+    def __init__(self, address: ListenAddress) -> None:
+        self._socket = _listen(address)
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Address of the metrics, with the port that was taken."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
+
+    def start(self, gateway: Gateway, metrics: Metrics) -> None:
+        """Start to respond."""
+        # A second series of each counter, with the time of its creation.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the package has no annotation here
+        config = uvicorn.Config(
+            MetricsApp(gateway, metrics),
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = _Server(config)
+        self._task = asyncio.get_running_loop().create_task(self._server.serve([self._socket]))
+
+    def close(self) -> ListenAddress:
+        """Close the socket, so that a worker can open it; return its address."""
+        host, port = self._socket.getsockname()[:2]
+        self._socket.close()
+        return ListenAddress(host, port)
+
+    async def stop(self) -> None:
+        """Stop listening, and close connections."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+
+def _listen(address: ListenAddress) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+        listening.listen(MAX_CONNECTIONS)
+    except OSError as error:
+        listening.close()
+        raise StartError(
+            f"cannot serve metrics on {address.host}:{address.port}: {error.strerror or error}; choose another "
+            "TOOLGATE_METRICS_ADDRESS"
+        ) from error
+    return listening

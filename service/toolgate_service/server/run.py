@@ -1,0 +1,174 @@
+"""`toolgate serve`: open the port, prepare the database and the secret, and serve until a signal."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from toolgate_service.core.crypto import secret_path
+from toolgate_service.core.errors import StartError, StorageError
+from toolgate_service.core.logging import configure_logging
+from toolgate_service.core.masking import masked_url
+from toolgate_service.core.settings import Settings, is_embedded, load_settings
+from toolgate_service.db.database import open_database
+from toolgate_service.db.sqlite import sqlite_path
+from toolgate_service.secret_check import verified_vault
+from toolgate_service.server.server import create_server
+from toolgate_service.server.tls import load_certificates
+from toolgate_service.server.workers import run_workers
+
+if TYPE_CHECKING:
+    from toolgate_service.server.metrics import MetricsServer
+
+__all__ = ["StartError", "serve"]
+
+#: maximum number of connections that the operating system queues until the gateway accepts them
+BACKLOG = 2048
+#: width in characters of the column with the names in the start-up summary
+_WIDTH = 9
+
+
+def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable[[str], None]) -> None:
+    """Serve until a signal stops the gateway.
+
+    Args:
+        host: Address to listen on.
+        port: TCP port to listen on; 0 selects a free port.
+        overrides: Settings, for instance ``default_plan``, that take precedence over environment variables.
+        announce: Function that is called with the start-up summary once the gateway accepts requests.
+
+    Raises:
+        StartError: A setting is invalid, the port is in use, or the database cannot be used.
+        KeyboardInterrupt: The signal was SIGINT.
+    """
+    settings = load_settings(overrides)
+    certificates = load_certificates(settings)
+    configure_logging(settings)
+    listening = listen(host, port)
+    try:
+        metrics = _metrics_servers(settings)
+        # Prepare the database once, before any worker starts. Create the secret afterwards, so that no secret is
+        # created if the database cannot be used.
+        asyncio.run(_prepare_database(settings))
+        settings.secret_bytes()
+        summary = startup_summary(listening, settings, [server.url for server in metrics])
+
+        def on_started() -> None:
+            announce(summary)
+
+        if settings.workers > 1:
+            addresses = [server.close() for server in metrics]
+            run_workers(settings.workers, overrides, listening, addresses, on_started)
+        else:
+            server = create_server(settings, certificates, next(iter(metrics), None), on_started)
+            server.run(sockets=[listening])
+    except StorageError as error:
+        raise StartError(str(error)) from error
+    finally:
+        listening.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        StartError: The address cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise StartError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --host or --port"
+        ) from error
+    return listening
+
+
+def _metrics_servers(settings: Settings) -> "list[MetricsServer]":
+    """Return one metrics server for each worker, on consecutive ports; empty if metrics are disabled.
+
+    Raises:
+        StartError: An address cannot be used.
+    """
+    address = settings.metrics_address
+    if address is None:
+        return []
+    from toolgate_service.server.metrics import MetricsServer
+
+    ports = [address.port and address.port + number for number in range(settings.workers)]
+    return [MetricsServer(address._replace(port=port)) for port in ports]
+
+
+async def _prepare_database(settings: Settings) -> None:
+    # Prepare the database before uvicorn starts, because uvicorn would report an error with a traceback.
+    database = open_database(settings.database_url)
+    try:
+        await database.start(migrate=settings.migrate == "auto")
+        await verified_vault(database, settings)
+    finally:
+        await database.close()
+
+
+def startup_summary(listening: socket.socket, settings: Settings, metrics: Sequence[str] = ()) -> str:
+    """Return the lines, without passwords, that ``toolgate serve`` prints once the gateway accepts requests.
+
+    Args:
+        listening: The listening socket.
+        settings: Settings of the gateway.
+        metrics: URLs of the metrics servers, one for each worker.
+    """
+    host, port = listening.getsockname()[:2]
+    scheme = "http" if settings.tls_cert is None else "https"
+    rows = dict(_rows(settings, f"{scheme}://{_local_host(host)}:{port}", metrics))
+    return "\n".join(
+        (
+            f"Toolgate gateway on {scheme}://{_bracketed(host)}:{port}",
+            *(f"  {name:<{_WIDTH}} {value}" for name, value in rows.items()),
+            *(f"  Warning: {warning}" for warning in _warnings(settings, host)),
+            "Press Ctrl-C to stop.",
+        )
+    )
+
+
+def _rows(settings: Settings, address: str, metrics: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if settings.console:
+        yield "console", f"{settings.public_url or address}/console"
+    else:
+        yield "console", "off (TOOLGATE_CONSOLE=false)"
+    if is_embedded(settings.database_url):
+        yield "database", str(sqlite_path(settings.database_url))
+    else:
+        yield "database", masked_url(settings.database_url)
+    is_set = settings.secret is not None or not is_embedded(settings.database_url)
+    yield "secret", "TOOLGATE_SECRET" if is_set else str(secret_path())
+    yield "plan", f"{settings.default_plan}, for new organizations (--plan, TOOLGATE_DEFAULT_PLAN)"
+    if settings.workers > 1:
+        yield "workers", str(settings.workers)
+    if metrics:
+        yield "metrics", ", ".join(metrics)
+
+
+def _warnings(settings: Settings, host: str) -> Iterator[str]:
+    if settings.registration == "open" and not ip_address(host).is_loopback:
+        yield "anyone who reaches this address can register; TOOLGATE_REGISTRATION=invite prevents that"
+    if settings.provider_webhook_secret is not None and settings.default_plan == "enterprise":
+        yield (
+            "a payment provider is configured, and new organizations get the unlimited plan; "
+            "TOOLGATE_DEFAULT_PLAN=free changes that"
+        )
+
+
+def _local_host(host: str) -> str:
+    """Return the host name or address for a URL under which this machine can reach the gateway."""
+    if ip_address(host).is_unspecified:
+        return "localhost"
+    return _bracketed(host)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,135 @@
+"""TLS without a proxy: certificate and key are read from files, and again when these change."""
+
+import logging
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from toolgate_service.core.errors import StartError
+from toolgate_service.core.settings import Settings
+
+logger = logging.getLogger("toolgate.gateway")
+
+_CERT, _KEY = "TOOLGATE_TLS_CERT", "TOOLGATE_TLS_KEY"
+
+
+class Certificates:
+    """Certificate and private key of the server.
+
+    Args:
+        certificate: PEM file of the certificate, followed by those of its issuers.
+        key: PEM file of the private key, not encrypted.
+
+    Attributes:
+        context: TLS context for new connections.
+
+    Raises:
+        StartError: A file cannot be used, or the key is not the certificate's.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = (certificate, key)
+        self._versions = self._file_versions()
+        self.context = self._newest = self._load()
+        # OpenSSL calls it for every new connection, also if the client names no host.
+        self.context.sni_callback = self._use_newest
+
+    def reload_if_changed(self) -> None:
+        """Read the files again if they have changed; keep the former certificate if they cannot be used, and log why."""
+        versions = self._file_versions()
+        if versions == self._versions:
+            return
+        # Before reading: an error is logged once. A key that is written after its certificate changes the versions again.
+        self._versions = versions
+        try:
+            self._newest = self._load()
+        except StartError as error:
+            logger.error("the former TLS certificate stays: %s", error)  # noqa: TRY400 - a problem of the operator's, without a traceback
+        else:
+            logger.info("the TLS certificate was taken anew")
+
+    def _use_newest(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+    def _load(self) -> ssl.SSLContext:
+        read_certificate(*self._files)
+        # A new context: `load_cert_chain` replaces the certificate before it checks the chain.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        try:
+            context.load_cert_chain(*self._files)
+        except (OSError, ssl.SSLError) as error:
+            raise StartError(f"{_CERT}: cannot be used: {error.strerror or error}") from None
+        return context
+
+    def _file_versions(self) -> list[tuple[int, int, int] | None]:
+        return [_file_version(file) for file in self._files]
+
+
+def load_certificates(settings: Settings) -> Certificates | None:
+    """Return the certificate of the settings; None if TLS is disabled.
+
+    Raises:
+        StartError: A file cannot be used, or the key is not the certificate's.
+    """
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return Certificates(settings.tls_cert, settings.tls_key)
+
+
+def read_certificate(certificate: Path, key: Path) -> x509.Certificate:
+    """Return the first certificate of a file.
+
+    Raises:
+        StartError: A file cannot be used, or the key is not the certificate's. The message contains nothing of the key.
+    """
+    try:
+        found = x509.load_pem_x509_certificates(_read(_CERT, certificate))[0]
+    except ValueError:
+        raise StartError(
+            f"{_CERT}: {str(certificate)!r} holds no certificate; name a file in PEM, -----BEGIN CERTIFICATE-----"
+        ) from None
+    try:
+        public = found.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise StartError(
+            f"{_CERT}: the certificate in {str(certificate)!r} has a key of a kind that is not known here; use RSA, ECDSA "
+            "or Ed25519"
+        ) from None
+    text = _read(_KEY, key)
+    try:
+        private = load_pem_private_key(text, None)
+    except TypeError:
+        raise StartError(f"{_KEY}: {str(key)!r} is encrypted; write the key without a passphrase") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise StartError(
+            f"{_KEY}: {str(key)!r} holds no private key; name a file in PEM, -----BEGIN PRIVATE KEY-----"
+        ) from None
+    if private.public_key() != public:
+        raise StartError(
+            f"{_KEY}: {str(key)!r} is not the key of the certificate in {str(certificate)!r}; name the two that were "
+            "made together, the server's own certificate first in its file"
+        )
+    return found
+
+
+def _read(setting: str, file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise StartError(
+            f"{setting}: cannot read {str(file)!r}: {error.strerror}; name a file that the gateway may read"
+        ) from None
+
+
+def _file_version(file: Path) -> tuple[int, int, int] | None:
+    try:
+        # Of the target: Kubernetes and certbot replace a symbolic link.
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

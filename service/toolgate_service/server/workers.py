@@ -1,0 +1,198 @@
+"""Several worker processes that share one listening socket, supervised by uvicorn.
+
+Each worker is a new Python process with a separate gateway instance. uvicorn starts the workers, replaces a worker that
+has ended, and sends SIGTERM to all workers when the gateway stops.
+"""
+
+import logging
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import uvicorn
+from uvicorn.supervisors import multiprocess
+
+from toolgate_service.core.addresses import ListenAddress
+from toolgate_service.core.errors import StartError, StorageError
+from toolgate_service.core.logging import configure_logging
+from toolgate_service.core.settings import load_settings
+from toolgate_service.server.server import create_server
+from toolgate_service.server.tls import load_certificates
+
+if TYPE_CHECKING:
+    from toolgate_service.server.metrics import MetricsServer
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: interval in seconds at which the supervisor checks whether all workers have started
+START_INTERVAL = 0.1
+
+
+class WorkerConfig(uvicorn.Config):
+    """Configuration that the supervisor sends to each worker process. The worker reads all other settings itself.
+
+    Args:
+        workers: Number of workers.
+        overrides: Settings that take precedence over environment variables.
+        metrics_addresses: One address for each worker; empty if metrics are disabled.
+    """
+
+    def __init__(
+        self, workers: int, overrides: Mapping[str, str], metrics_addresses: Sequence[ListenAddress]
+    ) -> None:
+        super().__init__(
+            "toolgate_service.app:create_app",
+            factory=True,
+            workers=workers,
+            log_config=None,
+            log_level="warning",
+        )
+        self.overrides = overrides
+        self.metrics_addresses = metrics_addresses
+
+
+class Worker(multiprocess.Process):
+    """One worker process."""
+
+    config: WorkerConfig
+
+    def target(self, sockets: list[socket.socket] | None = None) -> None:
+        """Run the server. uvicorn calls this method in the worker process."""
+        try:
+            settings = load_settings(self.config.overrides)
+            configure_logging(settings)
+            metrics = _metrics_server(self.config.metrics_addresses)
+            certificates = load_certificates(settings)
+            create_server(settings, certificates, metrics, lambda: self.child_conn.send(True)).run(sockets)
+        except (StartError, StorageError) as error:
+            logger.error("a worker cannot start: %s", error)  # noqa: TRY400 - a problem of the operator's, without a traceback
+            sys.exit(1)
+
+    def is_alive(self, timeout: float = 5) -> bool:  # noqa: ARG002 - uvicorn's signature
+        """Return whether the process is running.
+
+        Overrides uvicorn's check, which kills workers that need more than five seconds to start.
+        """
+        return self.process.is_alive()
+
+    def has_started(self) -> bool:
+        """Return whether the worker has reported that it accepts requests."""
+        return self.parent_conn.poll()
+
+
+class Supervisor(multiprocess.Multiprocess):
+    """Parent process of the workers.
+
+    Args:
+        config: Configuration of the workers.
+        sockets: The listening socket.
+        on_started: Called when all workers accept requests.
+    """
+
+    def __init__(
+        self, config: WorkerConfig, sockets: list[socket.socket], on_started: Callable[[], None]
+    ) -> None:
+        super().__init__(config, sockets)
+        self._on_started = on_started
+        self.is_interrupted = False
+        #: True if the operating system failed to start a worker at the last attempt
+        self._is_short = False
+
+    def init_processes(self) -> None:
+        """Start the workers, and wait until all of them accept requests.
+
+        Raises:
+            StartError: A worker ended before all of them accepted requests.
+        """
+        super().init_processes()
+        while not self.signal_queue:
+            if not all(worker.process.is_alive() for worker in self.processes):
+                self.terminate_all()
+                self.join_all()
+                raise StartError("a worker could not start; the reason is in the log lines above")
+            if all(cast("Worker", worker).has_started() for worker in self.processes):
+                self._on_started()
+                return
+            time.sleep(START_INTERVAL)
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace each worker that has ended, and write a log line for it."""
+        before = list(self.processes)
+        try:
+            super().keep_subprocess_alive()
+        except OSError as error:
+            # Do not raise the error, because the other workers still serve requests.
+            if not self._is_short:
+                logger.error("cannot start a worker: %s; the gateway tries again", error.strerror)  # noqa: TRY400 - a problem of the operator's, without a traceback
+            self._is_short = True
+            return
+        self._is_short = False
+        for old, new in zip(before, self.processes, strict=True):
+            # Log nothing during a shutdown: after a signal to all processes, workers may end before the supervisor.
+            if old is not new and not self.signal_queue:
+                logger.error(
+                    "worker %s ended with exit code %s; %s replaces it", old.pid, old.exitcode, new.pid
+                )
+
+    def terminate_all(self) -> None:
+        """Stop the workers and close the listening socket. The port is free once the workers have closed it too."""
+        super().terminate_all()
+        for listening in self.sockets:
+            listening.close()
+
+    def handle_int(self) -> None:
+        """Stop the gateway on SIGINT in the same way as on SIGTERM."""
+        self.is_interrupted = True
+        super().handle_int()
+
+    def handle_hup(self) -> None:
+        """Stop the gateway on SIGHUP, which the system sends when the terminal is closed."""
+        self.handle_term()
+
+    def handle_ttin(self) -> None:
+        """Ignore SIGTTIN, on which uvicorn would add a worker. A further worker would have no metrics address."""
+
+    def handle_ttou(self) -> None:
+        """Ignore SIGTTOU, on which uvicorn would remove a worker."""
+
+
+def run_workers(
+    workers: int,
+    overrides: Mapping[str, str],
+    listening: socket.socket,
+    metrics_addresses: Sequence[ListenAddress],
+    on_started: Callable[[], None],
+) -> None:
+    """Serve with several processes until a signal stops the gateway.
+
+    Raises:
+        StartError: A worker could not start.
+        KeyboardInterrupt: The signal was SIGINT.
+    """
+    # uvicorn has no parameter for the class of its worker processes, so replace the class in uvicorn's module.
+    multiprocess.Process = Worker  # type: ignore[misc]  # see above
+    config = WorkerConfig(workers, overrides, metrics_addresses)
+    supervisor = Supervisor(config, [listening], on_started)
+    supervisor.run()
+    if supervisor.is_interrupted:
+        raise KeyboardInterrupt
+
+
+def _metrics_server(addresses: Sequence[ListenAddress]) -> "MetricsServer | None":
+    """Return a metrics server on the first address that no other worker uses; None if metrics are disabled.
+
+    Raises:
+        StartError: All addresses are in use.
+    """
+    if not addresses:
+        return None
+    from toolgate_service.server.metrics import MetricsServer
+
+    for address in addresses[:-1]:
+        try:
+            return MetricsServer(address)
+        except StartError:
+            continue
+    return MetricsServer(addresses[-1])

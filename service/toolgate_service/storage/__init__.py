@@ -1,1 +1,0 @@
-"""Where the gateway keeps things: column types, the base of all tables, connections, migrations."""

@@ -1,0 +1,118 @@
+"""The OpenAPI document: complete, usable by client generators, and without features that the gateway does not have."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+from fastapi.routing import APIRoute
+from support.conformity import document
+from support.scene import operation_ids, request_schema
+
+from toolgate_service.api.app import RAW_ENDPOINTS, ROUTERS
+from toolgate_service.api.openapi import RAW
+
+
+def test_it_is_served_to_anyone(anyone: httpx.Client) -> None:
+    """`GET /openapi.json` returns the document without a credential."""
+    answer = anyone.get("/openapi.json")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+    assert answer.json() == document()
+    assert answer.json()["openapi"].startswith("3.1")
+
+
+def test_every_route_is_in_it() -> None:
+    """The document contains each route and each plain ASGI endpoint, and nothing else."""
+    routes = {
+        (route.path_format, method.lower())
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    }
+    raw = {(path, "post") for path in RAW_ENDPOINTS}
+    described = {(path, method) for path, item in document()["paths"].items() for method in item}
+    assert described == routes | raw
+
+
+def test_operation_ids_are_unique_names() -> None:
+    """Operation ids are unique and in camel case, for client generators."""
+    counted = Counter(operation_ids())
+    assert {name for name, count in counted.items() if count > 1} == set()
+    assert [name for name in counted if not re.fullmatch(r"[a-z][A-Za-z]+", name)] == []
+
+
+def test_every_tag_is_introduced() -> None:
+    """Each operation has one tag, which the document describes."""
+    told = {tag["name"] for tag in document()["tags"] if tag["description"]}
+    used = [tuple(operation["tags"]) for item in document()["paths"].values() for operation in item.values()]
+    assert {len(tags) for tags in used} == {1}
+    assert {tag for tags in used for tag in tags} == told
+
+
+def responses() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for item in document()["paths"].values():
+        for operation in item.values():
+            for status, response in operation["responses"].items():
+                yield operation["operationId"], status, response
+
+
+def test_no_operation_announces_422() -> None:
+    """Validation errors are 400, and FastAPI's own schemas are absent."""
+    assert [name for name, status, _ in responses() if status == "422"] == []
+    assert "HTTPValidationError" not in document()["components"]["schemas"]
+
+
+def test_every_answer_names_request_and_version() -> None:
+    """Each response documents `X-Request-ID` and `X-API-Version`."""
+    for name, status, response in responses():
+        assert {"X-Request-ID", "X-API-Version"} <= set(response["headers"]), (name, status)
+
+
+def test_every_refusal_has_a_body() -> None:
+    """Each 4xx and 5xx documents the schema of its body."""
+    for name, status, response in responses():
+        if status >= "400":
+            assert "application/json" in response["content"], (name, status)
+
+
+@pytest.mark.parametrize("operation", operation_ids())
+def test_management_bodies_are_closed(operation: str) -> None:
+    """Management bodies reject unknown fields, those of `/sdk` accept them."""
+    schema = request_schema(operation)
+    if schema is not None:
+        raw = operation in {described["operationId"] for described in RAW.values()}
+        assert schema.get("additionalProperties", True) is raw
+
+
+@pytest.mark.parametrize("operation", operation_ids())
+def test_every_body_can_be_validated(operation: str) -> None:
+    """A JSON Schema validator compiles each body's schema and accepts its example."""
+    schema = request_schema(operation)
+    if schema is not None:
+        jsonschema_rs.validator_for(schema).validate(schema["examples"][0])
+
+
+def test_every_reference_leads_somewhere() -> None:
+    """Each `$ref` resolves, and each schema is valid."""
+
+    def walk(value: object) -> Iterator[str]:
+        match value:
+            case {"$ref": str(reference)}:
+                yield reference
+            case dict():
+                for inner in value.values():
+                    yield from walk(inner)
+            case list():
+                for inner in value:
+                    yield from walk(inner)
+
+    for reference in set(walk(document())):
+        found = document()
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+    for schema in document()["components"]["schemas"].values():
+        jsonschema_rs.meta.validate(schema)

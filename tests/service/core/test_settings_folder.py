@@ -1,0 +1,80 @@
+"""Settings from files: `TOOLGATE_SECRETS_DIR`."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from toolgate_service.core.errors import StartError
+from toolgate_service.core.settings import load_settings
+
+SECRET = "of a file, and long enough"
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder that the gateway is told of, and nothing else set."""
+    for name in [name for name in os.environ if name.startswith("TOOLGATE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TOOLGATE_SECRETS_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_a_file_stands_for_the_variable_of_its_name(folder: Path) -> None:
+    """Secrets, lists and numbers come from files as they come from the environment; others' files are passed over."""
+    (folder / "TOOLGATE_SECRET").write_text(f"{SECRET}\n")
+    (folder / "TOOLGATE_DATABASE_URL").write_text("postgresql://toolgate@db/toolgate\n")
+    (folder / "TOOLGATE_TRUSTED_PROXIES").write_text("10.0.0.0/8, 192.0.2.1")
+    (folder / "TOOLGATE_MAX_CONNECTIONS").write_text("17")
+    (folder / "tls.key").write_text("of another")
+    settings = load_settings({})
+    assert settings.secret_bytes() == SECRET.encode()
+    assert settings.database_url == "postgresql://toolgate@db/toolgate"
+    assert [str(network) for network in settings.trusted_proxies] == ["10.0.0.0/8", "192.0.2.1/32"]
+    assert settings.max_connections == 17
+
+
+def test_arguments_and_the_environment_go_before_a_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said closer to the process wins; an empty variable says nothing."""
+    (folder / "TOOLGATE_DEFAULT_PLAN").write_text("pro")
+    monkeypatch.setenv("TOOLGATE_DEFAULT_PLAN", "")
+    assert load_settings({}).default_plan == "pro"
+    monkeypatch.setenv("TOOLGATE_DEFAULT_PLAN", "business")
+    assert load_settings({}).default_plan == "business"
+    assert load_settings({"default_plan": "enterprise"}).default_plan == "enterprise"
+
+
+def test_a_folder_that_is_not_there_ends_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount that failed must not start a gateway with a secret of its own."""
+    monkeypatch.setenv("TOOLGATE_SECRETS_DIR", str(folder / "gone"))
+    with pytest.raises(StartError, match=r"^TOOLGATE_SECRETS_DIR: cannot read '.*gone': .*; name a folder"):
+        load_settings({})
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("folder", "cannot read '.*TOOLGATE_SECRET': Is a directory; let the gateway read it"),
+        ("bytes", "cannot read '.*TOOLGATE_SECRET': no UTF-8 text; let the gateway read it"),
+        ("empty", "'.*TOOLGATE_SECRET' is empty; write the value into it, or remove it"),
+    ],
+)
+def test_a_file_that_says_nothing_ends_the_start(folder: Path, kind: str, said: str) -> None:
+    """A secret that did not arrive is no secret that is not set; it is named with the cure, and not shown."""
+    path = folder / "TOOLGATE_SECRET"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"\xff\xfe secret" if kind == "bytes" else b" \n")
+    with pytest.raises(StartError, match=f"^TOOLGATE_SECRET: {said}$") as told:
+        load_settings({})
+    assert told.value.__cause__ is None
+
+
+def test_a_wrong_value_of_a_file_is_named_as_its_setting(folder: Path) -> None:
+    """The message names the setting, wherever its value came from, and never the value."""
+    (folder / "TOOLGATE_SECRET").write_text("too short")
+    with pytest.raises(StartError, match=r"^TOOLGATE_SECRET: too short; use at least 16 random characters$"):
+        load_settings({})

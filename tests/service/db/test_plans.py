@@ -1,0 +1,290 @@
+"""Every statement that the gateway says finds what it looks for by an index, however much there is."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.crowded import crowd
+from support.databases import CHOICE, empty_database, engine, finished
+from support.gateway import LiveGateway, Owner
+from support.overhearing import OVERHEARD_IN, SERVICE, Heard, read
+from support.plans import Plan, plans_of
+from support.valkey import Valkey
+from support.walk.everything import ENV, do_everything
+
+from toolgate_service.db.migrate import upgrade
+
+ONE_ROW = {"alembic_version", "heartbeats"}
+#: read whole: where, which table, and why that is right
+WHOLE = {
+    ("cli/context.py", "organizations"): "an operator's command: an organization by whatever name",
+    ("console/auth_pages.py", "users"): "whichever row comes first",
+    ("logs/rollup.py", "organizations"): "once a round, one look into an index for each",
+    ("logs/rollup.py", "environments"): "once a round, one look into an index for each",
+    (
+        "logs/partitions.py",
+        "log_entries",
+    ): "a month that is over: whether anything is left, and how much",
+    ("logs/partitions.py", "organizations"): "once a round: how long any of them keeps entries",
+    ("secret_check.py", "api_keys"): "once at start, the first and the last few rows of the primary key",
+    (
+        "secret_check.py",
+        "webhook_secrets",
+    ): "once at start, the first and the last few rows of the primary key",
+    ("db/health.py", "organizations"): "whichever row comes first",
+    (
+        "jobs/batches.py",
+        "rate_windows",
+    ): "a row for whoever asked within the hour; an index would cost every request",
+    ("jobs/batches.py", "webhooks"): "an index that holds only what is deleted",
+    ("logs/retention.py", "organizations"): "once a round, one look into an index for each",
+    ("webhooks/delivery_queue.py", "deliveries"): "the first row of an index that holds only what waits",
+}
+#: what looks in all organizations, along an index of its own; everything else is about one
+AT_LARGE = {
+    "accounts/login_throttle.py": "failed logins that are forgotten",
+    "billing/dunning.py": "who owes",
+    "console/auth_pages.py": "whether the installation has a user",
+    "logs/partitions.py": "which months of the log there are",
+    "api/metrics.py": "the number of pending approvals and deliveries",
+    "secret_check.py": "a few sealed values of any organization, once at start",
+    "db/postgres.py": "sessions of the server, none of its rows",
+    "jobs/batches.py": "what is kept no longer",
+    "approvals/jobs.py": "what runs out",
+    "logs/retention.py": "all organizations, so many at once",
+    "webhooks/delivery_queue.py": "what is due",
+}
+#: the lists that grow without end are read in order
+NEVER_SORTED = ("log_entries", "audit_entries", "approvals")
+#: sorted nevertheless: the few rows of
+SORTED = {
+    "approvals/denial_blocks.py": "one agent's denials within the window",
+    "checks/approval_requests.py": "one agent's requests of one digest",
+    "approvals/grant_proposals.py": "what waits of one agent, at most TOOLGATE_PENDING_PER_AGENT",
+}
+#: what asks a database for something
+SAYING = {"exec", "execute", "executemany", "fetch", "fetchrow", "fetchval"}
+#: functions that were not heard, as whatever leads there takes more than a request or two
+UNHEARD = {
+    "accounts/password_reset.py _count_recent_resets",
+    "accounts/login_throttle.py _is_known_address",
+    "accounts/login_throttle.py _delete_stale",
+    "cli/rotate_secret.py _audit",
+    "cli/rotate_secret.py _discard_unreadable",
+    "cli/rotate_secret.py _replace",
+    "cli/rotate_secret.py _reseal",
+    "cli/rotate_secret.py _sealed",
+    "agents/service.py _count_production_agent",
+    "agents/service.py _require_may_enable",
+    "billing/dunning.py _update_one",
+    "checks/idempotency.py store_idempotent",
+    "checks/idempotency.py load_idempotent",
+    "cli/config.py look_at_database",
+    "console/inbox_cards.py _permissions",
+    "console/inbox.py show_cards",
+    "console/inbox_cards.py _of_agent",
+    "console/queries.py list_pending",
+    "embedded/bootstrap.py _get_or_create_agent",
+    "embedded/bootstrap.py _get_or_create_key",
+    "embedded/bootstrap.py _set_permissions",
+    "embedded/bootstrap.py _get_or_create_user",
+    "embedded/bootstrap.py create_token",
+    "approvals/policy.py approval_invalid_reason",
+    "logs/store_postgres.py begin_available",
+    "logs/partitions.py _drop",
+    "logs/partitions.py _short_lock_waits",
+    "logs/partitions.py _create_partition",
+    "logs/partitions.py _exchange_default",
+    "logs/partitions.py _has_default_entries",
+    "logs/partitions.py _attach_default",
+    "slack/service.py _load_caller",
+    "slack/link_codes.py count_wrong",
+    "logs/retention.py _prune_tenant",
+    "webhooks/delivery_queue.py _record_success",
+}
+#: about a database as a whole: an operator's, and what a start says of another version's schema
+AS_A_WHOLE = ("cli/backup.py", "cli/copy.py", "cli/database.py", "migrations/", "db/migrate.py")
+#: the other database's, what only prepares a connection or passes on what others say, and a file with one small table
+ELSEWHERE = {
+    "sqlite": (
+        "auth_store/postgres.py",
+        "logs/store_postgres.py",
+        "db/pool.py",
+        "rate_limit/sqlite.py",
+        "logs/partitions.py",
+        "db/pubsub.py",
+        "db/postgres.py",
+        "db/postgres_connection.py",
+        "db/sqlite",
+    ),
+    "postgresql": (
+        "rate_limit/sqlite.py",
+        "auth_store/sqlite.py",
+        "logs/store_sqlite.py",
+        "db/sqlite",
+        "db/postgres.py",
+        "db/pool.py",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory: pytest.TempPathFactory) -> set[Heard]:
+    """What a gateway said while everything was done."""
+    folder = tmp_path_factory.mktemp("overheard")
+    said = folder / "said"
+    with LiveGateway(folder, env=ENV | {OVERHEARD_IN: str(said)}) as gateway:
+        do_everything(gateway)
+    if CHOICE.server is not None:
+        with Valkey() as valkey:
+            env = {OVERHEARD_IN: str(said), "TOOLGATE_REDIS_URL": valkey.url}
+            with LiveGateway(folder, env=env) as gateway, Owner(gateway.url) as owner:
+                count_in_redis(owner)
+    return {one for one in read(said) if not one.module.startswith("migrations/")}
+
+
+def count_in_redis(owner: Owner) -> None:
+    """Have requests counted one by one, several together, and as a person's."""
+    owner.check(owner.agent(), "a")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: owner.check("x", "a"), range(50)))
+    assert {answer.status_code for answer in answers} == {200}
+
+
+@pytest.fixture(scope="module")
+def new_database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database of the newest schema."""
+    url = empty_database(tmp_path_factory.mktemp("empty"))
+
+    async def migrate() -> None:
+        async with engine(url).begin() as connection:
+            await connection.run_sync(upgrade)
+
+    finished(migrate())
+    if CHOICE.server is not None:
+        crowd(url)
+    return url
+
+
+@pytest.fixture(scope="module")
+def plans(heard: set[Heard], new_database: str) -> Mapping[str, Plan]:
+    """How the database would answer each of them."""
+    return plans_of(new_database, sorted({one.statement for one in heard}))
+
+
+def told(heard: set[Heard], plans: Mapping[str, Plan]) -> Iterator[tuple[Heard, Plan]]:
+    """Yield every statement with its plan."""
+    for one in heard:
+        if one.statement in plans:
+            yield one, plans[one.statement]
+
+
+def shown(one: Heard, plan: Plan) -> str:
+    """Return what somebody who has to mend it reads."""
+    return f"\n{one.module}:{one.line}\n{one.statement}\n{plan.shown}\n"
+
+
+def test_every_statement_is_heard_and_has_its_index(heard: set[Heard], plans: Mapping[str, Plan]) -> None:
+    """Nothing reads a whole table, looks in all organizations or sorts an endless list; in one test, for what leads
+    to all of it takes a quarter of a minute."""
+    assert not "".join(unbounded(heard, plans))
+    assert not "".join(at_large(heard, plans))
+    assert not "".join(sorting(heard, plans))
+    new, led_to = unheard(heard)
+    assert not new, f"nothing in support/walk/everything.py leads to: {new}"
+    assert not led_to, f"is heard now, remove it from UNHEARD: {led_to}"
+
+
+def unbounded(heard: set[Heard], plans: Mapping[str, Plan]) -> Iterator[str]:
+    """Yield what reads all rows of a table or all of an index, but for those above, each with its reason."""
+    for one, plan in told(heard, plans):
+        if any((one.module, table) not in WHOLE for table in plan.whole - ONE_ROW):
+            yield shown(one, plan)
+
+
+def at_large(heard: set[Heard], plans: Mapping[str, Plan]) -> Iterator[str]:
+    """Yield what reads through what others have waiting: only jobs look in all organizations."""
+    for one, plan in told(heard, plans):
+        if plan.at_large - ONE_ROW and one.module not in AT_LARGE:
+            yield shown(one, plan)
+
+
+def sorting(heard: set[Heard], plans: Mapping[str, Plan]) -> Iterator[str]:
+    """Yield what sorts log, approvals or audit: they come out of an index in order, whatever they are filtered by."""
+    for one, plan in told(heard, plans):
+        endless = any(f"FROM {name} " in one.statement for name in NEVER_SORTED)
+        if plan.sorts and one.module not in SORTED and endless:
+            yield shown(one, plan)
+
+
+def unheard(heard: set[Heard]) -> tuple[list[str], list[str]]:
+    """Return the places that say something and were not heard, and those said to be silent that were."""
+    lines = defaultdict(set)
+    for one in heard:
+        lines[one.module].add(one.line)
+    silent = {
+        f"{module} {function}"
+        for module, function, first, last in places()
+        if not lines[module].intersection(range(first, last + 1))
+    }
+    known = {one for one in UNHEARD if not one.startswith(elsewhere())}
+    return sorted(silent - known), sorted(known - silent)
+
+
+@pytest.mark.parametrize(
+    ("statement", "fault"),
+    [
+        ("SELECT id FROM log_entries WHERE key_id = {}", "whole"),
+        ("SELECT id FROM log_entries ORDER BY organization_id, environment, created_at LIMIT 1", "whole"),
+        ("SELECT l.id FROM agents a JOIN log_entries l ON l.key_id = a.id WHERE a.id = {}", "whole"),
+        ("DELETE FROM permissions WHERE agent_id = {}", "whole"),
+        ("SELECT id FROM deliveries WHERE environment = {} AND created_at < {}", "at_large"),
+        (
+            "SELECT id FROM log_entries WHERE organization_id = {} AND environment = {} ORDER BY action, id",
+            "sorts",
+        ),
+    ],
+)
+def test_a_fault_is_seen(new_database: str, statement: str, fault: str) -> None:
+    """Where an index is missing the plan says so."""
+    marks = ("?", "?") if CHOICE.server is None else ("$1", "$2")
+    asked = statement.format(*marks)
+    assert getattr(plans_of(new_database, [asked])[asked], fault)
+
+
+def elsewhere() -> tuple[str, ...]:
+    """Return what has nothing to do with the chosen database."""
+    return ELSEWHERE["sqlite" if CHOICE.server is None else "postgresql"]
+
+
+def places() -> Iterator[tuple[str, str, int, int]]:
+    """Yield where the gateway asks a database for something: file, function, first and last line."""
+    for path in sorted(Path(SERVICE).rglob("*.py")):
+        module = str(path.relative_to(SERVICE))
+        if module.startswith((*AS_A_WHOLE, *elsewhere())):
+            continue
+        for function, call in _calls(ast.parse(path.read_text()), ""):
+            if _says(call):
+                yield module, function, call.lineno, call.end_lineno or call.lineno
+
+
+def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, ast.Call]]:
+    """Yield every call with the innermost function that it stands in."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.Call):
+            yield function, inner
+        named = isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from _calls(inner, inner.name if named else function)
+
+
+def _says(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(attr=name) if name in SAYING:
+            # Ending a transaction is no question.
+            return not (call.args and isinstance(call.args[0], ast.Constant))
+        case ast.Attribute(value=ast.Name(id="session"), attr="get"):
+            return True
+    return False
