@@ -14,8 +14,8 @@ from toolgate_service.auth_context import AuthContext
 from toolgate_service.auth_store.sqlite import SqliteAuthStore
 from toolgate_service.checks.decide import PERMITTED, decide
 from toolgate_service.core import strict_json
-from toolgate_service.core.canonical_json import canonical, digest
 from toolgate_service.core.plans import BUILT_IN
+from toolgate_service.core.strict_json import canonical, digest
 from toolgate_service.db.sqlite import SqliteDatabase
 from toolgate_service.organizations.keys import key_digest
 from toolgate_service.rate_limit.memory import MemoryRateLimiter

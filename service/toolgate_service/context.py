@@ -1,10 +1,8 @@
 """Dependencies of the service functions. They are created once per process."""
 
-from toolgate_service.core.concurrency import ConcurrencyLimiter
-from toolgate_service.core.crypto import Vault
+from toolgate_service.core.concurrency import ConcurrencyLimiter, Notifier
+from toolgate_service.core.crypto import Passwords, Vault
 from toolgate_service.core.mail_settings import SmtpServer
-from toolgate_service.core.notifier import Notifier
-from toolgate_service.core.passwords import Passwords
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import EXPORTS, open_database
 from toolgate_service.mail.queue import MailQueue

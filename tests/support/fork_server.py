@@ -133,11 +133,11 @@ def _become(asked: dict[str, Any]) -> None:
     os.environ.update(asked["env"])
     sys.argv = ["toolgate", *asked["arguments"]]
     if asked["cheap_passwords"]:
-        from toolgate_service.core import passwords
+        from toolgate_service.core import crypto
 
         # The gateway has no such setting, and shall have none.
         cheap = partial(Argon2Hasher, time_cost=1, memory_cost=8, parallelism=1)
-        vars(passwords)["Argon2Hasher"] = cheap
+        vars(crypto)["Argon2Hasher"] = cheap
     if overheard_in := os.environ.get("OVERHEARD_IN"):
         importlib.import_module("overhearing").begin(overheard_in)
     from toolgate_cli import main as toolgate

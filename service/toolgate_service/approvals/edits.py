@@ -11,10 +11,9 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.models import Approval
 from toolgate_service.core import strict_json
-from toolgate_service.core.canonical_json import canonical
 from toolgate_service.core.errors import FieldErrors
 from toolgate_service.core.sdk_fields import SdkFields
-from toolgate_service.core.strict_json import Json
+from toolgate_service.core.strict_json import Json, canonical
 from toolgate_service.permissions.models import Permission, find_amount_violation
 
 #: name of the JSON member that the SDK puts into the object that replaces a redacted value

@@ -42,10 +42,10 @@ from toolgate_service.audit import service as audit
 from toolgate_service.auth_context import KeyCaller
 from toolgate_service.context import AppContext
 from toolgate_service.core import strict_json
-from toolgate_service.core.canonical_json import digest
 from toolgate_service.core.errors import ApiError, FieldErrors, not_found
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings
+from toolgate_service.core.strict_json import digest
 from toolgate_service.db.database import now
 from toolgate_service.organizations.keys import is_key_valid
 from toolgate_service.permissions.models import Permission

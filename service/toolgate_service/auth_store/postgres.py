@@ -18,7 +18,7 @@ import asyncpg
 from toolgate_service.accounts.sessions import ACTIVE_SESSION_SQL, ActiveSession, TokenClaims
 from toolgate_service.auth_context import AuthContext, AuthResult
 from toolgate_service.auth_store.cache import ContextCache
-from toolgate_service.core.batching import Batcher
+from toolgate_service.core.concurrency import Batcher
 from toolgate_service.core.ids import is_id
 from toolgate_service.core.plans import Plan
 from toolgate_service.db.database import Usage

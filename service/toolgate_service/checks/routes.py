@@ -9,8 +9,7 @@ from functools import partial
 from toolgate_service.checks.approval_flow import Consumed, Held, response_body, settle
 from toolgate_service.checks.decide import Blocked, Permitted, Step, decide
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
-from toolgate_service.core.batching import DEADLINE
-from toolgate_service.core.concurrency import MAX_ON_LOOP
+from toolgate_service.core.concurrency import DEADLINE, MAX_ON_LOOP
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.schemas import ACTION, CONTEXT, DESCRIPTION, REFERENCE, TEXT, nullable
 from toolgate_service.core.sdk_fields import idempotency_key

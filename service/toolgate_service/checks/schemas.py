@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from toolgate_service.core import strict_json
-from toolgate_service.core.canonical_json import canonical, digest
 from toolgate_service.core.sdk_fields import SdkFields
-from toolgate_service.core.strict_json import Json
+from toolgate_service.core.strict_json import Json, canonical, digest
 
 
 class CheckRequest(NamedTuple):

@@ -21,9 +21,8 @@ from toolgate_service.billing.service import current_subscription, is_entitled
 from toolgate_service.billing.stripe_events import BillingTerms, apply_waiting_events, customer_lock
 from toolgate_service.cli.context import Lines, OperatorSession, display_organization, run_with_database
 from toolgate_service.cli.rotate_secret import rotate_secret
-from toolgate_service.core.crypto import Vault, secret_path
+from toolgate_service.core.crypto import Passwords, Vault, secret_path
 from toolgate_service.core.errors import ApiError, StartError
-from toolgate_service.core.passwords import Passwords
 from toolgate_service.core.plans import MAX_ID, MAX_RATE, plan_name
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import ACCOUNTS

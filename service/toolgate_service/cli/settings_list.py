@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 from pydantic import SecretStr
 
-from toolgate_service.core.masking import HIDDEN, masked_url, password_in
 from toolgate_service.core.settings import Settings, read_settings_folder
+from toolgate_service.core.text_safety import HIDDEN, masked_url, password_in
 
 
 def shown(name: str, text: str) -> str:

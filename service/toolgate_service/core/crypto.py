@@ -1,25 +1,31 @@
-"""The gateway's secret: derived keys, encryption at rest, and the file in which an embedded gateway stores the secret.
+"""Password hashes, keys derived from the gateway's secret, encryption at rest, and the file of the secret.
 
-The file is in the user's configuration folder, separate from the database. During a rotation a second file next to it
-contains the former secret. So after a crash at any moment all encrypted values can still be decrypted.
+An embedded gateway stores its secret in the user's configuration folder, separate from the database. During a rotation a
+second file next to it contains the former secret. So after a crash at any moment all encrypted values can still be
+decrypted.
 """
 
+import asyncio
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from platformdirs import user_config_path, user_data_path
+from pwdlib import PasswordHash
+from pwdlib.hashers.argon2 import Argon2Hasher
 
-from toolgate_service.core.errors import StorageError
+from toolgate_service.core.errors import ApiError, StorageError
 
 if TYPE_CHECKING:
     from toolgate_service.core.settings import Settings
+
 
 _VERSION = b"\x01"
 _NONCE = 12
@@ -240,3 +246,58 @@ def _cannot_keep(path: Path, error: OSError) -> StorageError:
         f"cannot keep the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
         f"{MIN_SECRET} random characters"
     )
+
+
+T = TypeVar("T")
+
+#: seconds until the client should retry after a 429, sent in `Retry-After`
+RETRY_AFTER = 2
+
+
+class Passwords:
+    """Thread pool for password hashing. One hash takes about 0.1 seconds and 64 MiB of memory."""
+
+    def __init__(self, threads: int, queue: int) -> None:
+        self._hasher = PasswordHash((Argon2Hasher(),))
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="argon2")
+        self._places = threads + queue
+        self._decoy: str | None = None
+
+    async def hash(self, password: str) -> str:
+        """Return the Argon2id hash of a password.
+
+        Raises:
+            ApiError: 429, the queue is full.
+        """
+        return await self._run(lambda: self._hasher.hash(password))
+
+    async def verify(self, password: str, stored: str | None) -> bool:
+        """Return whether a password matches a stored hash.
+
+        If `stored` is None, return False after the same time. So the duration does not reveal whether a user exists.
+
+        Raises:
+            ApiError: 429, the queue is full.
+        """
+        if self._decoy is None:
+            self._decoy = await self.hash("nobody's password")
+        candidate = stored or self._decoy
+        fits = await self._run(lambda: self._hasher.verify(password, candidate))
+        return fits and stored is not None
+
+    def close(self) -> None:
+        """Cancel queued work and stop the threads without waiting for them."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._places <= 0:
+            raise ApiError(
+                429,
+                f"Too many logins at once; retry after {RETRY_AFTER} seconds",
+                {"Retry-After": str(RETRY_AFTER)},
+            )
+        self._places -= 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        finally:
+            self._places += 1

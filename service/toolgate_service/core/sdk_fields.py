@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import datetime
 from ipaddress import ip_address
 
-from toolgate_service.core.canonical_json import canonical
 from toolgate_service.core.errors import REQUIRED, FieldErrors
 from toolgate_service.core.schemas import (
     ACTION_RULE,
@@ -20,7 +19,7 @@ from toolgate_service.core.schemas import (
     is_reference,
     moment_of,
 )
-from toolgate_service.core.strict_json import Json, deeper_than
+from toolgate_service.core.strict_json import Json, canonical, deeper_than
 
 MAX_CONTEXT_BYTES = 64 * 1024
 MAX_CONTEXT_DEPTH = 32

@@ -1,12 +1,17 @@
-"""Strict JSON parser with exact numbers, and the matching serializer.
+"""Strict JSON parser with exact numbers, the matching serializer, and canonical JSON.
 
 Python's parser accepts duplicate members, ``NaN`` and lone surrogates, and rounds numbers to binary floats. The gateway
 compares amounts and binds approvals to arguments. It therefore rejects texts that two JSON parsers could interpret
 differently.
+
+An approval covers the canonical JSON of its arguments. The format is RFC 8785 with one change: numbers keep their exact
+decimal value. ``1``, ``1.0`` and ``1e0`` have the same canonical text; ``9007199254740993`` and ``9007199254740992``
+have different ones. Unicode is not normalized. A missing context, null and ``{}`` have the same canonical text.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from json.encoder import encode_basestring
@@ -321,3 +326,13 @@ def _reader(numbers: _Numbers | None) -> tuple[Scanner, json.JSONDecoder]:
 
 _OWN_DECODER = json.JSONDecoder(parse_float=Decimal)
 _SMALL_READER = _reader(None)
+
+
+def canonical(context: Mapping[str, object] | None) -> str:
+    """Return the canonical JSON of a context, or ``{}`` for None."""
+    return dumps(dict(context), sort_keys=True) if context else "{}"
+
+
+def digest(canonical_text: str) -> str:
+    """Return the SHA-256 hash of a canonical JSON text as hexadecimal digits."""
+    return hashlib.sha256(canonical_text.encode()).hexdigest()

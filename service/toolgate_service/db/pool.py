@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from toolgate_service.core.batching import DEADLINE
+from toolgate_service.core.concurrency import DEADLINE
 from toolgate_service.core.errors import LostRace
 from toolgate_service.db.database import Usage
 from toolgate_service.db.postgres import PostgresDatabase

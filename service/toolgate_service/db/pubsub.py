@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlalchemy.orm import Session
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.core.notifier import Notifier
+from toolgate_service.core.concurrency import Notifier
 
 if TYPE_CHECKING:
     from toolgate_service.db.postgres import PostgresDatabase

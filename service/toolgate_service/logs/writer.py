@@ -12,7 +12,7 @@ from contextvars import Context
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from toolgate_service.core.batching import DeadlineQueue, QueuedItem
+from toolgate_service.core.concurrency import DeadlineQueue, QueuedItem
 from toolgate_service.core.errors import ApiError
 from toolgate_service.db.database import Usage
 from toolgate_service.db.health import OUTAGE

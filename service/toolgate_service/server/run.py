@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from toolgate_service.core.crypto import secret_path
 from toolgate_service.core.errors import StartError, StorageError
 from toolgate_service.core.logging import configure_logging
-from toolgate_service.core.masking import masked_url
 from toolgate_service.core.settings import Settings, is_embedded, load_settings
+from toolgate_service.core.text_safety import masked_url
 from toolgate_service.db.database import open_database
 from toolgate_service.db.sqlite import sqlite_path
 from toolgate_service.secret_check import verified_vault

@@ -1,6 +1,6 @@
 """Waking those who wait in the same process."""
 
-from toolgate_service.core.notifier import Notifier
+from toolgate_service.core.concurrency import Notifier
 
 
 def test_a_change_wakes_every_watcher_of_that_approval_alone() -> None:

@@ -8,7 +8,7 @@ from toolgate_service.approvals.long_poll import LongPoll
 from toolgate_service.auth_context import AuthContext
 from toolgate_service.auth_store.protocol import AuthStore
 from toolgate_service.context import AppContext
-from toolgate_service.core.notifier import Notifier
+from toolgate_service.core.concurrency import Notifier
 
 ACTIVE = AuthContext("k", None, "o", "production", 1, "free", None)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from toolgate_service.core.batching import Batcher, DeadlineQueue
+from toolgate_service.core.concurrency import Batcher, DeadlineQueue
 
 
 class _Late(Exception):

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.core.canonical_json import canonical, digest
 from toolgate_service.core.sdk_fields import MAX_CONTEXT_BYTES, SURELY_SMALL
-from toolgate_service.core.strict_json import loads
+from toolgate_service.core.strict_json import canonical, digest, loads
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 contexts = st.dictionaries(texts, st.integers() | texts | st.lists(st.booleans(), max_size=3), max_size=6)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from toolgate_service.core.crypto import Passwords
 from toolgate_service.core.errors import ApiError
-from toolgate_service.core.passwords import Passwords
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.core.canonical_json import canonical
-from toolgate_service.core.strict_json import dumps
+from toolgate_service.core.strict_json import canonical, dumps
 from toolgate_service.logs.search import TextMatcher
 
 #: what is written down otherwise than it reads, what folds, what composes, and what means something elsewhere
