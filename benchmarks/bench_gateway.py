@@ -10,9 +10,9 @@ from typing import TypeVar
 from pytest_benchmark.fixture import BenchmarkFixture
 from support.gateway import LiveGateway, Owner
 
-from toolgate_service.auth_context import AuthContext
 from toolgate_service.auth_store.sqlite import SqliteAuthStore
 from toolgate_service.checks.decide import PERMITTED, decide
+from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.core.strict_json import canonical, digest

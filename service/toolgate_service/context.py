@@ -1,11 +1,22 @@
-"""Dependencies of the service functions. They are created once per process."""
+"""Dependencies of the service functions, and the data that the gateway loads for a request with an API key."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from sqlalchemy import bindparam, column, text
+from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.core.concurrency import ConcurrencyLimiter, Notifier
 from toolgate_service.core.crypto import Passwords, Vault
+from toolgate_service.core.errors import ApiError
 from toolgate_service.core.mail_settings import SmtpServer
+from toolgate_service.core.plans import Plan
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import EXPORTS, open_database
+from toolgate_service.db.models import Id
 from toolgate_service.mail.queue import MailQueue
+from toolgate_service.rate_limit.limiter import Rate
 
 
 class AppContext:
@@ -34,3 +45,105 @@ def _open_mail_queue(settings: Settings) -> MailQueue | None:
 
     server = SmtpServer.from_url(settings.smtp_url.get_secret_value())
     return MailQueue(SmtpMailer(server, settings.mail_from))
+
+
+class AuthContext(NamedTuple):
+    """Row of a valid API key, joined with its organization, an agent and a permission.
+
+    Attributes:
+        key_agent_id: Id of the only agent that the key may act as; None for a key of the organization.
+        ip_allow_list: Networks from which the organization allows requests, as stored; None if all are allowed.
+        agent_id: Id of the requested agent; None if none was requested, or if it does not exist in the environment.
+        permission_id: Id of the agent's permission for the action. None if there is no permission; then the other
+            fields of the permission are None too.
+        epoch: Epoch of the environment when the row was read; None if the auth store has no cache.
+    """
+
+    key_id: str
+    key_agent_id: str | None
+    organization_id: str
+    environment: str
+    organization_is_active: int
+    plan: str
+    requests_per_minute: int | None
+    ip_allow_list: str | None = None
+    agent_id: str | None = None
+    agent_status: str | None = None
+    permission_id: str | None = None
+    requires_approval: int | None = None
+    max_amount: str | None = None
+    amount_required: int | None = None
+    epoch: int | None = None
+
+    def rate_limit(self, plans: Mapping[str, Plan]) -> int:
+        """Return the maximum number of requests per minute that the organization may send to each surface."""
+        return self.requests_per_minute or plans[self.plan].requests_per_minute
+
+
+#: context of a request, and the state of its rate limit; the latter is None if the organization is not active
+AuthResult: TypeAlias = tuple[AuthContext, Rate | None]
+
+#: SQL query for the columns of `AuthContext`; its bind parameters are the key's digest, the agent's id and the action
+AUTH_CONTEXT_SQL = """
+SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, o.requests_per_minute, o.ip_allow_list,
+       a.id, a.status, p.id, p.requires_approval, p.max_amount, p.amount_required
+FROM api_keys k
+JOIN organizations o ON o.id = k.organization_id
+LEFT JOIN agents a
+       ON a.id = :agent_id AND a.organization_id = k.organization_id AND a.environment = k.environment
+      AND a.deleted_at IS NULL
+LEFT JOIN permissions p
+       ON p.organization_id = a.organization_id AND p.environment = a.environment AND p.agent_id = a.id
+      AND p.action = :action
+WHERE k.digest = :key_digest AND k.revoked_at IS NULL
+"""
+
+_IDS = ("key_id", "key_agent_id", "organization_id", "agent_id", "permission_id")
+_TYPED = (
+    text(AUTH_CONTEXT_SQL)
+    .bindparams(bindparam("agent_id", type_=Id()))
+    .columns(
+        *(column(name, Id() if name in _IDS else None) for name in AuthContext._fields if name != "epoch")
+    )
+)
+
+
+async def load_auth_context(
+    session: AsyncSession, key_digest: str, agent_id: str, action: str
+) -> AuthContext | None:
+    """Load the context of an API key in the transaction of a session; None if the key is unknown or revoked."""
+    values = {"key_digest": key_digest, "agent_id": agent_id, "action": action}
+    connection = await session.connection()
+    rows = (await connection.execute(_TYPED, values)).fetchall()
+    return AuthContext(*rows[0]) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCaller:
+    """Caller with a valid API key, whose request was counted towards the rate limit.
+
+    Attributes:
+        key_digest: Digest of the API key.
+        context: Organization, agent and permission of the key.
+    """
+
+    key_digest: str
+    context: AuthContext
+
+    def may_act_as(self, agent_id: str) -> bool:
+        """Return whether the key may act as an agent: it belongs to this agent, or to the whole organization."""
+        return self.context.key_agent_id in {None, agent_id}
+
+
+def require_active(result: AuthResult | None) -> tuple[AuthContext, Rate]:
+    """Return the context and the rate limit's state of an authenticated request.
+
+    Raises:
+        ApiError: 401, the API key is unknown or revoked, or the organization is not active.
+    """
+    if result is None:
+        raise ApiError(401, "Invalid API key")
+    context, rate = result
+    if rate is None:
+        raise ApiError(401, "Organization is not active")
+    return context, rate

@@ -25,8 +25,7 @@ from toolgate_service.db.database import Database
 from toolgate_service.db.models import PRODUCTION, TEST, Table
 from toolgate_service.grants.models import Grant, GrantVote
 from toolgate_service.jobs.batches import delete_where, in_batches
-from toolgate_service.jobs.lease import RetentionHalted, steady_from
-from toolgate_service.jobs.scheduler import Job
+from toolgate_service.jobs.scheduler import Job, RetentionHalted, steady_from
 from toolgate_service.logs.models import IdempotencyKey, LogEntry
 from toolgate_service.logs.retention import (
     TEST_DAYS,

@@ -80,7 +80,7 @@ def conforms(answer: httpx.Response) -> None:
     status = str(answer.status_code)
     assert status in responses, (
         f"{where} is not documented (only {', '.join(responses)}): declare it beside the route with responses=problems(…) "
-        f"of toolgate_service.http.problems. {answer.text[:300]}"
+        f"of toolgate_service.http.openapi. {answer.text[:300]}"
     )
     response = responses[status]
     for name, reference in response.get("headers", {}).items():

@@ -19,7 +19,7 @@ from schemathesis.schemas import BaseSchema
 from support.conformity import document
 from support.gateway import Owner
 from support.scene import request_schema
-from toolgate_service.http.operations import API_KEY, BEARER
+from toolgate_service.http.openapi import API_KEY, BEARER
 
 #: Schemathesis does not count 413 among them
 REFUSALS = [*NEGATIVE_DATA_REJECTION_EXPECTED_STATUSES, "413"]

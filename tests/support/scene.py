@@ -9,7 +9,7 @@ import httpx
 from support.conformity import document, resolved
 from support.gateway import PASSWORD, Owner
 from support.slack import SlackHook, linked
-from toolgate_service.http.operations import API_KEY, BEARER
+from toolgate_service.http.openapi import API_KEY, BEARER
 
 
 class Scene:

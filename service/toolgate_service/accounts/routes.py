@@ -13,9 +13,8 @@ from toolgate_service.accounts.schemas import (
     TokenView,
     Told,
 )
-from toolgate_service.http.auth import AnyCaller, peer
-from toolgate_service.http.dependencies import GatewayDep
-from toolgate_service.http.problems import BAD_LOGIN, FORBIDDEN, REFUSED, TOO_MANY, problems
+from toolgate_service.http.dependencies import AnyCaller, GatewayDep, peer
+from toolgate_service.http.openapi import BAD_LOGIN, FORBIDDEN, REFUSED, TOO_MANY, problems
 from toolgate_service.http.responses import NO_STORE, NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.organizations.registration import register as register_organization

@@ -5,10 +5,15 @@ from fastapi import APIRouter
 from toolgate_service.accounts.sessions import transaction_as
 from toolgate_service.agents import keys, service
 from toolgate_service.agents.schemas import AgentChange, AgentKeyView, AgentView, NewAgent
-from toolgate_service.http.auth import AdminCaller, AnyCaller, ChangingCaller
-from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
-from toolgate_service.http.pagination import WholeOrPageDep
-from toolgate_service.http.problems import CONFLICT, NOT_FOUND, PLAN_LIMIT, problems
+from toolgate_service.http.dependencies import (
+    AdminCaller,
+    AnyCaller,
+    ChangingCaller,
+    EnvironmentName,
+    GatewayDep,
+    WholeOrPageDep,
+)
+from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, PLAN_LIMIT, problems
 from toolgate_service.http.responses import NO_STORE, NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 

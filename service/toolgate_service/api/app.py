@@ -13,8 +13,6 @@ from toolgate_service.accounts.routes import reset_router as resets
 from toolgate_service.accounts.routes import router as accounts
 from toolgate_service.agents.routes import keys_router as agent_keys
 from toolgate_service.agents.routes import router as agents
-from toolgate_service.api.docs import files_router
-from toolgate_service.api.docs import router as docs
 from toolgate_service.api.exception_handlers import install_exception_handlers
 from toolgate_service.api.health import router as health
 from toolgate_service.api.middleware import (
@@ -22,7 +20,8 @@ from toolgate_service.api.middleware import (
     EdgeMiddleware,
     RetryMiddleware,
 )
-from toolgate_service.api.openapi import describe
+from toolgate_service.api.openapi import describe, files_router
+from toolgate_service.api.openapi import router as docs
 from toolgate_service.approvals.routes import denial_blocks_router as denial_blocks
 from toolgate_service.approvals.routes import router as approvals
 from toolgate_service.audit.routes import router as audit

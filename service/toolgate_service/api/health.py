@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from toolgate_service.db.health import SHUTTING_DOWN
 from toolgate_service.http.dependencies import GatewayDep
-from toolgate_service.http.problems import NOT_READY, problems
+from toolgate_service.http.openapi import NOT_READY, problems
 from toolgate_service.http.responses import Reply
 
 router = APIRouter(tags=["health"])

@@ -1,4 +1,4 @@
-"""OpenAPI document of the gateway.
+"""OpenAPI document of the gateway, and its routes: `/openapi.json` and `/docs` (the document in Swagger UI).
 
 FastAPI describes the routes. This module adds the plain ASGI endpoints, and the credentials, errors and headers that
 follow from each route's dependencies.
@@ -6,34 +6,42 @@ follow from each route's dependencies.
 
 import inspect
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from starlette.responses import HTMLResponse, Response
 
 from toolgate_service.checks.routes import CHECK
 from toolgate_service.db.pagination import Page
-from toolgate_service.http.auth import authenticate_token, changing, key_caller
-from toolgate_service.http.dependencies import gateway_of
-from toolgate_service.http.operations import ALWAYS, API_KEY, BEARER, EVERYWHERE, HEADERS, PAGED, references
-from toolgate_service.http.problems import (
+from toolgate_service.http.dependencies import authenticate_token, changing, gateway_of, key_caller
+from toolgate_service.http.openapi import (
+    ALWAYS,
+    API_KEY,
+    BEARER,
     ELSEWHERE,
+    EVERYWHERE,
     FORBIDDEN,
+    HEADERS,
     INVALID,
     NO_KEY,
     NO_TOKEN,
+    PAGED,
     RATE,
     RATE_LIMIT,
     SCHEMAS,
+    TENANT_HEADERS,
     TOO_LARGE,
     TOO_MANY,
     UNAVAILABLE,
-    WHOSE,
     Problem,
     merged,
+    references,
 )
 from toolgate_service.logs.routes import LOG, LOGS
 
@@ -220,9 +228,73 @@ def _add_headers(operation: dict[str, Any]) -> None:
     responses = {str(status): response for status, response in operation["responses"].items()}
     operation["responses"] = dict(sorted(responses.items()))
     for status, response in responses.items():
-        rated: tuple[str, ...] = (*RATE, *WHOSE) if counted and status not in _UNCOUNTED else ()
+        rated: tuple[str, ...] = (*RATE, *TENANT_HEADERS) if counted and status not in _UNCOUNTED else ()
         if counted and status == _TOO_MANY:
             # The gateway also sends 429 to an address with too many failed authentications. That response has no
             # organization headers, so they are not documented for this status.
             rated = RATE
         response["headers"] = references(*EVERYWHERE, *rated) | response.get("headers", {})
+
+
+#: The page may load files from the gateway only. `img-src data:` is needed because the style sheet contains its icons
+#: as `data:` URLs.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+
+_MEDIA_TYPES = {
+    "swagger-ui.css": "text/css; charset=utf-8",
+    "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+    "initializer.js": "text/javascript; charset=utf-8",
+}
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Toolgate API</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/docs/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<noscript><p>This page needs JavaScript. The same document for programs: <a href="/openapi.json">/openapi.json</a></p></noscript>
+<script src="/docs/swagger-ui-bundle.js"></script>
+<script src="/docs/initializer.js"></script>
+</body>
+</html>
+"""
+
+router = APIRouter(tags=["documentation"])
+#: router of the files that the page loads; these routes are not in the OpenAPI document
+files_router = APIRouter(include_in_schema=False)
+
+
+@router.get("/openapi.json", response_model=dict[str, Any])
+async def get_openapi_document(request: Request) -> Response:
+    """Return this OpenAPI document."""
+    return Response(request.app.state.document_json(), media_type="application/json")
+
+
+@router.get("/docs", response_class=HTMLResponse)
+async def get_documentation() -> HTMLResponse:
+    """Return a web page that shows this OpenAPI document. The page loads nothing from other hosts."""
+    return HTMLResponse(_PAGE, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+
+
+@cache
+def _read(name: str) -> bytes:
+    return files(__package__).joinpath("swagger_ui", name).read_bytes()
+
+
+def _static(name: str) -> None:
+    @files_router.get(f"/docs/{name}")
+    async def get_static_file() -> Response:
+        headers = {"Cache-Control": "public, max-age=86400"}
+        return Response(_read(name), media_type=_MEDIA_TYPES[name], headers=headers)
+
+
+for _name in _MEDIA_TYPES:
+    _static(_name)

@@ -17,9 +17,8 @@ from sqlmodel import col, or_, update
 from toolgate_service.approvals.models import PENDING, Approval
 from toolgate_service.approvals.repository import find_approval
 from toolgate_service.approvals.schemas import SdkApprovalView, serialize_for_agent
-from toolgate_service.auth_context import AuthContext
 from toolgate_service.auth_store.protocol import AuthStore
-from toolgate_service.context import AppContext
+from toolgate_service.context import AppContext, AuthContext
 from toolgate_service.core.errors import ApiError, not_found
 from toolgate_service.db.database import now
 from toolgate_service.db.health import STORAGE_FAULTS

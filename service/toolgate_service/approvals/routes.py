@@ -22,10 +22,17 @@ from toolgate_service.approvals.schemas import (
 )
 from toolgate_service.core.schemas import Action
 from toolgate_service.http.asgi import peer_of
-from toolgate_service.http.auth import AdminCaller, AnyCaller, AnyKey, FullCaller
-from toolgate_service.http.dependencies import EnvironmentName, GatewayDep, Wait
-from toolgate_service.http.pagination import PageDep
-from toolgate_service.http.problems import CONFLICT, NOT_FOUND, problems
+from toolgate_service.http.dependencies import (
+    AdminCaller,
+    AnyCaller,
+    AnyKey,
+    EnvironmentName,
+    FullCaller,
+    GatewayDep,
+    PageDep,
+    Wait,
+)
+from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
 from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 

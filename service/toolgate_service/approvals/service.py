@@ -39,8 +39,7 @@ from toolgate_service.approvals.schemas import (
     serialize_for_agent,
 )
 from toolgate_service.audit import service as audit
-from toolgate_service.auth_context import KeyCaller
-from toolgate_service.context import AppContext
+from toolgate_service.context import AppContext, KeyCaller
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import ApiError, FieldErrors, not_found
 from toolgate_service.core.ids import new_id

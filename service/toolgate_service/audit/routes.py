@@ -6,9 +6,7 @@ from fastapi import APIRouter, Query
 
 from toolgate_service.audit import repository
 from toolgate_service.audit.schemas import AuditEntryView
-from toolgate_service.http.auth import AnyCaller
-from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
-from toolgate_service.http.pagination import PageDep
+from toolgate_service.http.dependencies import AnyCaller, EnvironmentName, GatewayDep, PageDep
 from toolgate_service.http.responses import Reply
 from toolgate_service.http.strict_route import StrictRoute
 

@@ -1,6 +1,6 @@
 """Cache of authentication contexts. A context is valid while the epoch of its environment is unchanged."""
 
-from toolgate_service.auth_context import AuthContext
+from toolgate_service.context import AuthContext
 
 #: maximum number of contexts, about 1 KB each
 SIZE = 10_000

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from toolgate_service.accounts.sessions import ActiveSession, TokenClaims
-from toolgate_service.auth_context import AuthContext, AuthResult
+from toolgate_service.context import AuthContext, AuthResult
 from toolgate_service.db.database import Usage
 from toolgate_service.rate_limit.limiter import Surface
 

@@ -14,9 +14,8 @@ from toolgate_service.billing.stripe_schemas import EventFacts, read_event
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.strict_json import read_object
 from toolgate_service.gateway import Gateway
-from toolgate_service.http.auth import AnyCaller, peer
-from toolgate_service.http.dependencies import GatewayDep
-from toolgate_service.http.problems import NOT_FOUND, problems
+from toolgate_service.http.dependencies import AnyCaller, GatewayDep, peer
+from toolgate_service.http.openapi import NOT_FOUND, problems
 from toolgate_service.http.responses import Reply
 from toolgate_service.http.strict_route import StrictRoute
 

@@ -24,7 +24,6 @@ from toolgate_service.approvals.models import (
 )
 from toolgate_service.approvals.policy import approval_invalid_reason, store_terms, stored_terms
 from toolgate_service.approvals.service import REJECTED
-from toolgate_service.auth_context import AuthContext, load_auth_context
 from toolgate_service.checks.approval_guards import denial_block, denial_reason, pending_limit_reached
 from toolgate_service.checks.approval_requests import (
     create_request,
@@ -36,6 +35,7 @@ from toolgate_service.checks.approval_requests import (
 from toolgate_service.checks.decide import Blocked, Permitted, Step, StepObserver, decide, ignore_step
 from toolgate_service.checks.idempotency import Attempt, load_idempotent, store_idempotent
 from toolgate_service.checks.schemas import CheckRequest
+from toolgate_service.context import AuthContext, load_auth_context
 from toolgate_service.core import strict_json
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings

@@ -8,10 +8,10 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.approvals.denial_blocks import load_denial_blocks
 from toolgate_service.approvals.models import DENIED, PENDING, Approval
-from toolgate_service.auth_context import AuthContext
 from toolgate_service.checks.approval_requests import MATCHES, match_values
 from toolgate_service.checks.decide import Blocked, Step, StepObserver
 from toolgate_service.checks.schemas import CheckRequest
+from toolgate_service.context import AuthContext
 from toolgate_service.core.clock import wire
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import now

@@ -12,8 +12,8 @@ from toolgate_service.approvals.events import emit_approval_event
 from toolgate_service.approvals.models import CONSUMED, Approval
 from toolgate_service.approvals.policy import current_terms, store_terms, stored_terms
 from toolgate_service.approvals.service import expire_duplicate
-from toolgate_service.auth_context import AuthContext
 from toolgate_service.checks.schemas import CheckRequest
+from toolgate_service.context import AuthContext
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import now

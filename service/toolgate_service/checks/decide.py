@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from toolgate_service.agents.models import ACTIVE
-from toolgate_service.auth_context import AuthContext
+from toolgate_service.context import AuthContext
 from toolgate_service.core.ids import is_id
 from toolgate_service.permissions.models import AmountCheck, find_amount_violation
 

@@ -12,11 +12,10 @@ from sqlalchemy import bindparam
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.auth_context import AuthContext, load_auth_context, require_active
 from toolgate_service.checks.approval_flow import Consumed, Held, response_body, settle
 from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, Step, decide
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
-from toolgate_service.context import AppContext
+from toolgate_service.context import AppContext, AuthContext, load_auth_context, require_active
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.settings import Settings
 from toolgate_service.core.strict_json import Json, plain_number

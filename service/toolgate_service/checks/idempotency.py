@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.auth_context import AuthContext
+from toolgate_service.context import AuthContext
 from toolgate_service.logs.models import IdempotencyKey
 
 #: time after the check during which a retry returns the same decision

@@ -18,8 +18,8 @@ from toolgate_service.core.telemetry import span
 from toolgate_service.db.retry import with_retry
 from toolgate_service.gateway import Gateway
 from toolgate_service.http.asgi import Call, Handler, Response, add_headers
-from toolgate_service.http.auth import authenticate_api_key, load_context
-from toolgate_service.http.operations import operation
+from toolgate_service.http.dependencies import authenticate_api_key, load_context
+from toolgate_service.http.openapi import operation
 
 DECISION = b"x-decision-id"
 LET_THROUGH = b"x-call-let-through"

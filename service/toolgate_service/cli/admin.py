@@ -26,7 +26,7 @@ from toolgate_service.core.errors import ApiError, StartError
 from toolgate_service.core.plans import MAX_ID, MAX_RATE, plan_name
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import ACCOUNTS
-from toolgate_service.jobs.lease import RetentionHalted
+from toolgate_service.jobs.scheduler import RetentionHalted
 from toolgate_service.maintenance import prune
 from toolgate_service.organizations import lifecycle
 from toolgate_service.organizations.models import OPERATOR, PAYMENT, Organization

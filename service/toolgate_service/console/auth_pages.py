@@ -21,7 +21,7 @@ from toolgate_service.console.start import has_begun
 from toolgate_service.console.templates import render_public_page
 from toolgate_service.core.errors import ApiError
 from toolgate_service.gateway import Gateway
-from toolgate_service.http.auth import peer
+from toolgate_service.http.dependencies import peer
 from toolgate_service.organizations.registration import REGISTRATION_REFUSALS
 from toolgate_service.organizations.registration import register as register_organization
 from toolgate_service.team.schemas import Acceptance

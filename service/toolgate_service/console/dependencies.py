@@ -17,7 +17,7 @@ from toolgate_service.console.security import read_session_cookie
 from toolgate_service.core.errors import ApiError
 from toolgate_service.db.models import ENVIRONMENTS, PRODUCTION, TEST
 from toolgate_service.gateway import Gateway
-from toolgate_service.http.auth import admin, caller_of, changing, full_scope
+from toolgate_service.http.dependencies import admin, caller_of, changing, full_scope
 from toolgate_service.organizations.models import Organization
 
 #: value that is recorded as the channel of decisions made in the console

@@ -14,7 +14,7 @@ from toolgate_service.console.dependencies import PageContext, allow_user, form_
 from toolgate_service.console.forms import Form, error_message, error_status
 from toolgate_service.console.templates import render_page
 from toolgate_service.core.errors import ApiError
-from toolgate_service.http.auth import peer
+from toolgate_service.http.dependencies import peer
 
 ACCOUNT = "/console/settings/account"
 PASSWORD = f"{ACCOUNT}/password"

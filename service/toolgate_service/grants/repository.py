@@ -12,7 +12,7 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.grant_proposals import covers
 from toolgate_service.approvals.models import Approval
 from toolgate_service.approvals.policy import grant_invalid_reason, quorum_failure, voters_of
-from toolgate_service.auth_context import AuthContext
+from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import not_found
 from toolgate_service.core.ids import is_id

@@ -6,10 +6,8 @@ from fastapi import APIRouter, Query
 
 from toolgate_service.grants import repository, service
 from toolgate_service.grants.schemas import GrantView, serialize_grants
-from toolgate_service.http.auth import AnyCaller, FullCaller
-from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
-from toolgate_service.http.pagination import PageDep
-from toolgate_service.http.problems import CONFLICT, NOT_FOUND, problems
+from toolgate_service.http.dependencies import AnyCaller, EnvironmentName, FullCaller, GatewayDep, PageDep
+from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
 from toolgate_service.http.responses import Reply
 from toolgate_service.http.strict_route import StrictRoute
 

@@ -1,11 +1,29 @@
-"""FastAPI dependencies and query parameter types that many routes use."""
+"""FastAPI dependencies: authentication, pagination, and query parameters that many routes have.
 
-from typing import Annotated, Literal
+Requests are authenticated by bearer token (users) or API key (agents). Both are read from the headers, so that an
+unauthenticated request is rejected before its body is read.
+"""
+
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import Depends, Query, Request
 from pydantic import BeforeValidator, Field
+from starlette.types import Scope
 
+from toolgate_service.accounts.models import CLI, VIEWER
+from toolgate_service.accounts.sessions import Caller, organization_inactive, read_token
+from toolgate_service.context import AuthContext, KeyCaller, require_active
+from toolgate_service.core.crypto import Keys
+from toolgate_service.core.errors import ApiError, bad_credentials
+from toolgate_service.core.logging import ORGANIZATION
+from toolgate_service.core.telemetry import span
+from toolgate_service.db.pagination import Page, page_behind
 from toolgate_service.gateway import Gateway
+from toolgate_service.http.asgi import add_headers, header_of, peer_of
+from toolgate_service.http.strict_route import from_headers
+from toolgate_service.organizations import ip_allowlist
+from toolgate_service.organizations.keys import key_digest, may_be_key
+from toolgate_service.rate_limit.limiter import Surface
 
 
 async def gateway_of(request: Request) -> Gateway:
@@ -31,3 +49,204 @@ PageSize = Annotated[int, Field(ge=1, le=100), BeforeValidator(_digits), Query()
 Offset = Annotated[int, Field(ge=0, le=2**63 - 1), BeforeValidator(_digits), Query()]
 #: query parameter with the time that a long-polling request may wait, in seconds
 Wait = Annotated[int, Field(ge=0, le=60), BeforeValidator(_digits), Query()]
+
+
+@from_headers
+async def authenticate_token(request: Request, gateway: GatewayDep) -> Caller:
+    """Authenticate the bearer token of a request, and count the request against the user's rate limit.
+
+    Raises:
+        ApiError: 401 for a missing, malformed, expired or revoked token, with the same message; 429 over the limit.
+    """
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return await caller_of(request, gateway, token.strip(" \t") if scheme.lower() == "bearer" else "")
+
+
+async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:
+    """Return the user that a bearer token authenticates, and count the request against the user's rate limit.
+
+    Raises:
+        ApiError: As in `authenticate_token`.
+    """
+    claims = read_token(gateway.vault.token_keys, token)
+    found = None if claims is None else await gateway.auth_store.sign_in(claims)
+    if claims is None or found is None:
+        raise await gateway.auth_failures.reject(peer(request), bad_credentials())
+    request.scope[ORGANIZATION] = found.organization_id
+    caller = Caller(
+        user_id=claims.user_id,
+        organization_id=found.organization_id,
+        session_id=claims.session_id,
+        version=claims.version,
+        role=found.role,
+        scope=found.scope,
+        plan=found.plan,
+        organization_is_active=bool(found.organization_is_active),
+        ip_address=peer(request),
+    )
+    await _count(request, gateway, caller)
+    return caller
+
+
+def peer(request: Request) -> str | None:
+    """Return the client's IP address; None if the server does not provide it."""
+    return request.client.host if request.client else None
+
+
+async def _count(request: Request, gateway: Gateway, caller: Caller) -> None:
+    limit = gateway.settings.management_requests_per_minute
+    rate = await gateway.rate_limiter.count(caller.organization_id, f"user/{caller.user_id}", limit)
+    add_headers(request.scope, rate.headers())
+    if rate.exceeded:
+        raise rate.refusal()
+
+
+AnyCaller = Annotated[Caller, Depends(authenticate_token)]
+
+
+# `async` although the function awaits nothing: FastAPI would run a synchronous dependency in a thread, which is slower.
+async def changing(caller: AnyCaller) -> Caller:
+    """Return the caller if the caller may change data.
+
+    Raises:
+        ApiError: 403 if the caller's role is viewer or the organization is inactive.
+    """
+    if not caller.organization_is_active:
+        raise organization_inactive()
+    if caller.role == VIEWER:
+        raise ApiError(403, "Your role is 'viewer', which may only read; ask an admin")
+    return caller
+
+
+async def full_scope(caller: Annotated[Caller, Depends(changing)]) -> Caller:
+    """Return the caller if the caller may change data and the token has the scope ``full``.
+
+    Routes that decide approvals, show API keys or change permissions require this scope.
+
+    Raises:
+        ApiError: 403 if the token's scope is ``cli``.
+    """
+    if caller.scope == CLI:
+        raise ApiError(403, "This token's scope is 'cli', which may not do that; log in with scope 'full'")
+    return caller
+
+
+async def admin(caller: Annotated[Caller, Depends(full_scope)]) -> Caller:
+    """Return the caller if the caller is an admin with the scope ``full``.
+
+    Raises:
+        ApiError: 403 if the caller is not an admin.
+    """
+    if not caller.is_admin:
+        raise ApiError(403, f"Your role is {caller.role!r}; only an admin may do that")
+    return caller
+
+
+ChangingCaller = Annotated[Caller, Depends(changing)]
+FullCaller = Annotated[Caller, Depends(full_scope)]
+AdminCaller = Annotated[Caller, Depends(admin)]
+
+
+async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface) -> KeyCaller:
+    """Authenticate a request by its API key, and count the request against the rate limit of its kind (`surface`).
+
+    The function reads only headers, so that it can run before the body is read.
+
+    Raises:
+        ApiError: 401 for a missing, unknown or revoked key, or an inactive organization. 403 if the client's address is
+            not in the organization's allowed networks. 429 if the rate limit is exceeded, or if too many requests from
+            the client's address have failed to authenticate.
+        StorageFault: The database did not respond.
+    """
+    peer = peer_of(scope)
+    # Strip only spaces and tabs: `strip()` would also remove a Latin-1 no-break space, which is part of the value.
+    key = (header_of(scope, b"x-api-key") or "").strip(" \t")
+    digest = key_digest(key)
+    if not key:
+        raise await gateway.auth_failures.reject(peer, ApiError(401, "Missing API key"))
+    result = None
+    if may_be_key(key):
+        with span("toolgate.gateway.arrive"):
+            result = await gateway.auth_store.authenticate(digest, surface)
+    try:
+        context, rate = require_active(result)
+    except ApiError as error:
+        raise await gateway.auth_failures.reject(peer, error) from None
+    # The SDK stores these values with its queued log entries, and sends the entries only to the same organization
+    # and environment.
+    add_headers(
+        scope,
+        {
+            b"x-toolgate-organization": context.organization_id.encode(),
+            b"x-toolgate-environment": context.environment.encode(),
+            **rate.headers(),
+        },
+    )
+    if context.ip_allow_list is not None and not ip_allowlist.is_allowed(context.ip_allow_list, peer):
+        await gateway.allowlist_alerts.record(context, peer)
+        raise ip_allowlist.address_forbidden(peer)
+    if rate.exceeded:
+        raise rate.refusal()
+    return KeyCaller(digest, context)
+
+
+async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, action: str = "") -> AuthContext:
+    """Return the current authentication context, with the agent and the permission that the request body names.
+
+    Raises:
+        ApiError: 401 if the key was revoked, or the organization deactivated, after the request was authenticated.
+    """
+    context = await gateway.auth_store.load(caller.key_digest, agent_id, action, epoch=caller.context.epoch)
+    if context is None:
+        raise ApiError(401, "Invalid API key")
+    if not context.organization_is_active:
+        raise ApiError(401, "Organization is not active")
+    return context
+
+
+@from_headers
+async def key_caller(request: Request, gateway: GatewayDep) -> KeyCaller:
+    """Authenticate a request by its API key, as a FastAPI dependency; the request counts as a read."""
+    return await authenticate_api_key(request.scope, gateway, "reads")
+
+
+AnyKey = Annotated[KeyCaller, Depends(key_caller)]
+
+
+_NOT_FILTERS = ("limit", "offset", "cursor")
+
+
+# `async` although the function awaits nothing: FastAPI would run a synchronous dependency in a thread, which is slower.
+async def _page(
+    request: Request,
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    limit: PageSize = 50,
+    offset: Offset = 0,
+    cursor: Annotated[str | None, Query()] = None,
+) -> Page:
+    return _requested_page(request, caller.organization_id, gateway.vault.cursor_keys, limit, offset, cursor)
+
+
+async def _whole_or_page(
+    request: Request,
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    limit: PageSize | None = None,
+    offset: Offset = 0,
+    cursor: Annotated[str | None, Query()] = None,
+) -> Page:
+    return _requested_page(request, caller.organization_id, gateway.vault.cursor_keys, limit, offset, cursor)
+
+
+#: the requested page; its size is `limit`, which is 50 by default and at most 100
+PageDep: TypeAlias = Annotated[Page, Depends(_page)]
+#: the requested page if the request has a `limit`, otherwise the whole list
+WholeOrPageDep: TypeAlias = Annotated[Page, Depends(_whole_or_page)]
+
+
+def _requested_page(
+    request: Request, organization_id: str, keys: Keys, limit: int | None, offset: int, cursor: str | None
+) -> Page:
+    filters = [item for item in request.query_params.multi_items() if item[0] not in _NOT_FILTERS]
+    return page_behind(cursor, request.url.path, filters, organization_id, keys, limit=limit, offset=offset)

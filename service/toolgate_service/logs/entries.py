@@ -7,7 +7,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TypeAlias
 
-from toolgate_service.auth_context import AuthContext
+from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.clock import wire
 from toolgate_service.core.errors import plan_limit_detail

@@ -16,7 +16,7 @@ from toolgate_service.db.database import Database
 from toolgate_service.db.models import PRODUCTION, TEST, PartitionHint
 from toolgate_service.db.sqlite import SqliteDatabase
 from toolgate_service.jobs.batches import delete_where, in_batches
-from toolgate_service.jobs.lease import steady_from
+from toolgate_service.jobs.scheduler import steady_from
 from toolgate_service.logs.entries import entry_bytes
 from toolgate_service.logs.models import LogEntry
 from toolgate_service.logs.rollup import RetentionTerms

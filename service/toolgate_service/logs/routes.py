@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
 
-from toolgate_service.auth_context import AuthContext
+from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import REQUIRED, ApiError, Detail, FieldErrors, not_found
 from toolgate_service.core.plans import Plan
@@ -18,11 +18,15 @@ from toolgate_service.core.strict_json import Json, TooManyValues, read_object
 from toolgate_service.core.telemetry import span_of_entry
 from toolgate_service.gateway import Gateway
 from toolgate_service.http.asgi import Call, Handler, Response
-from toolgate_service.http.auth import AnyCaller, authenticate_api_key, load_context
-from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
-from toolgate_service.http.operations import operation
-from toolgate_service.http.pagination import PageDep
-from toolgate_service.http.problems import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL
+from toolgate_service.http.dependencies import (
+    AnyCaller,
+    EnvironmentName,
+    GatewayDep,
+    PageDep,
+    authenticate_api_key,
+    load_context,
+)
+from toolgate_service.http.openapi import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL, operation
 from toolgate_service.http.responses import NO_STORE, Reply, Stream
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.logs.entries import (

@@ -10,7 +10,7 @@ import toolgate_service.audit.models
 import toolgate_service.billing.models
 import toolgate_service.db.migrate
 import toolgate_service.grants.models
-import toolgate_service.jobs.models
+import toolgate_service.jobs.scheduler
 import toolgate_service.logs.models
 import toolgate_service.organizations.models
 import toolgate_service.permissions.models

@@ -10,7 +10,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_interface, ip_network
 
 from toolgate_service.audit import service as audit
-from toolgate_service.auth_context import AuthContext
+from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.addresses import Network, read_address
 from toolgate_service.core.errors import ApiError

@@ -6,9 +6,8 @@ A request that displays a full key uses a write transaction, which also records 
 from fastapi import APIRouter
 
 from toolgate_service.db.models import PRODUCTION, TEST
-from toolgate_service.http.auth import AdminCaller, AnyCaller
-from toolgate_service.http.dependencies import GatewayDep
-from toolgate_service.http.problems import NO_FEATURE, problems
+from toolgate_service.http.dependencies import AdminCaller, AnyCaller, GatewayDep
+from toolgate_service.http.openapi import NO_FEATURE, problems
 from toolgate_service.http.responses import NO_STORE, Reply
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.organizations import service

@@ -7,10 +7,16 @@ from fastapi import APIRouter, Query
 from toolgate_service.accounts.sessions import transaction_as
 from toolgate_service.agents.service import get_agent
 from toolgate_service.core.errors import ApiError, not_found
-from toolgate_service.http.auth import AdminCaller, AnyCaller, AnyKey, FullCaller
-from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
-from toolgate_service.http.pagination import WholeOrPageDep
-from toolgate_service.http.problems import NOT_FOUND, REFUSED, problems
+from toolgate_service.http.dependencies import (
+    AdminCaller,
+    AnyCaller,
+    AnyKey,
+    EnvironmentName,
+    FullCaller,
+    GatewayDep,
+    WholeOrPageDep,
+)
+from toolgate_service.http.openapi import NOT_FOUND, REFUSED, problems
 from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.permissions import service

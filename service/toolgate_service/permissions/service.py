@@ -13,7 +13,7 @@ from toolgate_service.accounts.sessions import Caller
 from toolgate_service.agents.models import ACTIVE, Agent
 from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
-from toolgate_service.auth_context import KeyCaller
+from toolgate_service.context import KeyCaller
 from toolgate_service.core.errors import ApiError, not_found
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import now

@@ -8,9 +8,8 @@ from fastapi import APIRouter, Request
 
 from toolgate_service.accounts.sessions import transaction_as
 from toolgate_service.core.errors import ApiError
-from toolgate_service.http.auth import AnyCaller, FullCaller, peer
-from toolgate_service.http.dependencies import GatewayDep
-from toolgate_service.http.problems import CONFLICT, NOT_FOUND, problems
+from toolgate_service.http.dependencies import AnyCaller, FullCaller, GatewayDep, peer
+from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
 from toolgate_service.http.responses import NO_STORE, NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.slack import links

@@ -3,9 +3,8 @@
 from fastapi import APIRouter, Request
 
 from toolgate_service.accounts.schemas import TokenView
-from toolgate_service.http.auth import AdminCaller, AnyCaller, peer
-from toolgate_service.http.dependencies import GatewayDep
-from toolgate_service.http.problems import (
+from toolgate_service.http.dependencies import AdminCaller, AnyCaller, GatewayDep, peer
+from toolgate_service.http.openapi import (
     CONFLICT,
     FORBIDDEN,
     NOT_FOUND,

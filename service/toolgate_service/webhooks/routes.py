@@ -4,10 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.http.auth import AdminCaller, AnyCaller
-from toolgate_service.http.dependencies import EnvironmentName, GatewayDep
-from toolgate_service.http.pagination import PageDep
-from toolgate_service.http.problems import CONFLICT, NO_FEATURE, NOT_FOUND, problems
+from toolgate_service.http.dependencies import AdminCaller, AnyCaller, EnvironmentName, GatewayDep, PageDep
+from toolgate_service.http.openapi import CONFLICT, NO_FEATURE, NOT_FOUND, problems
 from toolgate_service.http.responses import NO_STORE, NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.webhooks import service

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-import toolgate_service.api.docs
+import toolgate_service.api.openapi
 
-VENDORED = Path(toolgate_service.api.docs.__file__).parent / "swagger_ui"
+VENDORED = Path(toolgate_service.api.openapi.__file__).parent / "swagger_ui"
 
 
 class Elements(HTMLParser):

@@ -5,9 +5,8 @@ from typing import cast
 import pytest
 
 from toolgate_service.approvals.long_poll import LongPoll
-from toolgate_service.auth_context import AuthContext
 from toolgate_service.auth_store.protocol import AuthStore
-from toolgate_service.context import AppContext
+from toolgate_service.context import AppContext, AuthContext
 from toolgate_service.core.concurrency import Notifier
 
 ACTIVE = AuthContext("k", None, "o", "production", 1, "free", None)

@@ -14,11 +14,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from support.databases import CHOICE, database_url, engine
 
-from toolgate_service.auth_context import AuthContext
 from toolgate_service.auth_store.cache import ContextCache
 from toolgate_service.auth_store.postgres import PostgresAuthStore
 from toolgate_service.auth_store.protocol import AuthStore
 from toolgate_service.auth_store.sqlite import SqliteAuthStore
+from toolgate_service.context import AuthContext
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.db.database import Database

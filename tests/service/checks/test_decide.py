@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from toolgate_service.auth_context import AuthContext
 from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, decide
+from toolgate_service.context import AuthContext
 
 GOOD = AuthContext(
     key_id="k",

@@ -9,7 +9,7 @@ from support.gateway import LiveGateway, Owner
 from support.tables import execute, rows
 from support.upkeep import Prune, ago, ago_text
 
-from toolgate_service.jobs.lease import RetentionHalted
+from toolgate_service.jobs.scheduler import RetentionHalted
 
 
 def last_beat(gateway: LiveGateway, beaten: float, steady: float) -> None:

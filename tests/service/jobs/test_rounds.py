@@ -14,8 +14,7 @@ from toolgate_service.api import metrics
 from toolgate_service.api.metrics import read_backlog
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import Database, open_database
-from toolgate_service.jobs.lease import Rounds, claim, release, renew
-from toolgate_service.jobs.scheduler import Scheduler
+from toolgate_service.jobs.scheduler import Rounds, Scheduler, claim, release, renew
 
 NAMES = ALIVE, OTHER, THIRD = new_id(), new_id(), new_id()
 SELDOM = Rounds(every=timedelta(hours=1), lease=timedelta(minutes=1))
