@@ -1,27 +1,33 @@
-"""Console pages of agents and their permissions."""
+"""Console pages of agents, their permissions, and the API keys that are valid for one agent only."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
-from pydantic import JsonValue, ValidationError
+from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from toolgate_service.accounts.sessions import transaction_as
+from toolgate_service.agents import keys
 from toolgate_service.agents import service as agents
 from toolgate_service.agents.models import Agent
-from toolgate_service.agents.schemas import AgentChange, AgentView, NewAgent
+from toolgate_service.agents.schemas import AgentChange, AgentKeyView, AgentView, NewAgent
 from toolgate_service.approvals import denial_blocks
 from toolgate_service.console.dependencies import (
+    Form,
     PageContext,
-    form_handler,
-    page_handler,
+    check_not_repeated,
+    form_route,
+    page_route,
+    read_number,
     require_admin,
     require_editor,
+    require_key_reader,
 )
-from toolgate_service.console.forms import Form, error_message, error_status, read_number
+from toolgate_service.console.queries import load_emails
 from toolgate_service.console.simulator import MAX_SUGGESTED_ACTIONS
 from toolgate_service.console.templates import read_pagination, render_page
-from toolgate_service.core.errors import ApiError, not_found
+from toolgate_service.core.errors import not_found
 from toolgate_service.core.strict_json import Json
 from toolgate_service.grants import repository as grants
 from toolgate_service.permissions import service as permissions
@@ -42,25 +48,6 @@ def read_new_agent(form: Form) -> NewAgent:
     return NewAgent(name=form["name"], description=form.text("description"))
 
 
-def read_status_change(form: Form) -> AgentChange:
-    """Convert a submitted form to a change that enables or disables an agent.
-
-    Raises:
-        ValidationError: The form's status is unknown.
-    """
-    asked: JsonValue = form["status"]
-    return AgentChange.model_validate({"status": asked})
-
-
-def read_name_change(form: Form) -> AgentChange:
-    """Convert a submitted form to a change of an agent's name and description.
-
-    Raises:
-        ValidationError: The values violate the API's schema.
-    """
-    return AgentChange(name=form["name"], description=form.text("description"))
-
-
 def read_new_permission(form: Form) -> NewPermission:
     """Convert a submitted form to a new permission.
 
@@ -69,16 +56,6 @@ def read_new_permission(form: Form) -> NewPermission:
         ValidationError: The values violate the API's schema.
     """
     return NewPermission.model_validate({"action": form["action"].strip(), **_terms(form)})
-
-
-def read_permission_change(form: Form) -> PermissionChange:
-    """Convert a submitted form to a change of a permission. The change replaces all terms of the permission.
-
-    Raises:
-        FieldErrors: A field that requires a number contains other text.
-        ValidationError: The values violate the API's schema.
-    """
-    return PermissionChange.model_validate(_terms(form))
 
 
 def _terms(form: Form) -> dict[str, Json]:
@@ -93,58 +70,48 @@ def _terms(form: Form) -> dict[str, Json]:
     }
 
 
-async def show_agents(page: PageContext) -> Response:
-    """Show the list of agents, newest first."""
-    return await _render_agents(page)
+@asynccontextmanager
+async def _changing_agent(
+    page: PageContext, *, reads: bool = False
+) -> AsyncIterator[tuple[AsyncSession, Agent]]:
+    """Open a transaction of the user, and load the agent that the URL names."""
+    async with transaction_as(page.gateway, page.caller, reads=reads) as session:
+        yield session, await agents.get_agent(session, page.caller, page.environment, page.param("agent_id"))
 
 
 async def create_agent(page: PageContext, form: Form) -> Response:
     """Create an agent and redirect to its page."""
-    try:
-        new = read_new_agent(form)
-        async with transaction_as(page.gateway, page.caller) as session:
-            agent = await agents.create_agent(session, page.gateway.plans, page.caller, page.environment, new)
-            agent_id = agent.id
-    except (ApiError, ValidationError) as error:
-        return await _render_agents(page, error_status(error), message=error_message(error), typed=form)
+    new = read_new_agent(form)
+    async with transaction_as(page.gateway, page.caller) as session:
+        agent = await agents.create_agent(session, page.gateway.plans, page.caller, page.environment, new)
+        agent_id = agent.id
     return RedirectResponse(page.url(f"{AGENTS}/{agent_id}"), 303)
-
-
-async def show_agent(page: PageContext) -> Response:
-    """Show an agent with its permissions."""
-    return await _render_agent(page)
 
 
 async def change_status(page: PageContext, form: Form) -> Response:
     """Enable an agent, or disable it and cancel its pending approval requests."""
-    try:
-        change = read_status_change(form)
-        await agents.change_agent(page.gateway, page.caller, page.environment, _agent_id(page), change)
-    except (ApiError, ValidationError) as error:
-        return await _render_agent(page, error_status(error), message=error_message(error))
-    return _redirect_to_agent(page)
+    return await _change_agent(page, AgentChange.model_validate({"status": form["status"]}))
 
 
 async def rename_agent(page: PageContext, form: Form) -> Response:
     """Change the name and description of an agent."""
-    try:
-        change = read_name_change(form)
-        await agents.change_agent(page.gateway, page.caller, page.environment, _agent_id(page), change)
-    except (ApiError, ValidationError) as error:
-        return await _render_agent(page, error_status(error), message=error_message(error))
+    return await _change_agent(page, AgentChange(name=form["name"], description=form.text("description")))
+
+
+async def _change_agent(page: PageContext, change: AgentChange) -> Response:
+    await agents.change_agent(page.gateway, page.caller, page.environment, page.param("agent_id"), change)
     return _redirect_to_agent(page)
 
 
 async def delete_agent(page: PageContext, _form: Form) -> Response:
     """Delete an agent, its permissions and its API keys. The agent's log entries are kept."""
-    await agents.delete_agent(page.gateway, page.caller, page.environment, _agent_id(page))
+    await agents.delete_agent(page.gateway, page.caller, page.environment, page.param("agent_id"))
     return RedirectResponse(page.url(AGENTS), 303)
 
 
 async def unblock_action(page: PageContext, form: Form) -> Response:
     """Unblock an action of an agent that the gateway blocked because approvers rejected it repeatedly."""
-    async with transaction_as(page.gateway, page.caller) as session:
-        agent = await agents.get_agent(session, page.caller, page.environment, _agent_id(page))
+    async with _changing_agent(page) as (session, agent):
         await denial_blocks.clear_denial_block(
             session, page.gateway.settings, page.caller, agent, form["action"]
         )
@@ -153,41 +120,33 @@ async def unblock_action(page: PageContext, form: Form) -> Response:
 
 async def create_permission(page: PageContext, form: Form) -> Response:
     """Create a permission for an agent."""
-    try:
-        new = read_new_permission(form)
-        async with transaction_as(page.gateway, page.caller) as session:
-            agent = await agents.get_agent(session, page.caller, page.environment, _agent_id(page))
-            await permissions.create_permission(session, page.caller, agent, new)
-    except (ApiError, ValidationError) as error:
-        return await _render_agent(page, error_status(error), message=error_message(error), typed=form)
+    new = read_new_permission(form)
+    async with _changing_agent(page) as (session, agent):
+        await permissions.create_permission(session, page.caller, agent, new)
     return _redirect_to_agent(page)
 
 
 async def change_permission(page: PageContext, form: Form) -> Response:
-    """Change the terms of a permission, such as its largest amount."""
-    try:
-        terms = read_permission_change(form)
-        async with transaction_as(page.gateway, page.caller) as session:
-            agent = await agents.get_agent(session, page.caller, page.environment, _agent_id(page))
-            found = await permissions.find_permission(session, page.request.path_params["permission_id"])
-            await permissions.change_permission(session, page.caller, _check_agent(found, agent), terms)
-    except (ApiError, ValidationError) as error:
-        return await _render_agent(page, error_status(error), message=error_message(error))
+    """Change the terms of a permission, such as its largest amount. All its terms are replaced."""
+    terms = PermissionChange.model_validate(_terms(form))
+    async with _changing_agent(page) as (session, agent):
+        found = await _find_permission(session, page, agent)
+        await permissions.change_permission(session, page.caller, found, terms)
     return _redirect_to_agent(page)
 
 
 async def delete_permission(page: PageContext, _form: Form) -> Response:
     """Delete a permission. The gateway denies further checks of its action immediately."""
-    async with transaction_as(page.gateway, page.caller) as session:
-        agent = await agents.get_agent(session, page.caller, page.environment, _agent_id(page))
-        found = await permissions.find_permission(session, page.request.path_params["permission_id"])
-        await permissions.delete_permission(session, page.caller, _check_agent(found, agent))
+    async with _changing_agent(page) as (session, agent):
+        found = await _find_permission(session, page, agent)
+        await permissions.delete_permission(session, page.caller, found)
     return _redirect_to_agent(page)
 
 
-async def _render_agents(
+async def show_agents(
     page: PageContext, status: int = 200, *, message: str | None = None, typed: Form | None = None
 ) -> Response:
+    """Show the list of agents, newest first."""
     pagination = read_pagination(page, PAGE_SIZE)
     async with page.gateway.database.reading() as session:
         found = await agents.list_agents(session, page.caller, page.environment, pagination)
@@ -204,16 +163,17 @@ async def _render_agents(
     )
 
 
-async def _render_agent(
+async def show_agent(
     page: PageContext, status: int = 200, *, message: str | None = None, typed: Form | None = None
 ) -> Response:
+    """Show an agent with its permissions."""
     pagination = read_pagination(page, PERMISSIONS_PAGE_SIZE)
     async with page.gateway.database.reading() as session:
-        agent = await agents.get_agent(session, page.caller, page.environment, _agent_id(page))
+        agent = await agents.get_agent(session, page.caller, page.environment, page.param("agent_id"))
         found = await permissions.list_permissions(session, agent, pagination)
         actions = sorted(one.action for one in found.rows)
-        whose = (agent.organization_id, agent.environment, agent.id)
-        blocked = await denial_blocks.load_denial_blocks(session, page.gateway.settings, whose)
+        key = (agent.organization_id, agent.environment, agent.id)
+        blocked = await denial_blocks.load_denial_blocks(session, page.gateway.settings, key)
         allowed = await grants.list_active(session, agent, actions)
     return await render_page(
         page,
@@ -235,37 +195,89 @@ async def _render_agent(
     )
 
 
-def _check_agent(permission: Permission, agent: Agent) -> Permission:
-    if permission.agent_id != agent.id:
+async def _find_permission(session: AsyncSession, page: PageContext, agent: Agent) -> Permission:
+    found = await permissions.find_permission(session, page.param("permission_id"))
+    if found.agent_id != agent.id:
         raise not_found("Permission")
-    return permission
-
-
-def _agent_id(page: PageContext) -> str:
-    agent_id: str = page.request.path_params["agent_id"]
-    return agent_id
+    return found
 
 
 def _redirect_to_agent(page: PageContext) -> Response:
-    return RedirectResponse(page.url(f"{AGENTS}/{_agent_id(page)}"), 303)
+    return RedirectResponse(page.url(f"{AGENTS}/{page.param('agent_id')}"), 303)
+
+
+async def show_agent_keys(
+    page: PageContext,
+    status: int = 200,
+    *,
+    message: str | None = None,
+    whole: Sequence[AgentKeyView] = (),
+    made: str | None = None,
+) -> Response:
+    """Show the agent's API keys, in masked form except for those in `whole`."""
+    async with page.gateway.database.reading() as session:
+        agent = await agents.get_agent(session, page.caller, page.environment, page.param("agent_id"))
+        found = await keys.list_keys(session, page.gateway.vault, page.caller, agent, whole=False)
+        makers = await load_emails(session, {one.created_by for one in found if one.created_by})
+    return await render_page(
+        page,
+        "agent_keys.html",
+        status,
+        agent=AgentView.model_validate(agent, from_attributes=True),
+        keys=found,
+        whole={one.id: one.api_key for one in whole if "…" not in one.api_key},
+        shown=bool(whole),
+        made=made,
+        makers=makers,
+        newest=found[0].id if found else "",
+        most=keys.MAX_KEYS,
+        message=message,
+    )
+
+
+async def show_full_agent_keys(page: PageContext, _form: Form) -> Response:
+    """Show the agent's API keys in full. The audit log records this."""
+    async with _changing_agent(page, reads=True) as (session, agent):
+        whole = await keys.list_keys(session, page.gateway.vault, page.caller, agent)
+    return await show_agent_keys(page, whole=whole)
+
+
+async def create_agent_key(page: PageContext, form: Form) -> Response:
+    """Create an API key for an agent and show the key in full."""
+    async with _changing_agent(page) as (session, agent):
+        there = await keys.list_keys(session, page.gateway.vault, page.caller, agent, whole=False)
+        check_not_repeated(form, there[0].id if there else None)
+        made = await keys.create_key(session, page.gateway.vault, page.caller, agent)
+    return await show_agent_keys(page, whole=[made], made=made.id)
+
+
+async def revoke_agent_key(page: PageContext, _form: Form) -> Response:
+    """Revoke an API key of an agent. The key stops working immediately."""
+    async with _changing_agent(page) as (session, agent):
+        await keys.delete_key(session, page.caller, agent, page.param("key_id"))
+    return RedirectResponse(page.url(f"{AGENTS}/{agent.id}/keys"), 303)
 
 
 _ONE = f"{AGENTS}/{{agent_id}}"
+_KEYS = f"{_ONE}/keys"
 _PERMISSIONS = f"{_ONE}/permissions"
+_PERMISSION = f"{_PERMISSIONS}/{{permission_id}}"
 
 ROUTES: Sequence[Route] = (
-    Route(AGENTS, page_handler(show_agents), methods=["GET"]),
-    Route(AGENTS, form_handler(create_agent, authorize=require_editor), methods=["POST"]),
-    Route(_ONE, page_handler(show_agent), methods=["GET"]),
-    Route(f"{_ONE}/switch", form_handler(change_status, authorize=require_editor), methods=["POST"]),
-    Route(f"{_ONE}/name", form_handler(rename_agent, authorize=require_editor), methods=["POST"]),
-    Route(f"{_ONE}/delete", form_handler(delete_agent, authorize=require_editor), methods=["POST"]),
-    Route(f"{_ONE}/unblock", form_handler(unblock_action, authorize=require_admin), methods=["POST"]),
-    Route(_PERMISSIONS, form_handler(create_permission, authorize=require_admin), methods=["POST"]),
-    Route(
-        f"{_PERMISSIONS}/{{permission_id}}",
-        form_handler(change_permission, authorize=require_admin),
-        methods=["POST"],
+    page_route(AGENTS, show_agents),
+    form_route(AGENTS, create_agent, authorize=require_editor, on_error=show_agents, keeps_input=True),
+    page_route(_ONE, show_agent),
+    form_route(f"{_ONE}/switch", change_status, authorize=require_editor, on_error=show_agent),
+    form_route(f"{_ONE}/name", rename_agent, authorize=require_editor, on_error=show_agent),
+    form_route(f"{_ONE}/delete", delete_agent, authorize=require_editor),
+    form_route(f"{_ONE}/unblock", unblock_action, authorize=require_admin),
+    form_route(
+        _PERMISSIONS, create_permission, authorize=require_admin, on_error=show_agent, keeps_input=True
     ),
-    Route(f"{_PERMISSIONS}/{{permission_id}}/delete", form_handler(delete_permission), methods=["POST"]),
+    form_route(_PERMISSION, change_permission, authorize=require_admin, on_error=show_agent),
+    form_route(f"{_PERMISSION}/delete", delete_permission),
+    page_route(_KEYS, show_agent_keys),
+    form_route(_KEYS, create_agent_key, authorize=require_admin, on_error=show_agent_keys),
+    form_route(f"{_KEYS}/show", show_full_agent_keys, authorize=require_key_reader),
+    form_route(f"{_KEYS}/{{key_id}}/delete", revoke_agent_key, authorize=require_admin),
 )

@@ -12,25 +12,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolgate_service.api.middleware import RetryMiddleware
 from toolgate_service.console import (
-    agent_keys,
     agents,
     auth_pages,
-    grants,
     inbox,
     logs,
     overview,
     security,
-    settings_account,
-    settings_organization,
-    settings_plan,
-    settings_slack,
-    settings_team,
+    settings,
     settings_webhooks,
     simulator,
     start,
 )
-from toolgate_service.console.dependencies import PART, allow_user, form_handler, page_handler
-from toolgate_service.console.forms import error_message, error_title
+from toolgate_service.console.dependencies import (
+    PART,
+    allow_user,
+    error_message,
+    error_title,
+    form_route,
+    page_route,
+)
 from toolgate_service.console.streams import EventStreams
 from toolgate_service.console.templates import render_partial, render_public_page, serve_static
 from toolgate_service.core.errors import ApiError
@@ -48,7 +48,7 @@ PUBLIC_ROUTES: Sequence[Route] = (
     Route("/console/static/{name}", serve_static),
     Route("/console/sign-in", auth_pages.show_sign_in, methods=["GET"]),
     Route("/console/sign-in", auth_pages.sign_in, methods=["POST"]),
-    Route("/console/sign-out", form_handler(auth_pages.sign_out, authorize=allow_user), methods=["POST"]),
+    form_route("/console/sign-out", auth_pages.sign_out, authorize=allow_user),
     Route("/console/register", auth_pages.show_register, methods=["GET"]),
     Route("/console/register", auth_pages.register, methods=["POST"]),
     Route("/console/invitation", auth_pages.show_invitation, methods=["GET"]),
@@ -57,24 +57,18 @@ PUBLIC_ROUTES: Sequence[Route] = (
     Route("/console/password-reset", auth_pages.reset_password, methods=["POST"]),
     Route("/console/forgotten", auth_pages.show_forgotten, methods=["GET"]),
     Route("/console/forgotten", auth_pages.request_reset_link, methods=["POST"]),
-    Route(settings_plan.UPGRADE, page_handler(settings_plan.redirect_to_plan), methods=["GET"]),
+    page_route(settings.UPGRADE, settings.redirect_to_plan),
 )
 
 ROUTES: Sequence[Route] = (
     *PUBLIC_ROUTES,
     *overview.ROUTES,
     *inbox.ROUTES,
-    *grants.ROUTES,
     *agents.ROUTES,
     *simulator.ROUTES,
-    *agent_keys.ROUTES,
     *logs.ROUTES,
-    *settings_organization.ROUTES,
-    *settings_team.ROUTES,
+    *settings.ROUTES,
     *settings_webhooks.ROUTES,
-    *settings_slack.ROUTES,
-    *settings_plan.ROUTES,
-    *settings_account.ROUTES,
     *start.ROUTES,
 )
 

@@ -13,8 +13,14 @@ from toolgate_service.accounts import password_reset, service
 from toolgate_service.accounts.models import User
 from toolgate_service.accounts.schemas import Login, Registration, ResetConfirmation, ResetRequest
 from toolgate_service.console import security
-from toolgate_service.console.dependencies import PageContext, load_page_context
-from toolgate_service.console.forms import Form, error_message, field_errors, read_open_form
+from toolgate_service.console.dependencies import (
+    Form,
+    PageContext,
+    error_message,
+    field_errors,
+    load_page_context,
+    read_open_form,
+)
 from toolgate_service.console.mount import PREFIX
 from toolgate_service.console.queries import count_pending
 from toolgate_service.console.start import has_begun

@@ -1,24 +1,186 @@
-"""Authentication and authorization of console requests: the signed-in user, the environment, and the required role."""
+"""Console requests: submitted forms, the signed-in user, the environment, and the required role."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
+from pydantic import ValidationError
 from sqlmodel import col, select
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from toolgate_service.accounts.models import VIEWER, User
 from toolgate_service.accounts.sessions import Caller
 from toolgate_service.console import security
-from toolgate_service.console.forms import Form, read_form
-from toolgate_service.console.security import read_session_cookie
-from toolgate_service.core.errors import ApiError
+from toolgate_service.core import strict_json
+from toolgate_service.core.concurrency import BodyParser
+from toolgate_service.core.errors import REQUIRED, ApiError, FieldErrors
+from toolgate_service.core.strict_json import Json
 from toolgate_service.db.models import ENVIRONMENTS, PRODUCTION, TEST
 from toolgate_service.gateway import Gateway
+from toolgate_service.http.body_limit import MAX_OPEN_BODY, limit_body
 from toolgate_service.http.dependencies import admin, caller_of, changing, full_scope
 from toolgate_service.organizations.models import Organization
+from toolgate_service.rate_limit.auth_failures import AuthFailures
+
+_MEDIA_TYPE = "application/x-www-form-urlencoded"
+#: maximum number of fields of a submitted form; the console's forms have fewer
+_MAX_FIELDS = 400
+
+_TITLES = {
+    400: "That cannot be done",
+    401: "You are not signed in",
+    403: "You may not do that",
+    404: "There is no such page",
+    405: "That is not how it is done",
+    409: "Somebody was faster",
+    413: "That is too much",
+    421: "Unknown host name",
+    429: "Too many requests",
+    500: "The gateway failed",
+    503: "The gateway's database cannot be used just now",
+}
+
+
+class Form:
+    """Fields of a submitted form. `form[name]` is the first value of a field, or an empty string if it is missing."""
+
+    def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> str:
+        return next((value for key, value in self._fields if key == name), "")
+
+    def __contains__(self, name: str) -> bool:
+        return any(key == name for key, _ in self._fields)
+
+    def all(self, name: str) -> list[str]:
+        """Return all values of a field, such as those of several checkboxes with the same name."""
+        return [value for key, value in self._fields if key == name]
+
+    def text(self, name: str) -> str | None:
+        """Return a field's text with normalized line breaks (LF); None if the field is missing or blank."""
+        return self[name].replace("\r\n", "\n").strip() or None
+
+
+async def read_open_form(request: Request) -> Form:
+    """Parse a form that users submit without a session, such as the sign-in form.
+
+    The form has a small size limit. An invalid form counts as a failed authentication of the client's address.
+
+    Raises:
+        ApiError: 429 after too many failures from this address; otherwise as in `read_form`.
+    """
+    failures: AuthFailures = request.app.state.gateway.auth_failures
+    address = request.client.host if request.client else None
+    await failures.admit_open(address)
+    limit_body(request.scope, MAX_OPEN_BODY)
+    try:
+        return await read_form(request)
+    except ApiError:
+        failures.count(address)
+        raise
+
+
+async def read_form(request: Request) -> Form:
+    """Parse the form in the request body.
+
+    Raises:
+        ApiError: 400 if the body is not a valid form, 413 if the body is too large.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _MEDIA_TYPE:
+        raise ApiError(400, f"A form is sent as {_MEDIA_TYPE}")
+    body = await request.body()
+    parser: BodyParser = request.app.state.gateway.parser
+    try:
+        fields = await parser.run(len(body), partial(_fields, body))
+    except ValueError:
+        raise ApiError(400, "The form cannot be read; reload the page and try again") from None
+    if any("\0" in name or "\0" in value for name, value in fields):
+        raise ApiError(400, "The form has a NUL character in it")
+    return Form(fields)
+
+
+def _fields(body: bytes) -> list[tuple[str, str]]:
+    text = body.decode("ascii")
+    return parse_qsl(
+        text,
+        keep_blank_values=True,
+        strict_parsing=bool(text),
+        errors="strict",
+        max_num_fields=_MAX_FIELDS,
+    )
+
+
+def read_number(form: Form, name: str) -> Json:
+    """Return the number in a field without rounding; None if the field is blank.
+
+    Raises:
+        FieldErrors: The field's text is not a number.
+    """
+    text = form.text(name)
+    if text is None:
+        return None
+    try:
+        value = strict_json.loads(text.encode())
+    except strict_json.InvalidJson:
+        value = None
+    if isinstance(value, bool | str | list | dict) or value is None:
+        raise FieldErrors({name: [f"{text[:40]!r} is no number; write for instance 49.90"]})
+    return value
+
+
+def error_title(status: int) -> str:
+    """Return the headline of the error page for a status code."""
+    return _TITLES.get(status, "That did not work")
+
+
+def error_status(error: ApiError | ValidationError) -> int:
+    """Return the HTTP status of a page that shows a form again together with its error.
+
+    Raises:
+        ApiError: `error` itself if its status is 401: the session has ended, so the page must not be shown.
+    """
+    if not isinstance(error, ApiError):
+        return 400
+    if error.status_code == 401:  # noqa: PLR2004 - HTTP status
+        raise error
+    return error.status_code
+
+
+def field_errors(error: ApiError | ValidationError) -> Mapping[str, str]:
+    """Return error messages by field name; an empty mapping if the error does not concern specific fields."""
+    if isinstance(error, ValidationError):
+        found: dict[str, str] = {}
+        for problem in error.errors():
+            name = ".".join(str(part) for part in problem["loc"]) or "form"
+            missing = problem["type"] in {"missing", "string_too_short"} and not problem.get("input")
+            message = REQUIRED if missing else str(problem["msg"]).removeprefix("Value error, ")
+            found.setdefault(name, message)
+        return found
+    detail = error.detail
+    if error.status_code == 400 and isinstance(detail, Mapping):  # noqa: PLR2004 - of `FieldErrors`
+        return {name: "; ".join(_messages(message)) for name, message in detail.items()}
+    return {}
+
+
+def error_message(error: ApiError | ValidationError) -> str:
+    """Return an error as one line of text for an error page."""
+    fields = field_errors(error)
+    if fields:
+        return "; ".join(f"{name}: {message}" for name, message in fields.items())
+    detail = error.detail if isinstance(error, ApiError) else str(error)
+    if isinstance(detail, Mapping):
+        return str(detail.get("message") or detail.get("error") or error_title(400))
+    return detail
+
+
+def _messages(message: object) -> list[str]:
+    return [str(one) for one in message] if isinstance(message, list) else [str(message)]
+
 
 #: value that is recorded as the channel of decisions made in the console
 VIA = "console"
@@ -76,6 +238,11 @@ class PageContext:
         """True if the page shows forms for administrators. The service functions check the role again."""
         return self.may_decide and self.caller.is_admin
 
+    def param(self, name: str) -> str:
+        """Return a parameter of the request's path, such as the id of an agent."""
+        value: str = self.request.path_params[name]
+        return value
+
     def url(self, path: str, **query: object) -> str:
         """Return the URL of a console page in the same environment."""
         if self.is_test:
@@ -85,27 +252,37 @@ class PageContext:
 
 PageFunction: TypeAlias = Callable[[PageContext], Awaitable[Response]]
 FormFunction: TypeAlias = Callable[[PageContext, Form], Awaitable[Response]]
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+#: Function that shows a page again after a rejected form. Its arguments are the page, the status, `message` and, if the
+#: form keeps what the user had entered, `typed`.
+ErrorFunction: TypeAlias = Callable[..., Awaitable[Response]]
 
 
-def page_handler(handle: PageFunction) -> Endpoint:
-    """Return a Starlette endpoint for a page that every signed-in user may view."""
+def page_route(path: str, show: PageFunction) -> Route:
+    """Return the route of a page that every signed-in user may view."""
 
     async def endpoint(request: Request) -> Response:
-        return await handle(await load_page_context(request))
+        return await show(await load_page_context(request))
 
-    return endpoint
+    return Route(path, endpoint, methods=["GET"])
 
 
-def form_handler(
-    handle: FormFunction, *, authorize: Callable[[Caller], Awaitable[Caller]] | None = None
-) -> Endpoint:
-    """Return a Starlette endpoint for a submitted form. The endpoint checks the form's CSRF token.
+def form_route(
+    path: str,
+    handle: FormFunction,
+    *,
+    authorize: Callable[[Caller], Awaitable[Caller]] | None = None,
+    on_error: ErrorFunction | None = None,
+    keeps_input: bool = False,
+) -> Route:
+    """Return the route of a submitted form. It checks the form's CSRF token.
 
     Args:
+        path: URL path to which browsers submit the form.
         handle: Function that processes the form.
         authorize: Function that raises an `ApiError` if the user may not submit the form. By default, users who may not
             decide approval requests are rejected.
+        on_error: Function that shows the form again if `handle` rejects it. By default, an error page is shown.
+        keeps_input: True if the form that `on_error` shows contains what the user had entered.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -116,9 +293,36 @@ def form_handler(
             await authorize(page.caller)
         else:
             await full_scope(await changing(page.caller))
-        return await handle(page, form)
+        if on_error is None:
+            return await handle(page, form)
+        try:
+            return await handle(page, form)
+        except (ApiError, ValidationError) as error:
+            typed = {"typed": form} if keeps_input else {}
+            return await on_error(page, error_status(error), message=error_message(error), **typed)
 
-    return endpoint
+    return Route(path, endpoint, methods=["POST"])
+
+
+REPEATED = "This form was sent before, or somebody else was faster: nothing was changed now. Look at the page, then decide anew"
+
+
+def check_not_repeated(form: Form, newest: str | None) -> None:
+    """Check that a form that creates an object has not been submitted before.
+
+    A page that shows a new secret is the direct response to the form, because a URL must not contain a secret.
+    Reloading that page submits the form again. The form therefore contains the id of the newest object at the time
+    when the form was rendered. If a newer object exists, the form is outdated.
+
+    Args:
+        form: The submitted form.
+        newest: Id of the newest existing object; None or empty if there is none.
+
+    Raises:
+        ApiError: 409 if a newer object exists.
+    """
+    if form["newest"] != (newest or ""):
+        raise ApiError(409, REPEATED)
 
 
 async def allow_user(caller: Caller) -> Caller:
@@ -160,7 +364,9 @@ async def load_page_context(request: Request) -> PageContext:
         ApiError: 401 if there is no valid session; 400 if the environment in the URL is unknown.
     """
     gateway: Gateway = request.app.state.gateway
-    caller = replace(await caller_of(request, gateway, read_session_cookie(request, gateway)), via=VIA)
+    caller = replace(
+        await caller_of(request, gateway, security.read_session_cookie(request, gateway)), via=VIA
+    )
     environment = request.query_params.get("environment", PRODUCTION)
     if environment not in ENVIRONMENTS:
         raise ApiError(400, f"There is no environment {environment[:40]!r}; there are production and test")

@@ -1,4 +1,4 @@
-"""Console pages of approval requests: the inbox of pending requests, single requests, and decided requests."""
+"""Console pages of approval requests and temporary approvals (`grants` in the API)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,9 +14,15 @@ from toolgate_service.approvals import service as approvals
 from toolgate_service.approvals.models import Approval
 from toolgate_service.approvals.repository import find_approval, list_approvals
 from toolgate_service.approvals.schemas import ApprovalDecision, DecisionNote, GrantTerms, serialize_approvals
-from toolgate_service.console.dependencies import PageContext, form_handler, load_page_context, page_handler
-from toolgate_service.console.filters import machine
-from toolgate_service.console.forms import Form, error_message
+from toolgate_service.console.dependencies import (
+    Form,
+    PageContext,
+    error_message,
+    form_route,
+    load_page_context,
+    page_route,
+)
+from toolgate_service.console.filters import MAX_CARD_LENGTH, describe_action, lay_out, machine
 from toolgate_service.console.inbox_cards import Card, load_cards
 from toolgate_service.console.queries import (
     COUNT_LIMIT,
@@ -33,7 +39,9 @@ from toolgate_service.console.streams import EVENT_STREAM, STREAM_HEADERS, Event
 from toolgate_service.console.templates import read_offset, read_pagination, render_page, render_partial
 from toolgate_service.core.errors import ApiError, FieldErrors
 from toolgate_service.core.ids import is_id
-from toolgate_service.core.strict_json import read_object
+from toolgate_service.core.strict_json import dumps, read_object
+from toolgate_service.grants import repository, service
+from toolgate_service.grants.schemas import serialize_grants
 from toolgate_service.http.responses import Stream
 
 INBOX = "/console/approvals"
@@ -167,7 +175,7 @@ async def show_request(page: PageContext) -> Response:
 
 async def approve(page: PageContext, form: Form) -> Response:
     """Approve an approval request: unchanged, with edited arguments, or with a temporary approval."""
-    approval_id = page.request.path_params["approval_id"]
+    approval_id = page.param("approval_id")
     try:
         decision = read_decision(form)
         await approvals.approve(
@@ -180,7 +188,7 @@ async def approve(page: PageContext, form: Form) -> Response:
 
 async def deny(page: PageContext, form: Form) -> Response:
     """Reject an approval request, optionally with a note."""
-    approval_id = page.request.path_params["approval_id"]
+    approval_id = page.param("approval_id")
     try:
         note = DecisionNote(note=form.text("note")).note
         await approvals.deny(
@@ -229,7 +237,7 @@ async def _load_card(page: PageContext) -> Card:
             session,
             page.caller.organization_id,
             page.environment,
-            page.request.path_params["approval_id"],
+            page.param("approval_id"),
         )
         [card] = await load_cards(session, page, [approval], whole=page.wants_whole)
     return card
@@ -253,13 +261,52 @@ async def _render_request(page: PageContext, card: Card, status: int = 200, **va
     )
 
 
+GRANTS = "/console/grants"
+GRANTS_PAGE_SIZE = 20
+
+
+async def show_grants(page: PageContext) -> Response:
+    """Show the list of temporary approvals, newest first."""
+    pagination = read_pagination(page, GRANTS_PAGE_SIZE)
+    async with page.gateway.database.reading() as session:
+        found = await repository.list_grants(
+            session, page.caller, page.environment, pagination, status=None, agent_id=None
+        )
+        views = await serialize_grants(session, found.rows)
+    shown = [
+        (
+            view,
+            describe_action(view.action),
+            lay_out(view.context, len(dumps(view.context)), at_most=MAX_CARD_LENGTH),
+        )
+        for view in views
+    ]
+    return await render_page(
+        page,
+        "grants.html",
+        grants=shown,
+        offset=pagination.offset,
+        next_offset=pagination.offset + GRANTS_PAGE_SIZE if found.last else None,
+    )
+
+
+async def revoke_grant(page: PageContext, form: Form) -> Response:
+    """Revoke a temporary approval, and redirect to the page that contained the form: the list or the agent's page."""
+    grant_id = page.param("grant_id")
+    ended = await service.revoke(page.gateway, page.caller, page.environment, grant_id)
+    then = f"/console/agents/{ended.agent_id}" if "then" in form else GRANTS
+    return RedirectResponse(page.url(then), 303)
+
+
 ROUTES: Sequence[Route] = (
-    Route(INBOX, page_handler(show_inbox), methods=["GET"]),
-    Route(f"{INBOX}/cards", page_handler(show_cards), methods=["GET"]),
-    Route(f"{INBOX}/decided", page_handler(show_decided), methods=["GET"]),
+    page_route(INBOX, show_inbox),
+    page_route(f"{INBOX}/cards", show_cards),
+    page_route(f"{INBOX}/decided", show_decided),
     Route(f"{INBOX}/events", stream_events, methods=["GET"]),
-    Route(f"{INBOX}/{{approval_id}}", page_handler(show_request), methods=["GET"]),
-    Route(f"{INBOX}/{{approval_id}}/approve", form_handler(approve), methods=["POST"]),
-    Route(f"{INBOX}/{{approval_id}}/deny", form_handler(deny), methods=["POST"]),
-    Route("/console/shortcuts", page_handler(show_shortcuts), methods=["GET"]),
+    page_route(f"{INBOX}/{{approval_id}}", show_request),
+    form_route(f"{INBOX}/{{approval_id}}/approve", approve),
+    form_route(f"{INBOX}/{{approval_id}}/deny", deny),
+    page_route("/console/shortcuts", show_shortcuts),
+    page_route(GRANTS, show_grants),
+    form_route(f"{GRANTS}/{{grant_id}}/revoke", revoke_grant),
 )

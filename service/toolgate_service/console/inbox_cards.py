@@ -12,9 +12,8 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.approvals.models import APPROVED, CONSUMED, DENIED, EXPIRED, PENDING, Approval, state_of
 from toolgate_service.approvals.policy import approver_rejection
 from toolgate_service.approvals.schemas import ApprovalView, serialize_approvals
-from toolgate_service.console.arguments import MAX_CARD_LENGTH, Arguments, lay_out
 from toolgate_service.console.dependencies import PageContext
-from toolgate_service.console.filters import ActionLabel, describe_action
+from toolgate_service.console.filters import MAX_CARD_LENGTH, ActionLabel, Arguments, describe_action, lay_out
 from toolgate_service.console.queries import load_emails
 from toolgate_service.core.strict_json import plain_number
 from toolgate_service.core.text_safety import hidden_names

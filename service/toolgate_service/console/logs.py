@@ -12,9 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolgate_service.agents.models import Agent
-from toolgate_service.console.dependencies import PageContext, load_page_context, page_handler
-from toolgate_service.console.forms import field_errors
-from toolgate_service.console.log_filters import (
+from toolgate_service.console.dependencies import PageContext, field_errors, load_page_context, page_route
+from toolgate_service.console.log_views import (
     AGENT,
     MAX_TEXT_LENGTH,
     NAMES,
@@ -22,11 +21,12 @@ from toolgate_service.console.log_filters import (
     SPANS,
     TEXT,
     LogQuery,
+    build_rows,
     format_for_input,
+    load_entry_detail,
     parse_query,
     read_params,
 )
-from toolgate_service.console.log_views import build_rows, load_entry_detail
 from toolgate_service.console.security import HEADERS
 from toolgate_service.console.streams import EVENT_STREAM, STREAM_HEADERS, EventStreams, format_event
 from toolgate_service.console.templates import render, render_page
@@ -164,7 +164,7 @@ async def show_log(page: PageContext) -> Response:
 
 async def show_entry(page: PageContext) -> Response:
     """Show one log entry in full."""
-    found = await load_entry_detail(page, page.request.path_params["entry_id"])
+    found = await load_entry_detail(page, page.param("entry_id"))
     return await render_page(page, "entry.html", one=found)
 
 
@@ -271,8 +271,8 @@ async def _list_agents(session: AsyncSession, page: PageContext, chosen: str) ->
 
 
 ROUTES: Sequence[Route] = (
-    Route(LOGS, page_handler(show_log), methods=["GET"]),
+    page_route(LOGS, show_log),
     Route(f"{LOGS}/events", stream_events, methods=["GET"]),
-    Route(f"{LOGS}/export", page_handler(export_log), methods=["GET"]),
-    Route(f"{LOGS}/{{entry_id}}", page_handler(show_entry), methods=["GET"]),
+    page_route(f"{LOGS}/export", export_log),
+    page_route(f"{LOGS}/{{entry_id}}", show_entry),
 )

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate_service.accounts.sessions import SESSION_LIFETIME
-from toolgate_service.console.forms import Form
 from toolgate_service.console.mount import PREFIX
 from toolgate_service.core.addresses import host_name, is_allowed_host
 from toolgate_service.core.errors import ApiError
@@ -34,8 +33,6 @@ HEADERS: Mapping[str, str] = {
 #: Name of the session cookie under https. The prefix `__Host-` prevents other hosts of the same domain from setting it.
 _SECURE_COOKIE = "__Host-toolgate"
 _PLAIN_COOKIE = "toolgate-console"
-
-REPEATED = "This form was sent before, or somebody else was faster: nothing was changed now. Look at the page, then decide anew"
 
 
 def check_host(request: Request, gateway: Gateway) -> None:
@@ -85,24 +82,6 @@ def check_form_token(gateway: Gateway, session_id: str, sent: str) -> None:
     tokens = [_form_token(key, session_id) for key in gateway.vault.form_keys]
     if not any(hmac.compare_digest(token.encode(), sent.encode()) for token in tokens):
         raise ApiError(403, "This form is out of date; go back, reload the page and try again")
-
-
-def check_not_repeated(form: Form, newest: str | None) -> None:
-    """Check that a form that creates an object has not been submitted before.
-
-    A page that shows a new secret is the direct response to the form, because a URL must not contain a secret.
-    Reloading that page submits the form again. The form therefore contains the id of the newest object at the time
-    when the form was rendered. If a newer object exists, the form is outdated.
-
-    Args:
-        form: The submitted form.
-        newest: Id of the newest existing object; None or empty if there is none.
-
-    Raises:
-        ApiError: 409 if a newer object exists.
-    """
-    if form["newest"] != (newest or ""):
-        raise ApiError(409, REPEATED)
 
 
 def is_secure(request: Request, gateway: Gateway) -> bool:

@@ -1,18 +1,27 @@
-"""Settings pages of webhooks, their secrets and their deliveries."""
+"""Settings pages of webhooks and of Slack, which receives events through webhooks of a kind of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pydantic import ValidationError
 from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from toolgate_service.console.dependencies import PageContext, form_handler, page_handler, require_admin
-from toolgate_service.console.forms import Form, error_message, error_status
-from toolgate_service.console.security import check_not_repeated
+from toolgate_service.accounts.sessions import transaction_as
+from toolgate_service.console.dependencies import (
+    Form,
+    PageContext,
+    check_not_repeated,
+    form_route,
+    page_route,
+    require_admin,
+)
+from toolgate_service.console.queries import load_emails
 from toolgate_service.console.templates import read_pagination, render_page
-from toolgate_service.core.errors import ApiError
+from toolgate_service.slack import links
+from toolgate_service.slack.apps import signing_secrets
+from toolgate_service.slack.link_codes import create_code
+from toolgate_service.slack.schemas import LinkCodeView, SlackLinkView
 from toolgate_service.webhooks import repository, service
 from toolgate_service.webhooks.events import (
     APPROVAL_TYPES,
@@ -66,28 +75,6 @@ def read_new_channel(form: Form) -> NewWebhook:
     )
 
 
-def read_webhook_change(form: Form) -> WebhookChange:
-    """Convert a submitted form to a change of a webhook.
-
-    An empty field leaves the URL or the secret unchanged: the page never shows those of a Slack channel.
-
-    Raises:
-        ValidationError: The values violate the API's schema.
-    """
-    typed = {name: text for name in ("url", "signing_secret") if (text := form.text(name)) is not None}
-    return WebhookChange.model_validate({**typed, **_terms(form)})
-
-
-def read_status_change(form: Form) -> WebhookChange:
-    """Convert a submitted form to a change that enables or disables a webhook.
-
-    Raises:
-        ValidationError: The form's status is neither ``on`` nor ``off``.
-    """
-    pagination: object = {"on": True, "off": False}.get(form["status"], form["status"])
-    return WebhookChange.model_validate({"is_active": pagination})
-
-
 def _terms(form: Form) -> dict[str, object]:
     # Browsers do not submit unchecked checkboxes, so a missing field means that the checkbox is unchecked.
     return {
@@ -97,25 +84,17 @@ def _terms(form: Form) -> dict[str, object]:
     }
 
 
-async def show_webhooks(page: PageContext) -> Response:
-    """Show the list of webhooks, newest first."""
-    return await _render_webhooks(page)
-
-
 async def create_webhook(page: PageContext, form: Form) -> Response:
     """Create a webhook and show its secret. The secret is shown only this once."""
 
     async def refuse_repetition(session: AsyncSession) -> None:
         check_not_repeated(form, _newest_id(await _list_webhooks(session, page)))
 
-    try:
-        new = read_new_webhook(form)
-        made = await service.create_webhook(
-            page.gateway, page.caller, page.environment, new, first=refuse_repetition
-        )
-    except (ApiError, ValidationError) as error:
-        return await _render_webhooks(page, error_status(error), message=error_message(error), typed=form)
-    return await _render_webhooks(page, made=made)
+    new = read_new_webhook(form)
+    made = await service.create_webhook(
+        page.gateway, page.caller, page.environment, new, first=refuse_repetition
+    )
+    return await show_webhooks(page, made=made)
 
 
 async def _list_webhooks(session: AsyncSession, page: PageContext) -> Sequence[WebhookView]:
@@ -127,7 +106,7 @@ def _newest_id(found: Sequence[WebhookView]) -> str:
     return found[0].id if found else ""
 
 
-async def _render_webhooks(
+async def show_webhooks(
     page: PageContext,
     status: int = 200,
     *,
@@ -135,6 +114,7 @@ async def _render_webhooks(
     typed: Form | None = None,
     made: NewWebhookView | None = None,
 ) -> Response:
+    """Show the list of webhooks, newest first."""
     async with page.gateway.database.reading() as session:
         found = await _list_webhooks(session, page)
     return await render_page(
@@ -152,24 +132,22 @@ async def _render_webhooks(
     )
 
 
-async def show_webhook(page: PageContext) -> Response:
-    """Show a webhook with its deliveries."""
-    return await _render_webhook(page)
-
-
 async def change_webhook(page: PageContext, form: Form) -> Response:
     """Change the settings of a webhook, such as its URL and events."""
-    return await _apply_change(page, form, lambda: read_webhook_change(form))
+    # An empty field leaves the URL or the secret unchanged: the page never shows those of a Slack channel.
+    typed = {name: text for name in ("url", "signing_secret") if (text := form.text(name)) is not None}
+    return await _change(page, WebhookChange.model_validate({**typed, **_terms(form)}))
 
 
 async def change_status(page: PageContext, form: Form) -> Response:
     """Enable a webhook, or disable it and cancel its pending deliveries."""
-    return await _apply_change(page, None, lambda: read_status_change(form))
+    is_active: object = {"on": True, "off": False}.get(form["status"], form["status"])
+    return await _change(page, WebhookChange.model_validate({"is_active": is_active}))
 
 
 async def delete_webhook(page: PageContext, _form: Form) -> Response:
     """Delete a webhook and cancel its pending deliveries."""
-    await service.delete_webhook(page.gateway, page.caller, page.environment, _webhook_id(page))
+    await service.delete_webhook(page.gateway, page.caller, page.environment, page.param("webhook_id"))
     return RedirectResponse(page.url(WEBHOOKS), 303)
 
 
@@ -177,47 +155,39 @@ async def rotate_secret(page: PageContext, form: Form) -> Response:
     """Replace a webhook's secret and show the new secret. The secret is shown only this once."""
 
     async def refuse_repetition(session: AsyncSession) -> None:
-        found = await repository.get_webhook(session, page.caller, page.environment, _webhook_id(page))
+        found = await repository.get_webhook(session, page.caller, page.environment, page.param("webhook_id"))
         secret = await find_current_secret(session, found.id, SIGNING)
         check_not_repeated(form, secret.id if secret else None)
 
-    try:
-        made = await service.rotate_webhook_secret(
-            page.gateway, page.caller, page.environment, _webhook_id(page), first=refuse_repetition
-        )
-    except ApiError as error:
-        return await _render_webhook(page, error_status(error), message=error_message(error))
-    return await _render_webhook(page, made=made)
+    made = await service.rotate_webhook_secret(
+        page.gateway, page.caller, page.environment, page.param("webhook_id"), first=refuse_repetition
+    )
+    return await show_webhook(page, made=made)
 
 
 async def send_test_event(page: PageContext, _form: Form) -> Response:
     """Send a test event to a webhook and redirect to the list of deliveries, which shows the result."""
-    try:
-        await service.send_test_event(page.gateway, page.caller, page.environment, _webhook_id(page))
-    except ApiError as error:
-        return await _render_webhook(page, error_status(error), message=error_message(error))
+    await service.send_test_event(page.gateway, page.caller, page.environment, page.param("webhook_id"))
     return _redirect_to_webhook(page, "deliveries")
 
 
 async def retry_delivery(page: PageContext, _form: Form) -> Response:
     """Retry the delivery of an event and redirect to the list of deliveries."""
-    delivery = page.request.path_params["delivery_id"]
-    try:
-        await service.retry_delivery(page.gateway, page.caller, page.environment, _webhook_id(page), delivery)
-    except ApiError as error:
-        return await _render_webhook(page, error_status(error), message=error_message(error))
+    delivery = page.param("delivery_id")
+    await service.retry_delivery(
+        page.gateway, page.caller, page.environment, page.param("webhook_id"), delivery
+    )
     return _redirect_to_webhook(page, "deliveries")
 
 
-async def _apply_change(page: PageContext, typed: Form | None, read: Callable[[], WebhookChange]) -> Response:
-    try:
-        await service.update_webhook(page.gateway, page.caller, page.environment, _webhook_id(page), read())
-    except (ApiError, ValidationError) as error:
-        return await _render_webhook(page, error_status(error), message=error_message(error), typed=typed)
+async def _change(page: PageContext, change: WebhookChange) -> Response:
+    await service.update_webhook(
+        page.gateway, page.caller, page.environment, page.param("webhook_id"), change
+    )
     return _redirect_to_webhook(page)
 
 
-async def _render_webhook(
+async def show_webhook(
     page: PageContext,
     status: int = 200,
     *,
@@ -225,11 +195,12 @@ async def _render_webhook(
     typed: Form | None = None,
     made: RotatedSecretView | None = None,
 ) -> Response:
+    """Show a webhook with its deliveries."""
     pagination = read_pagination(page, PAGE_SIZE)
     pagination = replace(pagination, offset=min(pagination.offset, MAX_OFFSET))
     chosen = _STATUSES.get(page.request.query_params.get("status", ""))
     async with page.gateway.database.reading() as session:
-        row = await repository.get_webhook(session, page.caller, page.environment, _webhook_id(page))
+        row = await repository.get_webhook(session, page.caller, page.environment, page.param("webhook_id"))
         found = await repository.list_deliveries(session, row, chosen, pagination)
         secret = await find_current_secret(session, row.id, SIGNING)
     one = service.webhook_view(row)
@@ -264,29 +235,89 @@ def request_url(page: PageContext, webhook_id: str) -> str:
     return f"{public.rstrip('/')}/integrations/slack/{webhook_id}"
 
 
-def _webhook_id(page: PageContext) -> str:
-    webhook_id: str = page.request.path_params["webhook_id"]
-    return webhook_id
-
-
 def _redirect_to_webhook(page: PageContext, place: str = "") -> Response:
-    return RedirectResponse(page.url(f"{WEBHOOKS}/{_webhook_id(page)}") + (f"#{place}" if place else ""), 303)
+    return RedirectResponse(
+        page.url(f"{WEBHOOKS}/{page.param('webhook_id')}") + (f"#{place}" if place else ""), 303
+    )
 
 
 _ONE = f"{WEBHOOKS}/{{webhook_id}}"
 
+CHANNELS = "/console/settings/slack"
+MAX_LINKS = 200
+
+
+async def connect_channel(page: PageContext, form: Form) -> Response:
+    """Connect a Slack channel. The console never shows the channel's URL and secret again."""
+    made = await service.create_webhook(page.gateway, page.caller, page.environment, read_new_channel(form))
+    return RedirectResponse(page.url(f"{WEBHOOKS}/{made.id}"), 303)
+
+
+async def create_link_code(page: PageContext, form: Form) -> Response:
+    """Create a code with which the user links a Slack account, and show the code. It is shown only this once."""
+    async with transaction_as(page.gateway, page.caller) as session:
+        made, expires_at = await create_code(
+            session, page.gateway.vault, page.caller, form["webhook"] or None
+        )
+    return await show_slack(page, made=LinkCodeView(code=made, expires_at=expires_at))
+
+
+async def remove_link(page: PageContext, _form: Form) -> Response:
+    """Remove the link of a Slack user, who can then no longer decide approval requests in Slack."""
+    async with transaction_as(page.gateway, page.caller) as session:
+        await links.unlink(session, page.caller, page.param("link_id"))
+    return RedirectResponse(page.url(CHANNELS), 303)
+
+
+async def show_slack(
+    page: PageContext,
+    status: int = 200,
+    *,
+    message: str | None = None,
+    typed: Form | None = None,
+    made: LinkCodeView | None = None,
+) -> Response:
+    """Show the Slack channels and the links between Slack users and members."""
+    async with page.gateway.database.reading() as session:
+        webhooks = await repository.list_webhooks(session, page.caller, page.environment)
+        found = (await links.list_links(session, page.caller))[:MAX_LINKS]
+        apps = await signing_secrets(session, page.gateway.vault, page.caller.organization_id)
+        people = await load_emails(session, {one.user_id for one in found})
+    linked = [SlackLinkView.model_validate(one, from_attributes=True) for one in found]
+    return await render_page(
+        page,
+        "settings/slack.html",
+        status,
+        channels=[service.webhook_view(one) for one in webhooks if one.kind == SLACK],
+        in_plan=has_feature(page.gateway.plans, page.caller.plan),
+        mine=[one for one in linked if one.user_id == page.caller.user_id],
+        apps=[one.webhook for one in apps],
+        is_one_app=all(one.is_same_app(apps[0]) for one in apps),
+        others=[one for one in linked if one.user_id != page.caller.user_id],
+        people=people,
+        made=made,
+        message=message,
+        typed=typed or Form([]),
+    )
+
+
 ROUTES: Sequence[Route] = (
-    Route(WEBHOOKS, page_handler(show_webhooks), methods=["GET"]),
-    Route(WEBHOOKS, form_handler(create_webhook, authorize=require_admin), methods=["POST"]),
-    Route(_ONE, page_handler(show_webhook), methods=["GET"]),
-    Route(_ONE, form_handler(change_webhook, authorize=require_admin), methods=["POST"]),
-    Route(f"{_ONE}/switch", form_handler(change_status, authorize=require_admin), methods=["POST"]),
-    Route(f"{_ONE}/delete", form_handler(delete_webhook, authorize=require_admin), methods=["POST"]),
-    Route(f"{_ONE}/rotate-secret", form_handler(rotate_secret, authorize=require_admin), methods=["POST"]),
-    Route(f"{_ONE}/test", form_handler(send_test_event, authorize=require_admin), methods=["POST"]),
-    Route(
+    page_route(WEBHOOKS, show_webhooks),
+    form_route(WEBHOOKS, create_webhook, authorize=require_admin, on_error=show_webhooks, keeps_input=True),
+    page_route(_ONE, show_webhook),
+    form_route(_ONE, change_webhook, authorize=require_admin, on_error=show_webhook, keeps_input=True),
+    form_route(f"{_ONE}/switch", change_status, authorize=require_admin, on_error=show_webhook),
+    form_route(f"{_ONE}/delete", delete_webhook, authorize=require_admin),
+    form_route(f"{_ONE}/rotate-secret", rotate_secret, authorize=require_admin, on_error=show_webhook),
+    form_route(f"{_ONE}/test", send_test_event, authorize=require_admin, on_error=show_webhook),
+    form_route(
         f"{_ONE}/deliveries/{{delivery_id}}/retry",
-        form_handler(retry_delivery, authorize=require_admin),
-        methods=["POST"],
+        retry_delivery,
+        authorize=require_admin,
+        on_error=show_webhook,
     ),
+    page_route(CHANNELS, show_slack),
+    form_route(CHANNELS, connect_channel, authorize=require_admin, on_error=show_slack, keeps_input=True),
+    form_route(f"{CHANNELS}/code", create_link_code, on_error=show_slack),
+    form_route(f"{CHANNELS}/links/{{link_id}}/end", remove_link),
 )

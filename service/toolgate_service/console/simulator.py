@@ -15,9 +15,16 @@ from toolgate_service.agents.schemas import AgentView
 from toolgate_service.checks.approval_flow import Consumed, Held
 from toolgate_service.checks.decide import Blocked, Permitted, Step
 from toolgate_service.checks.explain import Explanation, explain
-from toolgate_service.console.dependencies import PageContext, form_handler, page_handler, require_editor
+from toolgate_service.console.dependencies import (
+    Form,
+    PageContext,
+    error_message,
+    form_route,
+    page_route,
+    read_number,
+    require_editor,
+)
 from toolgate_service.console.filters import format_json
-from toolgate_service.console.forms import Form, error_message, read_number
 from toolgate_service.console.templates import first_page, render_page
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import ApiError, FieldErrors
@@ -62,7 +69,7 @@ async def show_simulator(page: PageContext) -> Response:
 
 async def simulate(page: PageContext, form: Form) -> Response:
     """Show the decision that the submitted check would receive."""
-    agent_id = page.request.path_params["agent_id"]
+    agent_id = page.param("agent_id")
     # Raises 404 if the agent belongs to another organization or environment, as on other pages.
     async with page.gateway.database.reading() as session:
         await agents.get_agent(session, page.caller, page.environment, agent_id)
@@ -110,9 +117,7 @@ async def _render(
     explanation: Explanation | None = None,
 ) -> Response:
     async with page.gateway.database.reading() as session:
-        agent = await agents.get_agent(
-            session, page.caller, page.environment, page.request.path_params["agent_id"]
-        )
+        agent = await agents.get_agent(session, page.caller, page.environment, page.param("agent_id"))
         actions = await _list_actions(session, page, agent)
     return await render_page(
         page,
@@ -163,6 +168,6 @@ def _format_response(answer: bytes | None) -> str:
 
 
 ROUTES: Sequence[Route] = (
-    Route(SIMULATOR, page_handler(show_simulator), methods=["GET"]),
-    Route(SIMULATOR, form_handler(simulate, authorize=require_editor), methods=["POST"]),
+    page_route(SIMULATOR, show_simulator),
+    form_route(SIMULATOR, simulate, authorize=require_editor),
 )

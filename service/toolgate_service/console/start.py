@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import RedirectResponse, Response
@@ -19,8 +18,13 @@ from toolgate_service.agents import service as agents
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import PENDING, Approval
 from toolgate_service.console.agents import read_new_agent, read_new_permission
-from toolgate_service.console.dependencies import PageContext, form_handler, page_handler, require_admin
-from toolgate_service.console.forms import Form, error_message, error_status
+from toolgate_service.console.dependencies import (
+    Form,
+    PageContext,
+    form_route,
+    page_route,
+    require_admin,
+)
 from toolgate_service.console.templates import first_page, render_page, render_partial
 from toolgate_service.core.addresses import is_loopback
 from toolgate_service.core.errors import ApiError
@@ -197,23 +201,15 @@ def function_name(action: str) -> str:
     )
 
 
-async def show_start(page: PageContext) -> Response:
-    """Show the completed steps and the next step."""
-    return await _render_start(page)
-
-
 async def create_first_agent(page: PageContext, form: Form) -> Response:
     """Create an agent and its permission in one transaction."""
-    try:
-        new, may = read_new_agent(form), read_new_permission(form)
-        async with transaction_as(page.gateway, page.caller) as session:
-            agent = await agents.create_agent(session, page.gateway.plans, page.caller, page.environment, new)
-            # Insert the agent's row first, because the permission's row references it.
-            await session.flush()
-            await permissions.create_permission(session, page.caller, agent, may)
-            agent_id = agent.id
-    except (ApiError, ValidationError) as error:
-        return await _render_start(page, error_status(error), message=error_message(error), typed=form)
+    new, may = read_new_agent(form), read_new_permission(form)
+    async with transaction_as(page.gateway, page.caller) as session:
+        agent = await agents.create_agent(session, page.gateway.plans, page.caller, page.environment, new)
+        # Insert the agent's row first, because the permission's row references it.
+        await session.flush()
+        await permissions.create_permission(session, page.caller, agent, may)
+        agent_id = agent.id
     return RedirectResponse(page.url(START, agent=agent_id), 303)
 
 
@@ -222,9 +218,9 @@ async def show_key(page: PageContext, _form: Form) -> Response:
     async with page.gateway.database.reading() as session:
         found = await load_progress(session, page)
     if found.permission is None:
-        return await _render_start(page)
+        return await show_start(page)
     shown = await organizations.show_key(page.gateway, page.caller, page.environment)
-    response = await _render_start(page, api_key=shown.api_key)
+    response = await show_start(page, api_key=shown.api_key)
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -236,7 +232,7 @@ async def show_first_call(page: PageContext) -> Response:
     return render_partial("part_first_call.html", page=page, arrival=found)
 
 
-async def _render_start(
+async def show_start(
     page: PageContext,
     status: int = 200,
     *,
@@ -244,6 +240,7 @@ async def _render_start(
     typed: Form = SUGGESTED_VALUES,
     api_key: str | None = None,
 ) -> Response:
+    """Show the completed steps and the next step."""
     async with page.gateway.database.reading() as session:
         found = await load_progress(session, page)
         key = await keys.organization_key(session, page.caller.organization_id, page.environment)
@@ -278,10 +275,10 @@ def _snippet(page: PageContext, found: Progress, api_key: str) -> Snippet | None
 
 
 ROUTES: Sequence[Route] = (
-    Route(START, page_handler(show_start), methods=["GET"]),
-    Route(START, form_handler(create_first_agent, authorize=require_admin), methods=["POST"]),
+    page_route(START, show_start),
+    form_route(START, create_first_agent, authorize=require_admin, on_error=show_start, keeps_input=True),
     # The response to the POST has this URL too. The GET route handles a user who opens the URL again.
-    Route(f"{START}/key", page_handler(show_start), methods=["GET"]),
-    Route(f"{START}/key", form_handler(show_key, authorize=require_admin), methods=["POST"]),
-    Route(f"{START}/arrived", page_handler(show_first_call), methods=["GET"]),
+    page_route(f"{START}/key", show_start),
+    form_route(f"{START}/key", show_key, authorize=require_admin),
+    page_route(f"{START}/arrived", show_first_call),
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.console.charts import (
+from toolgate_service.console.overview import (
     HEIGHT,
     STANDARD,
     Range,

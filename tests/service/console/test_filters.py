@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.console.arguments import lay_out
-from toolgate_service.console.filters import describe_action, format_json, plain, shown
+from toolgate_service.console.filters import describe_action, format_json, lay_out, plain, shown
 from toolgate_service.core import strict_json
 from toolgate_service.core.text_safety import is_invisible
 

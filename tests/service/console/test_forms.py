@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from toolgate_service.accounts.schemas import Login
-from toolgate_service.console.forms import error_status
+from toolgate_service.console.dependencies import error_status
 from toolgate_service.core.errors import ApiError, bad_credentials, not_found
 
 

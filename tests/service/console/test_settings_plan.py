@@ -9,7 +9,7 @@ from support.console import Reader, text_of
 from support.gateway import LiveGateway, Owner
 from support.provider import SECRET, fresh, invoice, subscription, tell
 
-from toolgate_service.console.settings_plan import format_money
+from toolgate_service.console.settings import format_money
 
 PLAN = "/console/settings/plan"
 

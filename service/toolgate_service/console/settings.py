@@ -1,0 +1,367 @@
+"""Settings pages of the organization, its plan and its team, and of the user's own account."""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sqlmodel.ext.asyncio.session import AsyncSession
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from toolgate_service.accounts import service as accounts
+from toolgate_service.accounts.schemas import CurrentUser, PasswordChange
+from toolgate_service.accounts.sessions import load_current_user
+from toolgate_service.billing import service as billing
+from toolgate_service.billing.schemas import InvoiceView, ShareView, SubscriptionView
+from toolgate_service.console import security
+from toolgate_service.console.dependencies import (
+    Form,
+    PageContext,
+    allow_user,
+    check_not_repeated,
+    form_route,
+    page_route,
+    require_admin,
+    require_key_reader,
+)
+from toolgate_service.console.templates import read_offset, render_page
+from toolgate_service.core.errors import ApiError
+from toolgate_service.core.plans import FULL, UNLIMITED, WARN_AT
+from toolgate_service.http.dependencies import peer
+from toolgate_service.logs.retention import TEST_DAYS
+from toolgate_service.organizations import keys
+from toolgate_service.organizations import service as organizations
+from toolgate_service.organizations.ip_allowlist import load_networks
+from toolgate_service.organizations.schemas import (
+    AllowedNetworksChange,
+    KeylessOrganizationView,
+    OrganizationChange,
+)
+from toolgate_service.team import invitations
+from toolgate_service.team import service as team
+from toolgate_service.team.schemas import (
+    InvitationView,
+    MemberView,
+    NewInvitation,
+    NewInvitationView,
+    RoleChange,
+)
+
+SETTINGS = "/console/settings"
+KEYS = "/console/settings/keys"
+
+
+async def rename_organization(page: PageContext, form: Form) -> Response:
+    """Rename the organization."""
+    change = OrganizationChange(name=form["name"])
+    await organizations.rename_organization(page.gateway, page.caller, change.name)
+    return RedirectResponse(page.url(SETTINGS), 303)
+
+
+async def allow_networks(page: PageContext, form: Form) -> Response:
+    """Set the networks from which the organization's API keys may be used. The form contains one network per line."""
+    change = AllowedNetworksChange(networks=form["networks"].split())
+    await organizations.set_allowed_networks(page.gateway, page.caller, change)
+    return RedirectResponse(page.url(SETTINGS), 303)
+
+
+async def show_organization(
+    page: PageContext, status: int = 200, *, message: str | None = None, typed: Form | None = None
+) -> Response:
+    """Show the organization's name and allowed networks."""
+    async with page.gateway.database.reading() as session:
+        found = await organizations.get_organization(session, page.caller)
+    return await render_page(
+        page,
+        "settings/organization.html",
+        status,
+        organization=KeylessOrganizationView.model_validate(found, from_attributes=True),
+        test_days=TEST_DAYS,
+        networks=load_networks(found.ip_allow_list),
+        may_allow_networks=page.gateway.plans[found.plan].ip_allow_list,
+        address=page.caller.ip_address,
+        message=message,
+        typed=typed,
+    )
+
+
+async def show_key(page: PageContext, _form: Form) -> Response:
+    """Show the organization's API key in full. The audit log records this."""
+    found = await organizations.show_key(page.gateway, page.caller, page.environment)
+    return await show_masked_key(page, whole=found.api_key)
+
+
+async def regenerate_key(page: PageContext, form: Form) -> Response:
+    """Replace the organization's API key and show the new key. The old key stops working immediately."""
+
+    async def refuse_repetition(session: AsyncSession) -> None:
+        old = await keys.organization_key(session, page.caller.organization_id, page.environment)
+        check_not_repeated(form, old.id)
+
+    made = await organizations.regenerate_key(
+        page.gateway, page.caller, page.environment, first=refuse_repetition
+    )
+    return await show_masked_key(page, whole=made.api_key, replaced=True)
+
+
+async def show_masked_key(
+    page: PageContext,
+    status: int = 200,
+    *,
+    message: str | None = None,
+    whole: str | None = None,
+    replaced: bool = False,
+) -> Response:
+    """Show the organization's API key for the current environment in masked form."""
+    async with page.gateway.database.reading() as session:
+        found = await keys.organization_key(session, page.caller.organization_id, page.environment)
+    masked = keys.masked_key(found)
+    return await render_page(
+        page,
+        "settings/keys.html",
+        status,
+        newest=found.id,
+        masked=masked,
+        made_at=found.created_at,
+        # The key stays masked if the secret that encrypts it is lost. It then cannot be shown in full.
+        whole=None if whole == masked else whole,
+        unreadable=whole == masked,
+        replaced=replaced,
+        message=message,
+    )
+
+
+ACCOUNT = "/console/settings/account"
+PASSWORD = f"{ACCOUNT}/password"
+PASSWORDS_DIFFER = "The new password was not typed the same way twice; nothing was changed"
+
+
+async def change_password(page: PageContext, form: Form) -> Response:
+    """Change the user's password. All sessions of the user end, and this browser receives a new session."""
+    if form["new_password"] != form["repeated"]:
+        return await show_account(page, 400, message=PASSWORDS_DIFFER)
+    change = PasswordChange(current_password=form["current_password"], new_password=form["new_password"])
+    made = await accounts.change_password(page.gateway, page.caller, change, peer(page.request))
+    response = RedirectResponse(page.url(ACCOUNT, changed=1), 303)
+    security.set_session_cookie(response, page.request, page.gateway, made.access_token)
+    return response
+
+
+async def show_account(page: PageContext, status: int = 200, *, message: str | None = None) -> Response:
+    """Show the user's account."""
+    async with page.gateway.database.reading() as session:
+        user = await load_current_user(session, page.caller)
+    return await render_page(
+        page,
+        "settings/account.html",
+        status,
+        user=CurrentUser.model_validate(user, from_attributes=True),
+        changed="changed" in page.request.query_params and message is None,
+        message=message,
+    )
+
+
+TEAM = "/console/settings/team"
+PAGE_SIZE = 50
+
+
+async def invite_user(page: PageContext, form: Form) -> Response:
+    """Invite a user. If the gateway cannot send e-mail, the page shows the invitation link, only this once."""
+
+    async def refuse_repetition(session: AsyncSession) -> None:
+        check_not_repeated(form, _newest(await _list_invitations(session, page)))
+
+    new = NewInvitation.model_validate({"email": form["email"], "role": form["role"]})
+    base_url = str(page.request.base_url)
+    made = await team.invite(page.gateway, page.caller, new, base_url, first=refuse_repetition)
+    return await show_team(page, made=made)
+
+
+async def revoke_invitation(page: PageContext, _form: Form) -> Response:
+    """Revoke an invitation. The invitation's link stops working immediately."""
+    invitation_id = page.param("invitation_id")
+    await team.revoke_invitation(page.gateway, page.caller, invitation_id)
+    return RedirectResponse(page.url(TEAM), 303)
+
+
+async def change_role(page: PageContext, form: Form) -> Response:
+    """Change a member's role and end the member's sessions."""
+    change = RoleChange.model_validate({"role": form["role"]})
+    user_id = page.param("user_id")
+    await team.change_role(page.gateway, page.caller, user_id, change.role)
+    return RedirectResponse(page.url(TEAM), 303)
+
+
+async def remove_member(page: PageContext, _form: Form) -> Response:
+    """Remove a member from the organization and end the member's sessions."""
+    await team.remove(page.gateway, page.caller, page.param("user_id"))
+    return RedirectResponse(page.url(TEAM), 303)
+
+
+async def _list_invitations(session: AsyncSession, page: PageContext) -> Sequence[InvitationView]:
+    found = await invitations.list_open(session, page.caller.organization_id)
+    return [InvitationView.model_validate(one, from_attributes=True) for one in found]
+
+
+async def show_team(
+    page: PageContext,
+    status: int = 200,
+    *,
+    message: str | None = None,
+    typed: Form | None = None,
+    made: NewInvitationView | None = None,
+) -> Response:
+    """Show the team's members. Administrators also see the open invitations."""
+    offset = read_offset(page)
+    async with page.gateway.database.reading() as session:
+        found = await team.list_users(
+            session, page.caller.organization_id, offset=offset, at_most=PAGE_SIZE + 1
+        )
+        waiting = await _list_invitations(session, page) if page.caller.is_admin else ()
+    return await render_page(
+        page,
+        "settings/team.html",
+        status,
+        people=[MemberView.model_validate(one, from_attributes=True) for one in found[:PAGE_SIZE]],
+        waiting=waiting,
+        newest=_newest(waiting),
+        made=made,
+        message=message,
+        typed=typed or Form([]),
+        offset=offset,
+        next_offset=offset + PAGE_SIZE if len(found) > PAGE_SIZE else None,
+    )
+
+
+def _newest(waiting: Sequence[InvitationView]) -> str:
+    return waiting[0].id if waiting else ""
+
+
+#: Decimal places of the currencies that do not have two, according to the payment provider's documentation.
+_DIGITS = {
+    **dict.fromkeys(("bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv"), 0),
+    **dict.fromkeys(("xaf", "xof", "xpf"), 0),
+    **dict.fromkeys(("bhd", "jod", "kwd", "omr", "tnd"), 3),
+}
+
+
+def format_money(amount: int, currency: str) -> str:
+    """Format an amount in minor units, such as cents: ``2900`` and ``eur`` become ``29.00 EUR``."""
+    digits = _DIGITS.get(currency.lower(), 2)
+    return f"{Decimal(amount).scaleb(-digits):,.{digits}f} {currency.upper()}"
+
+
+PLAN = "/console/settings/plan"
+#: path of the upgrade URL that the API's error responses contain
+UPGRADE = "/console/plan"
+#: maximum number of invoices on the page; monthly invoices of five years
+MAX_INVOICES = 60
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Bar that shows how much of a plan limit is used.
+
+    Attributes:
+        name: Label of the limit.
+        used: Current usage and the limit.
+        per: Period of the limit, such as "this month"; empty if the limit has no period.
+    """
+
+    name: str
+    used: ShareView
+    per: str = ""
+
+    @property
+    def percent(self) -> str:
+        """Used share of the limit in percent, as text without the percent sign."""
+        return f"{self.used.percentage:g}"
+
+    @property
+    def filled(self) -> str:
+        """Filled share of the bar in percent, as text: at most 100, and at least 1 if anything is used."""
+        return f"{min(FULL, max(self.used.percentage, 1 if self.used.current else 0)):g}"
+
+    @property
+    def standing(self) -> str:
+        """CSS class: ``full`` if the limit is reached, ``near`` from `WARN_AT` percent, otherwise empty."""
+        if self.used.percentage >= FULL:
+            return "full"
+        return "near" if self.used.percentage >= WARN_AT else ""
+
+
+async def show_plan(page: PageContext) -> Response:
+    """Show the organization's plan, its usage and its invoices."""
+    organization_id, plans = page.caller.organization_id, page.gateway.plans
+    async with page.gateway.database.reading() as session:
+        current = await billing.get_current_plan(session, plans, organization_id)
+        people = await invitations.count_users(session, organization_id)
+        bills = await billing.list_invoices(session, organization_id, at_most=MAX_INVOICES)
+        subscription = await _subscription(billing.get_subscription(session, plans, organization_id))
+    usage = billing.usage_view(plans[current.current_plan], current.usage)
+    invoices = [InvoiceView.model_validate(one, from_attributes=True) for one in bills]
+    return await render_page(
+        page,
+        "settings/plan.html",
+        # The page shows prices only if a payment provider is configured.
+        is_sold=page.gateway.provider_signature is not None,
+        plan=current.plan_details,
+        all_plans=current.all_plans,
+        rates={name: one.requests_per_minute for name, one in plans.items()},
+        meters=(
+            Meter("Agents", usage.agents),
+            Meter("Log entries", usage.logs, "this month"),
+            Meter("People in the team", billing.share(people, current.plan_details.limits.max_team_members)),
+        ),
+        warnings=usage.warnings,
+        subscription=subscription,
+        invoices=[(one, format_money(one.amount, one.currency)) for one in invoices],
+        unlimited=UNLIMITED,
+    )
+
+
+async def redirect_to_plan(page: PageContext) -> Response:
+    """Redirect the upgrade URL, which the API's error responses contain, to the plan page."""
+    return RedirectResponse(page.url(PLAN), 303)
+
+
+async def _subscription(reading: Awaitable[SubscriptionView]) -> SubscriptionView | None:
+    try:
+        return await reading
+    except ApiError as error:
+        if error.status_code != _NOT_FOUND:
+            raise
+        return None
+
+
+ROUTES: Sequence[Route] = (
+    page_route(SETTINGS, show_organization),
+    form_route(
+        f"{SETTINGS}/name",
+        rename_organization,
+        authorize=require_admin,
+        on_error=show_organization,
+        keeps_input=True,
+    ),
+    form_route(
+        f"{SETTINGS}/networks",
+        allow_networks,
+        authorize=require_admin,
+        on_error=show_organization,
+        keeps_input=True,
+    ),
+    page_route(KEYS, show_masked_key),
+    form_route(f"{KEYS}/show", show_key, authorize=require_key_reader),
+    form_route(f"{KEYS}/regenerate", regenerate_key, authorize=require_admin, on_error=show_masked_key),
+    page_route(ACCOUNT, show_account),
+    form_route(PASSWORD, change_password, authorize=allow_user, on_error=show_account),
+    page_route(TEAM, show_team),
+    form_route(
+        f"{TEAM}/invitations", invite_user, authorize=require_admin, on_error=show_team, keeps_input=True
+    ),
+    form_route(f"{TEAM}/invitations/{{invitation_id}}/revoke", revoke_invitation, authorize=require_admin),
+    form_route(f"{TEAM}/{{user_id}}/role", change_role, authorize=require_admin, on_error=show_team),
+    form_route(f"{TEAM}/{{user_id}}/remove", remove_member, authorize=require_admin, on_error=show_team),
+    page_route(PLAN, show_plan),
+)
