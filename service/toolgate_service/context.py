@@ -15,7 +15,7 @@ from toolgate_service.core.plans import Plan
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import EXPORTS, open_database
 from toolgate_service.db.models import Id
-from toolgate_service.mail.queue import MailQueue
+from toolgate_service.mail import MailQueue, SmtpMailer
 from toolgate_service.rate_limit.limiter import Rate
 
 
@@ -40,9 +40,6 @@ class AppContext:
 def _open_mail_queue(settings: Settings) -> MailQueue | None:
     if settings.smtp_url is None or settings.mail_from is None:
         return None
-    # Imported late, because most gateways send no mail, and the import of the client library takes 20 ms.
-    from toolgate_service.mail.smtp import SmtpMailer
-
     server = SmtpServer.from_url(settings.smtp_url.get_secret_value())
     return MailQueue(SmtpMailer(server, settings.mail_from))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from toolgate_service.auth_store.protocol import AuthStore
-from toolgate_service.billing.signature import ProviderSignature
+from toolgate_service.billing.events import ProviderSignature
 from toolgate_service.context import AppContext
 from toolgate_service.core.concurrency import BodyParser
 from toolgate_service.core.settings import Settings
@@ -19,8 +19,8 @@ from toolgate_service.organizations.ip_allowlist import AllowlistAlerts
 from toolgate_service.rate_limit.auth_failures import AuthFailures
 from toolgate_service.rate_limit.limiter import RateLimiter
 from toolgate_service.secret_check import refuse_other_secret
-from toolgate_service.slack.blocks import slack_message
 from toolgate_service.slack.client import Replies
+from toolgate_service.slack.messages import slack_message
 from toolgate_service.webhooks.events import configure
 from toolgate_service.webhooks.sender import Sender
 from toolgate_service.webhooks.worker import Worker

@@ -16,8 +16,8 @@ from toolgate_service.accounts.models import Invitation, LoginFailures, Password
 from toolgate_service.approvals.jobs import expire_approvals, remind
 from toolgate_service.approvals.models import Approval, ApprovalVote
 from toolgate_service.audit.models import AuditEntry
-from toolgate_service.billing.dunning import deactivate_overdue
 from toolgate_service.billing.models import ProviderEvent
+from toolgate_service.billing.service import deactivate_overdue
 from toolgate_service.core.clock import wire
 from toolgate_service.core.plans import Plans, shortest
 from toolgate_service.core.settings import Settings
@@ -38,7 +38,7 @@ from toolgate_service.logs.retention import (
 )
 from toolgate_service.logs.rollup import prune_counts, roll_up
 from toolgate_service.organizations.models import RateWindow
-from toolgate_service.webhooks.retention import prune_webhooks
+from toolgate_service.webhooks.repository import prune_webhooks
 
 logger = logging.getLogger("toolgate.gateway")
 

@@ -21,8 +21,8 @@ from toolgate_service.core.errors import ApiError
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import now
 from toolgate_service.db.retry import with_retry
-from toolgate_service.mail.templates import Email
-from toolgate_service.mail.templates import password_reset as password_reset_email
+from toolgate_service.mail import Email
+from toolgate_service.mail import password_reset as password_reset_email
 
 SENT = "If the e-mail is registered here, a link to choose a new password is on its way to it"
 NO_MAIL = "This gateway sends no mail; ask its operator, who gets a link from 'toolgate admin reset-password'"

@@ -7,10 +7,16 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from toolgate_service.billing import service, stripe_events
-from toolgate_service.billing.schemas import CurrentPlanView, InvoiceView, SubscriptionView, UsageView
-from toolgate_service.billing.signature import HEADER, ProviderSignature
-from toolgate_service.billing.stripe_schemas import EventFacts, read_event
+from toolgate_service.billing import events, service
+from toolgate_service.billing.events import HEADER, ProviderSignature
+from toolgate_service.billing.schemas import (
+    CurrentPlanView,
+    EventFacts,
+    InvoiceView,
+    SubscriptionView,
+    UsageView,
+    read_event,
+)
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.strict_json import read_object
 from toolgate_service.gateway import Gateway
@@ -102,5 +108,5 @@ async def _receipt(gateway: Gateway, event: EventFacts) -> Receipt:
         return Receipt(outcome="ignored", detail=detail)
     if event.subscription is None and event.invoice is None:
         return Receipt(outcome="ignored", detail=f"events of kind {event.kind!r} have no effect here")
-    terms = stripe_events.BillingTerms(gateway.plans, timedelta(days=gateway.settings.payment_grace_days))
-    return Receipt(outcome=await stripe_events.apply_event(gateway.database, terms, event))
+    terms = events.BillingTerms(gateway.plans, timedelta(days=gateway.settings.payment_grace_days))
+    return Receipt(outcome=await events.apply_event(gateway.database, terms, event))

@@ -16,9 +16,8 @@ from toolgate_service.accounts.models import User
 from toolgate_service.accounts.repository import find_user_by_email, find_user_by_id
 from toolgate_service.accounts.schemas import Registration
 from toolgate_service.audit import service as audit
-from toolgate_service.billing.dunning import update_activation, waive_debts
-from toolgate_service.billing.service import current_subscription, is_entitled
-from toolgate_service.billing.stripe_events import BillingTerms, apply_waiting_events, customer_lock
+from toolgate_service.billing.events import BillingTerms, apply_waiting_events, customer_lock
+from toolgate_service.billing.service import current_subscription, is_entitled, update_activation, waive_debts
 from toolgate_service.cli.context import Lines, OperatorSession, display_organization, run_with_database
 from toolgate_service.cli.rotate_secret import rotate_secret
 from toolgate_service.core.crypto import Passwords, Vault, secret_path

@@ -22,8 +22,7 @@ from toolgate_service.core.settings import Settings, is_embedded, load_settings
 from toolgate_service.db.database import open_database
 from toolgate_service.db.migrate import Schema, schema_of
 from toolgate_service.db.sqlite import sqlite_path
-from toolgate_service.mail.queue import NotSent
-from toolgate_service.mail.smtp import SmtpMailer
+from toolgate_service.mail import NotSent, SmtpMailer
 from toolgate_service.secret_check import has_no_secret, opens_sealed, other_secret
 from toolgate_service.server.tls import read_certificate
 

@@ -7,7 +7,6 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from toolgate_service.accounts.sessions import transaction_as
 from toolgate_service.console.dependencies import (
     Form,
     PageContext,
@@ -18,10 +17,9 @@ from toolgate_service.console.dependencies import (
 )
 from toolgate_service.console.queries import load_emails
 from toolgate_service.console.templates import read_pagination, render_page
-from toolgate_service.slack import links
-from toolgate_service.slack.apps import signing_secrets
-from toolgate_service.slack.link_codes import create_code
-from toolgate_service.slack.schemas import LinkCodeView, SlackLinkView
+from toolgate_service.slack import service as slack
+from toolgate_service.slack.repository import signing_secrets
+from toolgate_service.slack.schemas import LinkCodeView
 from toolgate_service.webhooks import repository, service
 from toolgate_service.webhooks.events import (
     APPROVAL_TYPES,
@@ -31,6 +29,7 @@ from toolgate_service.webhooks.events import (
     has_feature,
 )
 from toolgate_service.webhooks.models import DELIVERED, FAILED, PENDING, SIGNING, SLACK, STANDARD
+from toolgate_service.webhooks.repository import find_current_secret
 from toolgate_service.webhooks.schemas import (
     DeliveryStatus,
     NewWebhook,
@@ -39,7 +38,6 @@ from toolgate_service.webhooks.schemas import (
     WebhookChange,
     WebhookView,
 )
-from toolgate_service.webhooks.secrets import find_current_secret
 
 WEBHOOKS = "/console/settings/webhooks"
 PAGE_SIZE = 25
@@ -255,17 +253,13 @@ async def connect_channel(page: PageContext, form: Form) -> Response:
 
 async def create_link_code(page: PageContext, form: Form) -> Response:
     """Create a code with which the user links a Slack account, and show the code. It is shown only this once."""
-    async with transaction_as(page.gateway, page.caller) as session:
-        made, expires_at = await create_code(
-            session, page.gateway.vault, page.caller, form["webhook"] or None
-        )
-    return await show_slack(page, made=LinkCodeView(code=made, expires_at=expires_at))
+    made = await slack.create_link_code(page.gateway, page.caller, form["webhook"] or None)
+    return await show_slack(page, made=made)
 
 
 async def remove_link(page: PageContext, _form: Form) -> Response:
     """Remove the link of a Slack user, who can then no longer decide approval requests in Slack."""
-    async with transaction_as(page.gateway, page.caller) as session:
-        await links.unlink(session, page.caller, page.param("link_id"))
+    await slack.delete_link(page.gateway, page.caller, page.param("link_id"))
     return RedirectResponse(page.url(CHANNELS), 303)
 
 
@@ -278,17 +272,16 @@ async def show_slack(
     made: LinkCodeView | None = None,
 ) -> Response:
     """Show the Slack channels and the links between Slack users and members."""
+    linked = (await slack.list_links(page.gateway, page.caller))[:MAX_LINKS]
+    webhooks = await service.list_webhooks(page.gateway, page.caller, page.environment)
     async with page.gateway.database.reading() as session:
-        webhooks = await repository.list_webhooks(session, page.caller, page.environment)
-        found = (await links.list_links(session, page.caller))[:MAX_LINKS]
         apps = await signing_secrets(session, page.gateway.vault, page.caller.organization_id)
-        people = await load_emails(session, {one.user_id for one in found})
-    linked = [SlackLinkView.model_validate(one, from_attributes=True) for one in found]
+        people = await load_emails(session, {one.user_id for one in linked})
     return await render_page(
         page,
         "settings/slack.html",
         status,
-        channels=[service.webhook_view(one) for one in webhooks if one.kind == SLACK],
+        channels=[one for one in webhooks if one.kind == SLACK],
         in_plan=has_feature(page.gateway.plans, page.caller.plan),
         mine=[one for one in linked if one.user_id == page.caller.user_id],
         apps=[one.webhook for one in apps],

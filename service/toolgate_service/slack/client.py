@@ -1,14 +1,13 @@
 """Background tasks that process button presses from Slack and send replies."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable
 from urllib.parse import urlsplit
 
-from toolgate_service.slack.layout import escape_text
+from toolgate_service.slack.messages import ephemeral_message
 from toolgate_service.webhooks.sender import Sender
-from toolgate_service.webhooks.urls import InvalidUrl, canonical_url
+from toolgate_service.webhooks.ssrf import InvalidUrl, canonical_url
 
 logger = logging.getLogger("toolgate.gateway")
 
@@ -71,11 +70,6 @@ class Replies:
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def ephemeral_message(text: str) -> str:
-    """Return the JSON of a message that only one user sees. The message with the buttons remains unchanged."""
-    return json.dumps({"response_type": "ephemeral", "replace_original": False, "text": escape_text(text)})
 
 
 async def _log_failure(work: Awaitable[None]) -> None:

@@ -6,24 +6,22 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request
 
-from toolgate_service.accounts.sessions import transaction_as
 from toolgate_service.core.errors import ApiError
 from toolgate_service.http.dependencies import AnyCaller, FullCaller, GatewayDep, peer
 from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
 from toolgate_service.http.responses import NO_STORE, NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
-from toolgate_service.slack import links
-from toolgate_service.slack.client import ephemeral_message
-from toolgate_service.slack.link_codes import create_code
-from toolgate_service.slack.payloads import Click, Command, read_payload
-from toolgate_service.slack.schemas import LinkCodeView, NewLinkCode, SlackLinkView
-from toolgate_service.slack.service import (
-    handle_click,
-    handle_command,
-    invalid_signature,
-    verify_request,
+from toolgate_service.slack import service
+from toolgate_service.slack.messages import ephemeral_message
+from toolgate_service.slack.schemas import (
+    Click,
+    Command,
+    LinkCodeView,
+    NewLinkCode,
+    SignedRequest,
+    SlackLinkView,
+    read_payload,
 )
-from toolgate_service.slack.signature import SignedRequest
 
 router = APIRouter(prefix="/api/slack", tags=["slack"], route_class=StrictRoute)
 
@@ -34,25 +32,20 @@ interactions_router = APIRouter(tags=["slack"])
 @router.post("/link-codes", response_model=LinkCodeView, status_code=201, responses=problems(CONFLICT))
 async def create_link_code(caller: FullCaller, gateway: GatewayDep, new: NewLinkCode | None = None) -> Reply:
     """Create a link code for the caller. The Slack user who types it within ten minutes can decide as the caller."""
-    async with transaction_as(gateway, caller) as session:
-        webhook_id = new.webhook_id if new else None
-        code, expires_at = await create_code(session, gateway.vault, caller, webhook_id)
-    return Reply(LinkCodeView(code=code, expires_at=expires_at), 201, NO_STORE)
+    webhook_id = new.webhook_id if new else None
+    return Reply(await service.create_link_code(gateway, caller, webhook_id), 201, NO_STORE)
 
 
 @router.get("/links", response_model=list[SlackLinkView])
 async def list_slack_links(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the caller's links to Slack users, newest first. Admins receive the links of all members."""
-    async with gateway.database.reading() as session:
-        found = await links.list_links(session, caller)
-    return Reply([SlackLinkView.model_validate(link, from_attributes=True) for link in found])
+    return Reply(await service.list_links(gateway, caller))
 
 
 @router.delete("/links/{link_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_slack_link(link_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
     """Delete a link of the caller. Admins can delete the links of all members."""
-    async with transaction_as(gateway, caller) as session:
-        await links.unlink(session, caller, link_id)
+    await service.delete_link(gateway, caller, link_id)
     return NoContent()
 
 
@@ -63,19 +56,21 @@ async def receive_interaction(webhook_id: str, request: Request, gateway: Gatewa
     compressed = request.headers.get("content-encoding", "identity") != "identity"
     headers = {} if compressed else request.headers
     if not SignedRequest.of(headers, b"").has_signature:
-        raise await gateway.auth_failures.reject(peer(request), invalid_signature())
+        raise await gateway.auth_failures.reject(peer(request), service.invalid_signature())
     body = await request.body()
     signed = SignedRequest.of(headers, body)
     try:
         async with gateway.database.reading() as session:
-            webhook = await verify_request(session, gateway.vault, gateway.plans, webhook_id, signed)
+            webhook = await service.verify_request(session, gateway.vault, gateway.plans, webhook_id, signed)
     except ApiError as error:
         if error.status_code == HTTPStatus.UNAUTHORIZED:
             raise await gateway.auth_failures.reject(peer(request), error) from None
         raise
     match await gateway.parser.run(len(body), partial(read_payload, body)):
         case Click() as click:
-            await gateway.slack.run(handle_click(gateway, gateway.slack, webhook, click))
+            await gateway.slack.run(service.handle_click(gateway, gateway.slack, webhook, click))
         case Command() as command:
-            return Reply(json.loads(ephemeral_message(await handle_command(gateway, webhook, command))))
+            return Reply(
+                json.loads(ephemeral_message(await service.handle_command(gateway, webhook, command)))
+            )
     return Reply({})

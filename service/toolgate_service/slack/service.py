@@ -1,33 +1,53 @@
-"""Verification of requests from Slack, and processing of button presses as decisions of the linked member."""
+"""Links between members and Slack users, and requests from Slack.
 
-from collections.abc import AsyncIterator
+A button press in Slack is a decision of the member who is linked to the Slack user.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from http import HTTPStatus
 
-from sqlmodel import col, select
+from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.models import FULL, VIEWER, User
-from toolgate_service.accounts.sessions import Caller
+from toolgate_service.accounts.one_time_tokens import hash_token
+from toolgate_service.accounts.sessions import Caller, LinkUser, transaction_as
+from toolgate_service.accounts.slack_links import SlackLink, SlackLinkCode, end_former_links
 from toolgate_service.approvals import service as approvals
 from toolgate_service.approvals.models import PENDING
 from toolgate_service.approvals.schemas import ApprovalDecision
+from toolgate_service.audit import service as audit
 from toolgate_service.context import AppContext
 from toolgate_service.core.crypto import Vault
-from toolgate_service.core.errors import ApiError
+from toolgate_service.core.errors import REQUIRED, ApiError, FieldErrors, not_found
+from toolgate_service.core.ids import new_id
 from toolgate_service.core.plans import Plans
 from toolgate_service.db.database import now
 from toolgate_service.organizations.models import Organization
-from toolgate_service.slack.apps import secrets_of_app
+from toolgate_service.slack import repository
 from toolgate_service.slack.client import Replies
-from toolgate_service.slack.layout import in_code
-from toolgate_service.slack.links import find_link, link
-from toolgate_service.slack.payloads import Click, Command
-from toolgate_service.slack.signature import SignedRequest
+from toolgate_service.slack.messages import in_code
+from toolgate_service.slack.repository import (
+    CODE_ALPHABET,
+    CODE_LENGTH,
+    SigningSecret,
+    count_wrong_code,
+    find_code,
+    find_link_of_member,
+    find_link_of_slack_user,
+    seconds_to_wait,
+    secrets_of_app,
+    signing_secrets,
+    throttle_key,
+)
+from toolgate_service.slack.schemas import Click, Command, LinkCodeView, SignedRequest, SlackLinkView
 from toolgate_service.webhooks.events import has_feature
 from toolgate_service.webhooks.models import SLACK, SLACK_SIGNING, Webhook, WebhookSecret
-from toolgate_service.webhooks.secrets import find_current_secret, unseal
+from toolgate_service.webhooks.repository import find_current_secret, unseal
 
 VIA = "slack"
 UNLINKED = (
@@ -45,6 +65,157 @@ HELP = (
 
 #: placeholder secret for an unknown webhook, so that its rejection takes as long as for a known webhook
 _NO_SECRET = "0" * 32
+
+LINKED = "Linked: what you press here is decided by you as a member of the organization."
+ALREADY = "You are linked already."
+WRONG = "The code is wrong, used or has run out. Make a new one with `toolgate slack link`; it works for ten minutes."
+TAKEN = "This Slack account is linked to another member; that member, or an admin, has to end it first."
+ELSEWHERE = "You are linked to another Slack account in this app; end that first, then use the code again."
+
+#: time until a link code expires
+CODE_LIFETIME = timedelta(minutes=10)
+#: number of characters between two hyphens in a link code
+_GROUP = 4
+
+
+async def create_link_code(context: AppContext, caller: Caller, webhook_id: str | None) -> LinkCodeView:
+    """Create a code that links a Slack user to the caller. Earlier codes of the caller stop working.
+
+    A code has 80 random bits, is stored as a hash, and works once. `webhook_id` is the id of a webhook of the Slack app
+    in which the code works. It is required if the organization has several Slack apps.
+
+    Raises:
+        ApiError: 400, `webhook_id` is required but missing, or is not a Slack webhook of the organization; 409, no
+            Slack app is connected.
+    """
+    async with transaction_as(context, caller) as session:
+        moment = now(session)
+        app = await _choose_app(session, context.vault, caller.organization_id, webhook_id)
+        await session.exec(
+            delete(SlackLinkCode).where(
+                col(SlackLinkCode.organization_id) == caller.organization_id,
+                (col(SlackLinkCode.user_id) == caller.user_id) | (col(SlackLinkCode.expires_at) <= moment),
+            )
+        )
+        code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
+        row = SlackLinkCode(
+            id=new_id(),
+            organization_id=caller.organization_id,
+            user_id=caller.user_id,
+            version=caller.version,
+            code_hash=hash_token(code),
+            secret_id=app.id,
+            created_at=moment,
+            expires_at=moment + CODE_LIFETIME,
+        )
+        session.add(row)
+    groups = [code[at : at + _GROUP] for at in range(0, CODE_LENGTH, _GROUP)]
+    return LinkCodeView(code="-".join(groups), expires_at=row.expires_at)
+
+
+async def list_links(context: AppContext, caller: Caller) -> Sequence[SlackLinkView]:
+    """Return the caller's links to Slack users, newest first. Admins receive the links of all members."""
+    async with context.database.reading() as session:
+        found = await repository.list_links(session, caller)
+    return [SlackLinkView.model_validate(link, from_attributes=True) for link in found]
+
+
+async def delete_link(context: AppContext, caller: Caller, link_id: str) -> None:
+    """Delete a link of the caller. Admins can delete the links of all members.
+
+    Raises:
+        ApiError: 404, the link does not exist, or the caller may not delete it.
+    """
+    async with transaction_as(context, caller) as session:
+        links = await repository.list_links(session, caller)
+        link = next((one for one in links if one.id == link_id), None)
+        if link is None:
+            raise not_found("Link")
+        await session.delete(link)
+        await end_former_links(session, link.organization_id, link.user_id)
+        audit.record(session, caller, "slack.unlinked", link.id, changes=_audit_changes(link))
+
+
+async def _choose_app(
+    session: AsyncSession, vault: Vault, organization_id: str, webhook_id: str | None
+) -> SigningSecret:
+    """Return the signing secret of a Slack webhook, or without `webhook_id` that of the organization's only Slack app."""
+    found = await signing_secrets(session, vault, organization_id)
+    if not found:
+        raise ApiError(
+            409, "No Slack app is connected; an admin connects one first (webhook of kind 'slack')"
+        )
+    if webhook_id is not None:
+        named = next((one for one in found if one.webhook.id == webhook_id), None)
+        if named is None:
+            error = f"{webhook_id[:40]!r} is not a Slack webhook of the organization"
+            raise FieldErrors({"webhook_id": [error]})
+        return named
+    if all(one.is_same_app(found[0]) for one in found):
+        return found[0]
+    known = "; ".join(
+        f"{one.webhook.id} ({one.webhook.environment}, {one.webhook.description or 'no description'})"
+        for one in found
+    )
+    error = f"{REQUIRED}: several Slack apps are connected; name a webhook of yours: {known}"
+    raise FieldErrors({"webhook_id": [error]})
+
+
+async def _link(
+    session: AsyncSession, vault: Vault, webhook: Webhook, secret_id: str, command: Command, code: str
+) -> str:
+    """Link the Slack user who typed a code to the member who created it, and return the reply.
+
+    The session must be a write transaction under the organization's lock. `secret_id` is the id of the signing secret
+    that verified the command.
+    """
+    subject = throttle_key(vault, webhook.id, command.slack_user)
+    if seconds := await seconds_to_wait(session, subject):
+        return f"Too many wrong codes; try again in {seconds} seconds."
+    app = await secrets_of_app(session, vault, webhook.organization_id, secret_id)
+    found = await find_code(session, webhook.organization_id, app, code)
+    if found is None:
+        await count_wrong_code(session, subject)
+        return WRONG
+    row, user = found
+    existing = await find_link_of_slack_user(session, webhook.organization_id, app, command.slack_user)
+    if existing is not None and existing.user_id == user.id:
+        row.used_at = row.used_at or now(session)
+        return ALREADY
+    if row.used_at is not None:
+        await count_wrong_code(session, subject)
+        return WRONG
+    if existing is not None:
+        return TAKEN
+    if await find_link_of_member(session, user, app) is not None:
+        return ELSEWHERE
+    row.used_at = now(session)
+    session.add(row)
+    link = SlackLink(
+        id=new_id(),
+        organization_id=user.organization_id,
+        environment=webhook.environment,
+        webhook_id=webhook.id,
+        secret_id=secret_id,
+        user_id=user.id,
+        team_id=command.slack_user.team_id,
+        slack_user_id=command.slack_user.user_id,
+        created_at=now(session),
+    )
+    session.add(link)
+    # The audit event has no IP address, because the request came from Slack's servers.
+    member = LinkUser(user.id, user.organization_id, None)
+    audit.record(session, member, "slack.linked", link.id, changes=_audit_changes(link))
+    return LINKED
+
+
+def _audit_changes(link: SlackLink) -> dict[str, object]:
+    return {
+        "user_id": link.user_id,
+        "team_id": link.team_id,
+        "slack_user_id": link.slack_user_id,
+        "webhook_id": link.webhook_id,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +272,7 @@ async def handle_click(context: AppContext, replies: Replies, webhook: SignedWeb
     try:
         text = await _decide(context, webhook, click)
     except Exception:
-        failure = FAILED.format(click.pressed.approval_id)
+        failure = FAILED.format(click.button.approval_id)
         replies.send(click.response_url, webhook.masked_url, failure)
         raise
     replies.send(click.response_url, webhook.masked_url, text)
@@ -122,7 +293,7 @@ async def handle_command(context: AppContext, webhook: SignedWebhook, command: C
         if found is None:
             raise ApiError(403, "The webhook was deleted")
         _require_enabled(context.plans, *found)
-        return await link(session, context.vault, found[0], webhook.secret_id, command.who, code)
+        return await _link(session, context.vault, found[0], webhook.secret_id, command, code)
 
 
 async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> str:
@@ -135,12 +306,12 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
                 raise _Rejection(UNLINKED)
             yield session
 
-    approval_id, shown = click.pressed.approval_id, click.pressed.digest
+    approval_id, shown = click.button.approval_id, click.button.digest
     environment = webhook.environment
     try:
         async with context.database.reading() as session:
             caller = await _load_caller(session, context, webhook, click)
-        if not click.pressed.approves:
+        if not click.button.approves:
             denied = await approvals.deny(
                 context, caller, environment, approval_id, None, shown=shown, transaction=transaction
             )
@@ -186,7 +357,7 @@ async def _load_caller(
     _require_enabled(context.plans, webhook, organization)
     # If the signing secret was replaced since the verification, the list is empty and no link is found.
     app = await secrets_of_app(session, context.vault, webhook.organization_id, signed.secret_id)
-    slack_link = await find_link(session, webhook.organization_id, app, click.who)
+    slack_link = await find_link_of_slack_user(session, webhook.organization_id, app, click.slack_user)
     query = select(User).where(
         User.id == (slack_link.user_id if slack_link else None),
         User.organization_id == webhook.organization_id,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sqlmodel import col, func, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service import mail
 from toolgate_service.accounts import one_time_tokens
 from toolgate_service.accounts.login_throttle import LoginAttempt
 from toolgate_service.accounts.models import ADMIN, FULL, Invitation, Session, User
@@ -22,7 +23,6 @@ from toolgate_service.audit import service as audit
 from toolgate_service.context import AppContext
 from toolgate_service.core.errors import ApiError, not_found
 from toolgate_service.db.database import ACCOUNTS, now
-from toolgate_service.mail import templates
 from toolgate_service.team import invitations
 from toolgate_service.team.schemas import (
     Acceptance,
@@ -214,6 +214,6 @@ async def invite(
     link = one_time_tokens.build_link(
         context.settings.public_url or base_url, one_time_tokens.INVITATION_PAGE, invited.token
     )
-    email = templates.invitation(new.email, invited.organization.name, new.role, link)
+    email = mail.invitation(new.email, invited.organization.name, new.role, link)
     mailed = context.mail is not None and context.mail.send(email)
     return NewInvitationView(**shown.model_dump(), link=None if mailed else link)

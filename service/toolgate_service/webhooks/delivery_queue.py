@@ -28,8 +28,7 @@ from toolgate_service.webhooks.models import (
     Event,
     Webhook,
 )
-from toolgate_service.webhooks.repository import DISABLED, fail_pending
-from toolgate_service.webhooks.secrets import load_secrets
+from toolgate_service.webhooks.repository import DISABLED, fail_pending, load_secrets
 from toolgate_service.webhooks.sender import SendResult
 
 #: duration of a claim: longer than an attempt, so that another gateway repeats the delivery only after a crash

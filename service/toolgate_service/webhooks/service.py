@@ -28,7 +28,19 @@ from toolgate_service.webhooks.events import (
     wake_after_commit,
 )
 from toolgate_service.webhooks.models import PENDING, SLACK, SLACK_SIGNING, SLACK_URL, Delivery, Webhook
-from toolgate_service.webhooks.repository import DELETED, DISABLED, delivery_views, fail_pending, get_webhook
+from toolgate_service.webhooks.repository import (
+    DELETED,
+    DISABLED,
+    add_secret,
+    delete_secrets,
+    delivery_views,
+    fail_pending,
+    find_current_secret,
+    get_webhook,
+    rotate_secret,
+    store_secret,
+    unseal,
+)
 from toolgate_service.webhooks.schemas import (
     DeliveryStatus,
     DeliveryView,
@@ -38,15 +50,7 @@ from toolgate_service.webhooks.schemas import (
     WebhookChange,
     WebhookView,
 )
-from toolgate_service.webhooks.secrets import (
-    add_secret,
-    delete_secrets,
-    find_current_secret,
-    rotate_secret,
-    store_secret,
-    unseal,
-)
-from toolgate_service.webhooks.urls import InvalidUrl, canonical_url, mask_url
+from toolgate_service.webhooks.ssrf import InvalidUrl, canonical_url, mask_url
 
 #: maximum number of webhooks per environment
 MAX_WEBHOOKS = 20

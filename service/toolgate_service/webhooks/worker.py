@@ -24,7 +24,7 @@ from toolgate_service.webhooks.delivery_queue import (
     record_results,
     release_deliveries,
 )
-from toolgate_service.webhooks.secrets import signed_headers
+from toolgate_service.webhooks.repository import signed_headers
 from toolgate_service.webhooks.sender import Sender, SendResult
 
 logger = logging.getLogger("toolgate.gateway")

@@ -15,7 +15,7 @@ from support.shapes import refused
 from support.tables import execute, rows
 from support.waiting import until
 
-from toolgate_service.billing.dunning import deactivate_overdue
+from toolgate_service.billing.service import deactivate_overdue
 from toolgate_service.db.database import open_database
 
 FAILED = "invoice.payment_failed"

@@ -43,10 +43,10 @@ WHOLE = {
     ("logs/retention.py", "organizations"): "once a round, one look into an index for each",
     ("webhooks/delivery_queue.py", "deliveries"): "the first row of an index that holds only what waits",
 }
-#: what looks in all organizations, along an index of its own; everything else is about one
+#: files and functions whose statements look in all organizations, along an index of their own
 AT_LARGE = {
     "accounts/login_throttle.py": "failed logins that are forgotten",
-    "billing/dunning.py": "who owes",
+    "billing/service.py overdue_organizations": "organizations with overdue payments",
     "console/auth_pages.py": "whether the installation has a user",
     "logs/partitions.py": "which months of the log there are",
     "api/metrics.py": "the number of pending approvals and deliveries",
@@ -79,7 +79,7 @@ UNHEARD = {
     "cli/rotate_secret.py _sealed",
     "agents/service.py _count_production_agent",
     "agents/service.py _require_may_enable",
-    "billing/dunning.py _update_one",
+    "billing/service.py _update_one",
     "checks/idempotency.py store_idempotent",
     "checks/idempotency.py load_idempotent",
     "cli/config.py look_at_database",
@@ -101,7 +101,7 @@ UNHEARD = {
     "logs/partitions.py _has_default_entries",
     "logs/partitions.py _attach_default",
     "slack/service.py _load_caller",
-    "slack/link_codes.py count_wrong",
+    "slack/repository.py count_wrong_code",
     "logs/retention.py _prune_tenant",
     "webhooks/delivery_queue.py _record_success",
 }
@@ -207,8 +207,14 @@ def unbounded(heard: set[Heard], plans: Mapping[str, Plan]) -> Iterator[str]:
 
 def at_large(heard: set[Heard], plans: Mapping[str, Plan]) -> Iterator[str]:
     """Yield what reads through what others have waiting: only jobs look in all organizations."""
+    functions = list(places())
     for one, plan in told(heard, plans):
-        if plan.at_large - ONE_ROW and one.module not in AT_LARGE:
+        allowed = {one.module} | {
+            f"{module} {function}"
+            for module, function, first, last in functions
+            if module == one.module and first <= one.line <= last
+        }
+        if plan.at_large - ONE_ROW and not allowed & AT_LARGE.keys():
             yield shown(one, plan)
 
 

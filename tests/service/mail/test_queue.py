@@ -6,9 +6,8 @@ import logging
 import pytest
 from support.waiting import until
 
-from toolgate_service.mail import queue
-from toolgate_service.mail.queue import MailQueue, NotSent
-from toolgate_service.mail.templates import Email
+from toolgate_service import mail
+from toolgate_service.mail import Email, MailQueue, NotSent
 
 EMAIL = Email("greeting", "anna@example.test", "subject", "a secret link\n")
 
@@ -115,7 +114,7 @@ async def test_closing_gives_up_on_a_stuck_server_aloud(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that does not answer delays the shutdown only briefly, and the number of lost mails is logged."""
-    monkeypatch.setattr(queue, "SHUTDOWN_SECONDS", 0.1)
+    monkeypatch.setattr(mail, "SHUTDOWN_SECONDS", 0.1)
     mailer = Stuck()
     mails = MailQueue(mailer)
     for _ in range(3):
@@ -130,8 +129,8 @@ async def test_more_than_can_be_carried_is_refused_aloud(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue is bounded: further mails are refused, which is logged."""
-    monkeypatch.setattr(queue, "MAX_QUEUED", 2)
-    monkeypatch.setattr(queue, "SHUTDOWN_SECONDS", 0.1)
+    monkeypatch.setattr(mail, "MAX_QUEUED", 2)
+    monkeypatch.setattr(mail, "SHUTDOWN_SECONDS", 0.1)
     mailer = Stuck()
     mails = MailQueue(mailer)
     assert [mails.send(EMAIL) for _ in range(3)] == [True, True, False]

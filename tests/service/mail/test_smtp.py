@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from support.mailbox import MAIL_PASSWORD, USER, Mailbox, certificate, free_port, misbehaving
 
+from toolgate_service import mail
 from toolgate_service.core import mail_settings
 from toolgate_service.core.mail_settings import SmtpServer
-from toolgate_service.mail import smtp
-from toolgate_service.mail.queue import NotSent
-from toolgate_service.mail.smtp import SmtpMailer, compose
-from toolgate_service.mail.templates import Email, invitation, password_reset
+from toolgate_service.mail import Email, NotSent, SmtpMailer, compose, invitation, password_reset
 
 SENDER = "Toolgate <toolgate@example.test>"
 EMAIL = Email("greeting", "anna@example.test", "Grüße", "Guten Tag — https://example.test/#token=abc\n")
@@ -147,7 +145,7 @@ def _vanishing(connection: socket.socket, _over: threading.Event) -> None:
 
 def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing response is a temporary error."""
-    monkeypatch.setattr(smtp, "RESPONSE_SECONDS", 0.2)
+    monkeypatch.setattr(mail, "RESPONSE_SECONDS", 0.2)
     with misbehaving(_silent) as port:
         failure = not_sent(f"smtp://127.0.0.1:{port}")
     assert (str(failure), failure.final) == ("the server did not answer in time", False)
@@ -155,7 +153,7 @@ def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that sends single characters cannot exceed the time for a whole mail."""
-    monkeypatch.setattr(smtp, "TOTAL_SECONDS", 0.5)
+    monkeypatch.setattr(mail, "TOTAL_SECONDS", 0.5)
     with misbehaving(_trickling) as port:
         assert not not_sent(f"smtp://127.0.0.1:{port}").final
 

@@ -9,8 +9,8 @@ from support.slack import URL, SlackHook, buttons_of
 from support.tables import execute
 from support.team import Colleague
 
-from toolgate_service.slack.blocks import APPROVE, DENY
-from toolgate_service.slack.links import LINKED, WRONG
+from toolgate_service.slack.schemas import APPROVE, DENY
+from toolgate_service.slack.service import LINKED, WRONG
 
 OTHER_SECRET = "0th3r-app-signing-secret-00000001"
 THIRD_SECRET = "0th3r-app-signing-secret-00000002"

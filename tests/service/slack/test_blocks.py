@@ -16,8 +16,8 @@ from toolgate_cli.output import sanitize as cli_sanitize
 from toolgate_service.core import strict_json
 from toolgate_service.core import text_safety as fields
 from toolgate_service.core.text_safety import visible
-from toolgate_service.slack.blocks import APPROVE, DENY, MAX_CONTEXT, Pressed, parse_button, slack_message
-from toolgate_service.slack.layout import BAR, Layout, in_code, span
+from toolgate_service.slack.messages import BAR, MAX_CONTEXT, Layout, in_code, slack_message, span
+from toolgate_service.slack.schemas import APPROVE, DENY, ButtonPress, parse_button
 from toolgate_service.webhooks.events import EVENT_TYPES, build_payload, resource_name
 
 ID = "0192f0c0-0000-7000-8000-000000000001"
@@ -107,8 +107,8 @@ def test_what_is_hidden_is_named() -> None:
 def test_the_buttons_bind_request_and_digest() -> None:
     """What comes back with a press names exactly what was shown."""
     values = buttons_of(message())
-    assert parse_button(APPROVE, values[APPROVE]) == Pressed(ID, DIGEST, approves=True)
-    assert parse_button(DENY, values[DENY]) == Pressed(ID, DIGEST, approves=False)
+    assert parse_button(APPROVE, values[APPROVE]) == ButtonPress(ID, DIGEST, approves=True)
+    assert parse_button(DENY, values[DENY]) == ButtonPress(ID, DIGEST, approves=False)
     for action, value in (("other", values[APPROVE]), (APPROVE, values[APPROVE] + "0"), (APPROVE, "")):
         assert parse_button(action, value) is None
 

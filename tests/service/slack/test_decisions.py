@@ -17,8 +17,8 @@ from support.receiver import Receiver
 from support.slack import SlackHook, block_actions, buttons_of, command, form, signed
 from support.tables import execute
 
-from toolgate_service.slack.blocks import APPROVE, DENY
-from toolgate_service.slack.links import LINKED
+from toolgate_service.slack.schemas import APPROVE, DENY
+from toolgate_service.slack.service import LINKED
 
 NOBODY = "01890000-0000-7000-8000-000000000000"
 

@@ -11,7 +11,7 @@ from support.slack import SlackHook, command
 from support.tables import execute, rows
 from support.team import Colleague
 
-from toolgate_service.slack.links import ALREADY, ELSEWHERE, LINKED, TAKEN, WRONG
+from toolgate_service.slack.service import ALREADY, ELSEWHERE, LINKED, TAKEN, WRONG
 
 
 @pytest.fixture

@@ -10,19 +10,26 @@ from hypothesis import strategies as st
 from support.slack import block_actions, command, form
 
 from toolgate_service.core.errors import FieldErrors
-from toolgate_service.slack.blocks import APPROVE, Pressed
-from toolgate_service.slack.payloads import Click, Command, Other, Who, read_payload
+from toolgate_service.slack.schemas import (
+    APPROVE,
+    ButtonPress,
+    Click,
+    Command,
+    Other,
+    SlackUser,
+    read_payload,
+)
 
 ID = "0192f0c0-0000-7000-8000-000000000001"
 VALUE = f"v1.{ID}.{'ab' * 32}"
-WHO = Who("T1DC2JH3J", "U2CERLKJA")
+WHO = SlackUser("T1DC2JH3J", "U2CERLKJA")
 
 
 def test_a_press_and_a_command_are_read() -> None:
     """The recorded shapes."""
     click = read_payload(form(block_actions(APPROVE, VALUE)))
     assert isinstance(click, Click)
-    assert (click.who, click.pressed) == (WHO, Pressed(ID, "ab" * 32, approves=True))
+    assert (click.slack_user, click.button) == (WHO, ButtonPress(ID, "ab" * 32, approves=True))
     assert click.response_url.startswith("https://hooks.slack.com/actions/")
     assert read_payload(command("link ABC")) == Command(WHO, "link ABC")
     assert read_payload(command("")) == Command(WHO, "")
@@ -34,11 +41,11 @@ def test_in_a_shared_channel_the_user_is_of_the_users_own_workspace() -> None:
     payload["user"]["team_id"] = "T0OTHER"
     click = read_payload(form(payload))
     assert isinstance(click, Click)
-    assert click.who == Who("T0OTHER", "U2CERLKJA")
+    assert click.slack_user == SlackUser("T0OTHER", "U2CERLKJA")
     del payload["user"]["team_id"]
     click = read_payload(form(payload))
     assert isinstance(click, Click)
-    assert click.who == WHO
+    assert click.slack_user == WHO
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from toolgate_service.slack.signature import SignedRequest, sign
+from toolgate_service.slack.schemas import SignedRequest, sign
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 SECONDS = "1531420618"

@@ -11,7 +11,7 @@ from support.slack import SIGNING_SECRET, URL, SlackHook, buttons_of, shown_in
 from support.tables import rows
 from support.waiting import until
 
-from toolgate_service.slack.blocks import APPROVE, DENY
+from toolgate_service.slack.schemas import APPROVE, DENY
 from toolgate_service.webhooks.events import EVENT_TYPES
 
 MASKED = "https://hooks.slack.com/…"

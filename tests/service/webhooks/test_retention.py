@@ -9,7 +9,7 @@ from support.outbox import Outbox, Thing
 from toolgate_service.core.clock import utcnow
 from toolgate_service.db.database import now
 from toolgate_service.webhooks.models import Delivery, Event, Webhook, WebhookSecret
-from toolgate_service.webhooks.retention import prune_webhooks
+from toolgate_service.webhooks.repository import prune_webhooks
 
 
 async def told(outbox: Outbox, age: timedelta, status: str, environment: str) -> None:

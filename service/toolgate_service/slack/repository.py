@@ -1,0 +1,182 @@
+"""Queries for Slack apps, for links between members and Slack users, and for link codes.
+
+Webhooks with the same signing secret belong to the same Slack app. Within one Slack app, the relation between members
+and Slack users is one-to-one. Wrong link codes are counted and delay further attempts.
+"""
+
+import hmac
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.login_throttle import FORGIVE_AFTER, Backoff
+from toolgate_service.accounts.models import LoginFailures, User
+from toolgate_service.accounts.one_time_tokens import hash_token
+from toolgate_service.accounts.sessions import Caller
+from toolgate_service.accounts.slack_links import SlackLink, SlackLinkCode
+from toolgate_service.core.crypto import Vault
+from toolgate_service.db.database import now
+from toolgate_service.slack.schemas import SlackUser
+from toolgate_service.webhooks.models import SLACK, SLACK_SIGNING, Webhook, WebhookSecret
+from toolgate_service.webhooks.repository import unseal
+
+
+@dataclass(frozen=True, slots=True)
+class SigningSecret:
+    """Signing secret of a Slack webhook's app.
+
+    Attributes:
+        id: Id of the row in `webhook_secrets`. A replacement secret has a new row.
+        webhook: The Slack webhook.
+        plain: The decrypted secret.
+    """
+
+    id: str
+    webhook: Webhook
+    plain: str
+
+    def is_same_app(self, other: "SigningSecret") -> bool:
+        """Return whether both webhooks belong to the same Slack app."""
+        return hmac.compare_digest(self.plain.encode(), other.plain.encode())
+
+
+async def signing_secrets(
+    session: AsyncSession, vault: Vault, organization_id: str
+) -> Sequence[SigningSecret]:
+    """Return the signing secrets of an organization's Slack webhooks, oldest webhook first.
+
+    Deleted webhooks, and secrets that cannot be decrypted, are left out.
+    """
+    query = (
+        select(Webhook)
+        .where(
+            Webhook.organization_id == organization_id,
+            Webhook.kind == SLACK,
+            col(Webhook.deleted_at).is_(None),
+        )
+        .order_by(col(Webhook.created_at), col(Webhook.id))
+    )
+    webhooks = {webhook.id: webhook for webhook in (await session.exec(query)).all()}
+    stored = select(WebhookSecret).where(
+        col(WebhookSecret.webhook_id).in_(webhooks), WebhookSecret.purpose == SLACK_SIGNING
+    )
+    rows = {row.webhook_id: row for row in (await session.exec(stored)).all()}
+    opened = [
+        (rows[id_], webhook, unseal(vault, rows[id_])) for id_, webhook in webhooks.items() if id_ in rows
+    ]
+    return [SigningSecret(row.id, webhook, plain) for row, webhook, plain in opened if plain is not None]
+
+
+async def secrets_of_app(
+    session: AsyncSession, vault: Vault, organization_id: str, secret_id: str | None
+) -> Sequence[str]:
+    """Return the ids of all signing secrets that belong to the same Slack app as the secret with the id `secret_id`.
+
+    The result is empty if that secret was replaced in the meantime.
+    """
+    found = await signing_secrets(session, vault, organization_id)
+    own = next((one for one in found if one.id == secret_id), None)
+    return [one.id for one in found if own is not None and one.is_same_app(own)]
+
+
+#: characters of link codes: Crockford's base 32, which excludes letters that look like digits
+CODE_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+CODE_LENGTH = 16
+_LOOKALIKES = str.maketrans("OIL", "011")
+
+
+async def find_code(
+    session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], code: str
+) -> tuple[SlackLinkCode, User] | None:
+    """Return the row of a code link code, and its member.
+
+    The code may have been used before. None if the code is wrong, has expired or belongs to another Slack app. None too
+    if the member was removed, or if the `version` of the member's account changed after the code was created.
+    """
+    plain = code.strip().upper().replace("-", "").translate(_LOOKALIKES)
+    if len(plain) != CODE_LENGTH or not set(plain) <= set(CODE_ALPHABET):
+        return None
+    query = (
+        select(SlackLinkCode, User)
+        .join(User, col(User.id) == SlackLinkCode.user_id)
+        .where(
+            SlackLinkCode.organization_id == organization_id,
+            User.organization_id == organization_id,
+            SlackLinkCode.code_hash == hash_token(plain),
+            col(SlackLinkCode.secret_id).in_(secrets_of_app),
+            SlackLinkCode.expires_at > now(session),
+            User.version == SlackLinkCode.version,
+            col(User.removed_at).is_(None),
+        )
+    )
+    return (await session.exec(query)).first()
+
+
+CODE_BACKOFF = Backoff(free=5, max_delay=60)
+
+
+def throttle_key(vault: Vault, webhook_id: str, slack_user: SlackUser) -> str:
+    """Return the key under which wrong codes of a Slack user are counted: a keyed hash of the Slack ids."""
+    text = f"{webhook_id} {slack_user.team_id} {slack_user.user_id}"
+    return f"slack:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"
+
+
+async def seconds_to_wait(session: AsyncSession, subject: str) -> int:
+    """Return the number of seconds until the next code is accepted; 0 if it is accepted now."""
+    row = await session.get(LoginFailures, subject)
+    if row is None:
+        return 0
+    until = row.last_failed_at + CODE_BACKOFF.delay(_recent_failures(session, row))
+    return max(0, math.ceil((until - now(session)).total_seconds()))
+
+
+async def count_wrong_code(session: AsyncSession, subject: str) -> None:
+    """Count a wrong code. Must run in a write transaction under the organization's lock."""
+    row = await session.get(LoginFailures, subject)
+    if row is None:
+        row = LoginFailures(subject=subject, failures=1, last_failed_at=now(session))
+    else:
+        row.failures = min(CODE_BACKOFF.max_failures, _recent_failures(session, row) + 1)
+        row.last_failed_at = now(session)
+    session.add(row)
+
+
+def _recent_failures(session: AsyncSession, row: LoginFailures) -> int:
+    return max(0, row.failures - max(0, (now(session) - row.last_failed_at) // FORGIVE_AFTER))
+
+
+async def find_link_of_slack_user(
+    session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], slack_user: SlackUser
+) -> SlackLink | None:
+    """Return the link of a Slack user in the Slack app with these signing secrets, or None."""
+    query = select(SlackLink).where(
+        SlackLink.organization_id == organization_id,
+        col(SlackLink.secret_id).in_(secrets_of_app),
+        SlackLink.team_id == slack_user.team_id,
+        SlackLink.slack_user_id == slack_user.user_id,
+    )
+    return (await session.exec(query)).first()
+
+
+async def find_link_of_member(
+    session: AsyncSession, user: User, secrets_of_app: Collection[str]
+) -> SlackLink | None:
+    """Return the link of a member in the Slack app with these signing secrets, or None."""
+    query = select(SlackLink).where(
+        SlackLink.organization_id == user.organization_id,
+        SlackLink.user_id == user.id,
+        col(SlackLink.secret_id).in_(secrets_of_app),
+    )
+    return (await session.exec(query)).first()
+
+
+async def list_links(session: AsyncSession, caller: Caller) -> Sequence[SlackLink]:
+    """Return the caller's links, newest first. Admins receive the links of all members."""
+    query = select(SlackLink).where(SlackLink.organization_id == caller.organization_id)
+    if not caller.is_admin:
+        query = query.where(SlackLink.user_id == caller.user_id)
+    query = query.order_by(col(SlackLink.created_at).desc(), col(SlackLink.id).desc())
+    return (await session.exec(query)).all()
