@@ -21,7 +21,15 @@ from toolgate_service.db.health import OUTAGE, STORAGE_FAULTS
 from toolgate_service.db.retry import with_retry
 from toolgate_service.http.body_limit import bounded
 from toolgate_service.http.request_head import repeated_header
-from toolgate_service.http.responses import HEADER_BAG, HEADERS, REQUEST_ID, NoContent, Reply, ResponseHeaders
+from toolgate_service.http.responses import (
+    APPEND_TO_HEAD,
+    HEADER_BAG,
+    HEADERS,
+    REQUEST_ID,
+    NoContent,
+    Reply,
+    ResponseHeaders,
+)
 
 logger = logging.getLogger("toolgate.gateway")
 access_logger = logging.getLogger("toolgate.access")
@@ -202,6 +210,8 @@ class EdgeMiddleware:
         request_id = scope[REQUEST_ID] = request_id_of(given)
         # The context variable needs no reset, because every request runs in a separate task.
         REQUEST.set(request_id)
+        added: dict[bytes, bytes] = {}
+        scope[HEADER_BAG] = added
         if scope["method"] == "HEAD":
             # The application handles HEAD as GET. The server omits the response body, because its own scope still
             # contains HEAD.
@@ -214,10 +224,7 @@ class EdgeMiddleware:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                # Changing the message in place is safe, because every response has its own message dictionary.
-                message["headers"] = self._headers.complete(
-                    message.get("headers", ()), request_id, scope.get(HEADER_BAG)
-                )
+                self._headers.add_to(message, request_id, added, scope.get(APPEND_TO_HEAD))
             await send(message)
 
         try:
@@ -238,7 +245,7 @@ class EdgeMiddleware:
         """Return a response that needs no application: to a CORS preflight or an invalid request; None for others."""
         if self._origins:
             origin = given.get(b"origin")
-            scope[HEADER_BAG] = self._origins.headers(origin)
+            scope[HEADER_BAG].update(self._origins.headers(origin))
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in given:
                 preflight = self._origins.preflight(origin)
                 if preflight is not None:
@@ -324,23 +331,23 @@ class AccessLogMiddleware:
             await self._inner(scope, receive, send)
             return
         began, status = perf_counter(), CLIENT_CLOSED_REQUEST
-        headers: Mapping[bytes, bytes] = {}
 
         async def sending(message: Message) -> None:
-            nonlocal status, headers
+            nonlocal status
             if message["type"] == "http.response.start":
-                status, headers = message["status"], dict(message["headers"])
+                status = message["status"]
             await send(message)
 
         try:
             await self._inner(scope, receive, sending)
         finally:
             milliseconds = (perf_counter() - began) * 1000
-            organization = scope.get(ORGANIZATION) or headers.get(b"x-toolgate-organization", b"").decode()
+            added: Mapping[bytes, bytes] = scope.get(HEADER_BAG, {})
+            organization = scope.get(ORGANIZATION) or added.get(b"x-toolgate-organization", b"").decode()
             # Log the encoded path, because a decoded path may contain line breaks. Omit the query string, because it
             # may contain personal data.
             path = scope["raw_path"].partition(b"?")[0][:MAX_LOGGED_PATH].decode("latin-1")
-            request_id = headers.get(b"x-request-id", b"").decode()
+            request_id = scope.get(REQUEST_ID, "")
             access_logger.info(
                 "%s %s %d in %.3f ms, organization %s (request %s)",
                 scope["method"],

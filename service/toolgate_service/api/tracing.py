@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_service.api.middleware import route_group
 from toolgate_service.checks.routes import OUTCOME
-from toolgate_service.http.responses import REQUEST_ID
+from toolgate_service.http.responses import HEADER_BAG, REQUEST_ID
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _CONTEXT_HEADERS = (b"traceparent", b"tracestate")
@@ -73,6 +73,6 @@ def _record_response(span: Any, scope: Scope, message: Message) -> None:
         span.set_attribute("toolgate.request_id", scope[REQUEST_ID])
     if OUTCOME in scope:
         span.set_attribute("toolgate.outcome", scope[OUTCOME])
-    decision = next((value for name, value in message["headers"] if name == _DECISION), None)
+    decision = scope.get(HEADER_BAG, {}).get(_DECISION)
     if decision is not None:
         span.set_attribute("toolgate.decision_id", decision.decode())

@@ -81,8 +81,7 @@ def endpoint(handler: Handler) -> ASGIApp:
 
 def add_headers(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     """Add headers to the response of a request; an error response has them too. Header names must be in lower case."""
-    bag = scope.get(HEADER_BAG)
-    scope[HEADER_BAG] = headers if bag is None else bag | headers
+    scope.setdefault(HEADER_BAG, {}).update(headers)
 
 
 def peer_of(scope: Scope) -> str | None:

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Self, TypeAlias
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import ApiError
@@ -100,8 +100,11 @@ async def _is_accepted(request: Request, send: Send, piece: bytes) -> bool:
 
 API_VERSION = "2026-11-20"
 
-#: ASGI scope key of headers that are added to the response, including error responses
+#: ASGI scope key of a dictionary of headers that are added to the response, including error responses
 HEADER_BAG = "toolgate.headers"
+#: ASGI scope key of a function of the server that adds lines to the head of the response. The server copies them without
+#: the checks of each header that uvicorn makes, which take a fifth of the time of a check.
+APPEND_TO_HEAD = "toolgate.append_to_head"
 #: ASGI scope key of a dictionary of the request's headers; its keys are lower-case names
 HEADERS = "toolgate.request_headers"
 #: ASGI scope key of the request's id
@@ -133,6 +136,7 @@ class ResponseHeaders:
     def __init__(self, *, https: bool) -> None:
         self._defaults = (*_DEFAULTS, _HTTPS_ONLY) if https else _DEFAULTS
         self._default_names = frozenset(name for name, _ in self._defaults)
+        self._default_lines = _lines((*self._defaults, _VERSION))
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -160,6 +164,31 @@ class ResponseHeaders:
         headers += ((b"x-request-id", request_id.encode()), _VERSION)
         return headers
 
+    def add_to(
+        self,
+        message: Message,
+        request_id: str,
+        added: Mapping[bytes, bytes],
+        append_to_head: Callable[[bytes], None] | None,
+    ) -> None:
+        """Add the headers to the ASGI message that starts a response.
+
+        Args:
+            message: The message. It is changed in place, since every response has its own.
+            request_id: Id of the request.
+            added: Further headers, as in `complete`.
+            append_to_head: The server's function in the scope under `APPEND_TO_HEAD`; None for other servers.
+        """
+        given = message.get("headers", ())
+        if append_to_head is None or any(name in added or name in self._default_names for name, _ in given):
+            message["headers"] = self.complete(given, request_id, added)
+            return
+        lines = _lines((*added.items(), (b"x-request-id", request_id.encode())))
+        if not lines.count(b"\n") == lines.count(b"\r") == len(added) + 1:
+            # A line break in a value would start another header.
+            raise ValueError("a response header contains a line break")
+        append_to_head(lines + self._default_lines)
+
     def answer(self, error: ApiError, request_id: str) -> bytes:
         """Return a complete HTTP/1.1 error response as bytes.
 
@@ -172,5 +201,9 @@ class ResponseHeaders:
             (b"connection", b"close"),
         ]
         added = {name.lower().encode(): value.encode() for name, value in (error.headers or {}).items()}
-        lines = [b"%b: %b\r\n" % pair for pair in self.complete(headers, request_id, added)]
-        return b"HTTP/1.1 %d \r\n%b\r\n%b" % (error.status_code, b"".join(lines), body)
+        lines = _lines(self.complete(headers, request_id, added))
+        return b"HTTP/1.1 %d \r\n%b\r\n%b" % (error.status_code, lines, body)
+
+
+def _lines(headers: Iterable[RawHeader]) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -83,20 +83,23 @@ def find_amount_violation(
     """Return why the amount in a context violates the limit of a permission; None if the amount is allowed."""
     if maximum is None:
         return None
+    amount = context.get("amount")
+    number = None
+    if isinstance(amount, int | Decimal) and not isinstance(amount, bool) and amount >= 0:
+        if amount <= maximum:
+            return None
+        number = Decimal(amount)
     limit = f"the maximum of {plain_number(maximum)} for action '{action}'"
+    if number is not None:
+        reason = f"Amount {plain_number(number)} is above {limit}"
+        return AmountViolation(AmountCheck.WITHIN_LIMIT, reason)
     if "amount" not in context:
         if not required:
             return None
         return AmountViolation(AmountCheck.PRESENT, f"context.amount is required because of {limit}")
-    amount = context["amount"]
-    if isinstance(amount, bool) or not isinstance(amount, int | Decimal) or amount < 0:
-        shown = _describe_value(amount)
-        reason = f"context.amount must be a non-negative number, not {shown}, because of {limit}"
-        return AmountViolation(AmountCheck.NUMBER, reason)
-    if amount > maximum:
-        reason = f"Amount {plain_number(Decimal(amount))} is above {limit}"
-        return AmountViolation(AmountCheck.WITHIN_LIMIT, reason)
-    return None
+    shown = _describe_value(amount)
+    reason = f"context.amount must be a non-negative number, not {shown}, because of {limit}"
+    return AmountViolation(AmountCheck.NUMBER, reason)
 
 
 def _describe_value(value: object) -> str:

@@ -18,7 +18,7 @@ from toolgate_service.core.errors import ApiError
 from toolgate_service.core.ids import new_id
 from toolgate_service.http.body_limit import CUT_SHORT, too_large
 from toolgate_service.http.request_head import announces_body, check_head
-from toolgate_service.http.responses import ResponseHeaders
+from toolgate_service.http.responses import APPEND_TO_HEAD, ResponseHeaders
 
 MAX_HEAD = 64 * 1024
 #: maximum size of a request in bytes, including chunk sizes and trailers
@@ -80,6 +80,8 @@ class GatewayProtocol(HttpToolsProtocol):
         #: True if the connection stays open after the response to a completely received request
         self._keeps_alive = True
         self._response_head: bytes | None = None
+        #: lines that the application adds to the head of its response
+        self._added_lines = b""
         self._parse_error = "The request is not valid HTTP"
         #: True if further data from the client is discarded
         self._discards = False
@@ -99,15 +101,19 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received data, and reject the request if its head or the whole request is too large."""
-        room = MAX_HEAD - self._received if self._in_head else len(data)
-        for part in (data[:room], data[room:]):
-            if not part or self._discards:
-                return
-            if self._deadline is None:
-                self._start_deadline()
-            self._received += len(part)
-            super().data_received(part)
-            self._check_size()
+        if self._discards:
+            return
+        room = MAX_HEAD - self._received
+        if self._in_head and len(data) > room > 0:
+            # Check the size after the part that may be a head, since the parser does not limit it.
+            self.data_received(data[:room])
+            self.data_received(data[room:])
+            return
+        if self._deadline is None:
+            self._start_deadline()
+        self._received += len(data)
+        super().data_received(data)
+        self._check_size()
 
     def _check_size(self) -> None:
         if self._discards:
@@ -137,6 +143,7 @@ class GatewayProtocol(HttpToolsProtocol):
         # The parser adds trailers to this list. Use a new list for them, because a proxy may not have checked trailers.
         self.headers = []
         self.cycle.transport = cast("asyncio.Transport", self)
+        cast("dict[str, object]", self.cycle.scope)[APPEND_TO_HEAD] = self.append_to_head
 
     def on_body(self, body: bytes) -> None:
         """Add a part of the request body.
@@ -254,6 +261,10 @@ class GatewayProtocol(HttpToolsProtocol):
     def _start_deadline(self) -> None:
         self._deadline = self.loop.time() + self._limits.seconds
 
+    def append_to_head(self, lines: bytes) -> None:
+        """Add complete header lines to the head of the response that the application starts now."""
+        self._added_lines = lines
+
     # A request sends its response through the following methods of `asyncio.Transport`.
 
     def write(self, data: bytes) -> None:
@@ -268,6 +279,8 @@ class GatewayProtocol(HttpToolsProtocol):
             head, self._response_head = self._response_head, None
             self.transport.writelines((head, data))
         elif data[-4:] == b"\r\n\r\n" and data[:5] == b"HTTP/":
+            if self._added_lines:
+                data, self._added_lines = b"%b%b\r\n" % (data[:-2], self._added_lines), b""
             self._response_head = data
             self.loop.call_soon(self._flush)
         else:

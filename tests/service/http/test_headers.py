@@ -4,6 +4,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import Message
 from support.gateway import LiveGateway, Owner
 from support.shapes import UUID7
 
@@ -87,6 +88,37 @@ def test_an_answer_keeps_what_it_says_itself() -> None:
     assert names.count(b"content-security-policy") == 1
     replaced = ResponseHeaders(https=False).complete([(b"vary", b"x")], "id", {b"vary": b"Origin"})
     assert [value for name, value in replaced if name == b"vary"] == [b"Origin"]
+
+
+def test_headers_reach_the_server_as_lines() -> None:
+    """The lines are the headers that other servers receive in the message."""
+    headers = ResponseHeaders(https=True)
+    given = [(b"content-type", b"application/json")]
+    message: Message = {"type": "http.response.start", "status": 200, "headers": given}
+    lines: list[bytes] = []
+    headers.add_to(message, "id", {b"vary": b"Origin"}, lines.append)
+    expected = headers.complete(given, "id", {b"vary": b"Origin"})[1:]
+    assert message["headers"] == given
+    assert sorted(b"".join(lines).splitlines(keepends=True)) == sorted(
+        b"%b: %b\r\n" % header for header in expected
+    )
+
+
+@pytest.mark.parametrize("given", [(b"vary", b"x"), (b"cache-control", b"private")])
+def test_headers_that_replace_others_are_not_sent_as_lines(given: tuple[bytes, bytes]) -> None:
+    """Otherwise the response would contain both."""
+    headers = ResponseHeaders(https=True)
+    message: Message = {"type": "http.response.start", "status": 200, "headers": [given]}
+    headers.add_to(message, "id", {b"vary": b"Origin"}, pytest.fail)
+    assert message["headers"] == headers.complete([given], "id", {b"vary": b"Origin"})
+
+
+@pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nset-cookie: b", b"a\rset-cookie: b"])
+def test_a_line_break_in_a_header_ends_the_response(value: bytes) -> None:
+    """It would start another header."""
+    message: Message = {"type": "http.response.start", "status": 200, "headers": []}
+    with pytest.raises(ValueError, match="line break"):
+        ResponseHeaders(https=False).add_to(message, "id", {b"vary": value}, pytest.fail)
 
 
 def test_no_other_origin_is_let_in(acme: Owner) -> None:
