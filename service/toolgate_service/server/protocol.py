@@ -143,7 +143,7 @@ class GatewayProtocol(HttpToolsProtocol):
         # The parser adds trailers to this list. Use a new list for them, because a proxy may not have checked trailers.
         self.headers = []
         self.cycle.transport = cast("asyncio.Transport", self)
-        cast("dict[str, object]", self.cycle.scope)[APPEND_TO_HEAD] = self.append_to_head
+        cast("dict[str, object]", self.cycle.scope)[APPEND_TO_HEAD] = self._append_to_head
 
     def on_body(self, body: bytes) -> None:
         """Add a part of the request body.
@@ -261,7 +261,7 @@ class GatewayProtocol(HttpToolsProtocol):
     def _start_deadline(self) -> None:
         self._deadline = self.loop.time() + self._limits.seconds
 
-    def append_to_head(self, lines: bytes) -> None:
+    def _append_to_head(self, lines: bytes) -> None:
         """Add complete header lines to the head of the response that the application starts now."""
         self._added_lines = lines
 
