@@ -26,7 +26,7 @@ def run_serve(
     home: Path, *arguments: str, extra: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a `toolgate serve` that is expected to refuse; one that serves nevertheless is an error."""
-    return FORK_SERVER.run("serve", "--port", "0", *arguments, env=environment(home, extra), timeout=30)
+    return FORK_SERVER.run("serve", "--port", "0", *arguments, env=environment(home, extra), timeout=120)
 
 
 def read_summary(stdout: IO[str]) -> str:

@@ -66,11 +66,9 @@ class MetricsServer:
         self._server = _Server(config)
         self._task = asyncio.get_running_loop().create_task(self._server.serve([self._socket]))
 
-    def close(self) -> ListenAddress:
-        """Close the socket, so that a worker can open it; return its address."""
-        host, port = self._socket.getsockname()[:2]
+    def close(self) -> None:
+        """Close the socket in this process. A worker process that has received the server keeps listening."""
         self._socket.close()
-        return ListenAddress(host, port)
 
     async def stop(self) -> None:
         """Stop listening, and close connections."""

@@ -58,8 +58,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
             announce(summary)
 
         if settings.workers > 1:
-            addresses = [server.close() for server in metrics]
-            run_workers(settings.workers, overrides, listening, addresses, on_started)
+            run_workers(settings.workers, overrides, listening, metrics, on_started)
         else:
             server = create_server(settings, certificates, next(iter(metrics), None), on_started)
             server.run(sockets=[listening])

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 import uvicorn
 from uvicorn.supervisors import multiprocess
 
-from toolgate_service.core.addresses import ListenAddress
 from toolgate_service.core.errors import StartError, StorageError
 from toolgate_service.core.logging import configure_logging
 from toolgate_service.core.settings import load_settings
@@ -36,12 +35,9 @@ class WorkerConfig(uvicorn.Config):
     Args:
         workers: Number of workers.
         overrides: Settings that take precedence over environment variables.
-        metrics_addresses: One address for each worker; empty if metrics are disabled.
     """
 
-    def __init__(
-        self, workers: int, overrides: Mapping[str, str], metrics_addresses: Sequence[ListenAddress]
-    ) -> None:
+    def __init__(self, workers: int, overrides: Mapping[str, str]) -> None:
         super().__init__(
             "toolgate_service.app:create_app",
             factory=True,
@@ -50,22 +46,35 @@ class WorkerConfig(uvicorn.Config):
             log_level="warning",
         )
         self.overrides = overrides
-        self.metrics_addresses = metrics_addresses
 
 
 class Worker(multiprocess.Process):
-    """One worker process."""
+    """One worker process.
+
+    Args:
+        config: Configuration of the workers.
+        sockets: The listening socket.
+        metrics: Metrics server that the worker runs; None if metrics are disabled.
+    """
 
     config: WorkerConfig
+
+    def __init__(
+        self, config: uvicorn.Config, sockets: list[socket.socket], metrics: "MetricsServer | None"
+    ) -> None:
+        #: sent to the worker process with its open socket
+        self.metrics = metrics
+        super().__init__(config, sockets)
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Run the server. uvicorn calls this method in the worker process."""
         try:
             settings = load_settings(self.config.overrides)
             configure_logging(settings)
-            metrics = _metrics_server(self.config.metrics_addresses)
             certificates = load_certificates(settings)
-            create_server(settings, certificates, metrics, lambda: self.child_conn.send(True)).run(sockets)
+            create_server(settings, certificates, self.metrics, lambda: self.child_conn.send(True)).run(
+                sockets
+            )
         except (StartError, StorageError) as error:
             logger.error("a worker cannot start: %s", error)  # noqa: TRY400 - a problem of the operator's, without a traceback
             sys.exit(1)
@@ -88,17 +97,29 @@ class Supervisor(multiprocess.Multiprocess):
     Args:
         config: Configuration of the workers.
         sockets: The listening socket.
+        metrics: One metrics server for each worker; empty if metrics are disabled.
         on_started: Called when all workers accept requests.
     """
 
     def __init__(
-        self, config: WorkerConfig, sockets: list[socket.socket], on_started: Callable[[], None]
+        self,
+        config: WorkerConfig,
+        sockets: list[socket.socket],
+        metrics: Sequence["MetricsServer"],
+        on_started: Callable[[], None],
     ) -> None:
         super().__init__(config, sockets)
+        self._metrics = metrics
         self._on_started = on_started
         self.is_interrupted = False
         #: True if the operating system failed to start a worker at the last attempt
         self._is_short = False
+
+    def create_worker(self, config: uvicorn.Config, sockets: list[socket.socket]) -> Worker:
+        """Return a worker that is not started, with a metrics server that no running worker uses."""
+        workers = cast("list[Worker]", self.processes)
+        used = [worker.metrics for worker in workers if worker.is_alive()]
+        return Worker(config, sockets, next((server for server in self._metrics if server not in used), None))
 
     def init_processes(self) -> None:
         """Start the workers, and wait until all of them accept requests.
@@ -137,10 +158,12 @@ class Supervisor(multiprocess.Multiprocess):
                 )
 
     def terminate_all(self) -> None:
-        """Stop the workers and close the listening socket. The port is free once the workers have closed it too."""
+        """Stop the workers and close the sockets. Their ports are free once the workers have closed them too."""
         super().terminate_all()
         for listening in self.sockets:
             listening.close()
+        for server in self._metrics:
+            server.close()
 
     def handle_int(self) -> None:
         """Stop the gateway on SIGINT in the same way as on SIGTERM."""
@@ -152,7 +175,7 @@ class Supervisor(multiprocess.Multiprocess):
         self.handle_term()
 
     def handle_ttin(self) -> None:
-        """Ignore SIGTTIN, on which uvicorn would add a worker. A further worker would have no metrics address."""
+        """Ignore SIGTTIN, on which uvicorn would add a worker. A further worker would have no metrics server."""
 
     def handle_ttou(self) -> None:
         """Ignore SIGTTOU, on which uvicorn would remove a worker."""
@@ -162,37 +185,25 @@ def run_workers(
     workers: int,
     overrides: Mapping[str, str],
     listening: socket.socket,
-    metrics_addresses: Sequence[ListenAddress],
+    metrics: Sequence["MetricsServer"],
     on_started: Callable[[], None],
 ) -> None:
     """Serve with several processes until a signal stops the gateway.
+
+    Args:
+        workers: Number of workers.
+        overrides: Settings that take precedence over environment variables.
+        listening: The listening socket.
+        metrics: One metrics server for each worker, not started; empty if metrics are disabled.
+        on_started: Called when all workers accept requests.
 
     Raises:
         StartError: A worker could not start.
         KeyboardInterrupt: The signal was SIGINT.
     """
+    supervisor = Supervisor(WorkerConfig(workers, overrides), [listening], metrics, on_started)
     # uvicorn has no parameter for the class of its worker processes, so replace the class in uvicorn's module.
-    multiprocess.Process = Worker  # type: ignore[misc]  # see above
-    config = WorkerConfig(workers, overrides, metrics_addresses)
-    supervisor = Supervisor(config, [listening], on_started)
+    multiprocess.Process = supervisor.create_worker  # type: ignore[misc,assignment]  # see above
     supervisor.run()
     if supervisor.is_interrupted:
         raise KeyboardInterrupt
-
-
-def _metrics_server(addresses: Sequence[ListenAddress]) -> "MetricsServer | None":
-    """Return a metrics server on the first address that no other worker uses; None if metrics are disabled.
-
-    Raises:
-        StartError: All addresses are in use.
-    """
-    if not addresses:
-        return None
-    from toolgate_service.server.metrics import MetricsServer
-
-    for address in addresses[:-1]:
-        try:
-            return MetricsServer(address)
-        except StartError:
-            continue
-    return MetricsServer(addresses[-1])

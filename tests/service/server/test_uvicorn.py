@@ -16,7 +16,7 @@ from toolgate_service.server import protocol, server, workers
 OWN = {
     protocol.GatewayProtocol: {"enforce_timeouts", "write", "is_closing", "close"},
     server.GatewayServer: set[str](),
-    workers.Supervisor: set[str](),
+    workers.Supervisor: {"create_worker"},
     workers.Worker: {"has_started"},
 }
 

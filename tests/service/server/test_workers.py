@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from support.gateway import LiveGateway, Owner
 from support.serving import Serving, run_serve
 from support.waiting import until
 from support.wire import GONE, Heard, Wire
-from support.workers import one_to_each, workers_of
+from support.workers import held, one_to_each, workers_of
 
 SECONDS = 20
 MANY = [10, pytest.param(200, marks=pytest.mark.slow)]
@@ -173,6 +174,24 @@ def test_killed_worker_is_replaced(serving: Serving) -> None:
             assert {entry["id"] for entry in wire.entries("amid.all")} >= set(acknowledged)
     until(lambda: _serves(metrics) == 2)
     assert serving.ended_by(signal.SIGTERM, SECONDS) == 0
+
+
+def test_metrics_port_of_a_killed_worker_stays_taken(serving: Serving) -> None:
+    """No other process can take the port before the new worker listens on it."""
+    metrics = re.findall(r"http://[^\s,]+/metrics", serving.summary)
+    assert len(set(metrics)) == 2
+    (killed, _) = workers_of(serving.process.pid)
+    # While the supervisor stands still, nothing replaces the worker.
+    with held(serving.process.pid):
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: not _lives(killed))
+        for url in metrics:
+            with socket.socket() as other:
+                # Without this option the port would also be in use by connections that have ended.
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                with pytest.raises(OSError, match="Address already in use"):
+                    other.bind(("127.0.0.1", int(url.rpartition(":")[2].partition("/")[0])))
+    until(lambda: _serves(metrics) == 2)
 
 
 def _serves(metrics: list[str]) -> int:
